@@ -1,0 +1,79 @@
+#!/bin/sh
+# make test-all: the tests under sanitizers and valgrind, and with every compiler at hand as C and
+# as C++, -O0 to -O3. What cannot run here is skipped, and says so. Ends with the usual line.
+set -u
+cd "$(dirname "$0")/.."
+mkdir -p build
+passed=0 failed=0 skipped=0
+WARN="-Wall -Wextra"
+# stb_ds shifts into the sign bit; that one check of UBSan is off.
+SAN="-fsanitize=address,undefined -fno-sanitize=shift-base -fno-sanitize-recover=all"
+
+skip() { echo "skip  $1"; skipped=$((skipped + 1)); }
+
+# check NAME COMMAND...: passes if the command does, and shows what it printed if not.
+check() {
+    name=$1; shift
+    if "$@" >build/log 2>&1; then
+        echo "ok    $name: $(tail -n 1 build/log)"; passed=$((passed + 1))
+    else
+        echo "FAIL  $name"; tail -n 40 build/log; failed=$((failed + 1))
+    fi
+}
+
+# build OUT COMMAND...: compiles tests.c and the llama that the tests start, without a warning.
+build() {
+    out=$1; shift
+    "$@" $WARN -g tests.c -o "build/$out" -lm &&
+    "$@" $WARN -g -DPAGED_NO_MAIN -c paged.cu.c -o "build/$out.o" &&
+    "$@" $WARN -g -c examples/llama.c -o "build/$out-llama.o" &&
+    "$@" $WARN -g "build/$out.o" "build/$out-llama.o" -o "build/$out-llama" -lm &&
+    "$@" $WARN -g paged.cu.c -o "build/$out-paged" -lm
+}
+
+# variant NAME ARGUMENTS COMMAND...: builds with the command and runs the tests with the arguments.
+variant() {
+    name=$1 arguments=$2; shift 2
+    out=$(echo "$name" | tr -c 'a-zA-Z0-9\n' '_')
+    if ! build "$out" "$@" >build/log 2>&1 || [ -s build/log ]; then
+        echo "FAIL  $name: does not compile without a word"; cat build/log
+        failed=$((failed + 1)); return
+    fi
+    check "$name" env PAGED="build/$out-paged" LLAMA="build/$out-llama" "build/$out" $arguments
+}
+
+for cc in gcc clang; do
+    if ! echo 'int main(void) { return 0; }' | $cc $SAN -x c - -o build/probe 2>/dev/null; then
+        skip "sanitizers with $cc: not here"; continue
+    fi
+    # Every seed is one whole run of the random operations.
+    variant "$cc, address and undefined behaviour sanitizer" "" $cc -O1 $SAN
+    [ $cc = gcc ] || continue
+    for seed in 2 3 4 5 6 7 8 9 10; do
+        check "  random operations, seed $seed" "build/gcc__address_and_undefined_behaviour_sanitizer" \
+            --seed $seed random
+    done
+done
+
+if command -v valgrind >/dev/null; then
+    build valgrind gcc -O1 >build/log 2>&1
+    check "valgrind" env LLAMA=none PAGED=none \
+        valgrind -q --error-exitcode=9 --leak-check=full build/valgrind --quick
+else
+    skip "valgrind: not here"
+fi
+
+for cc in gcc gcc-10 gcc-11 gcc-13 gcc-14 clang clang-13 clang-15 clang-16 clang-17 clang-18 tcc; do
+    command -v $cc >/dev/null || continue
+    for opt in "-O0" "-O1" "-O2" "-O3" "-O2 -D_FORTIFY_SOURCE=2" "-O3 -march=native -fopenmp"; do
+        echo 'int main(void) { return 0; }' | $cc $opt -x c - -o build/probe 2>/dev/null ||
+            { skip "$cc $opt: not here"; continue; }
+        variant "$cc $opt" --quick $cc $opt
+    done
+    for opt in "-O0" "-O2"; do
+        variant "$cc $opt, as C++" --quick $cc $opt -x c++
+    done
+done
+
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed = 0 ]

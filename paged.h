@@ -1,0 +1,218 @@
+// paged.h: a KV cache cut into blocks, and attention that reads through the block table.
+//
+// Every token of a sequence leaves one key and one value vector per KV head in every layer of the
+// model. A Pool holds the memory for them as blocks of block_size tokens. A Seq (one request) owns
+// no memory: it has a length and a block table, the list of the blocks its tokens live in.
+//
+//     token position t -> logical block t / block_size, slot t % block_size
+//     logical block    -> physical block block_table[t / block_size]
+//
+// Blocks are handed out one at a time, when a token needs a new one, so a sequence wastes less than
+// one block. Several sequences may name the same block; its ref_count says how many. A block that
+// others see is never written: the writer gets its own copy first (copy-on-write).
+//
+// One step of a model with the cache, for a batch of sequences with new tokens:
+//
+//     seq_append(seq, n)          once per sequence: make room for n new tokens
+//     for each layer:
+//         pool_write(...)         store K and V of the new tokens of the whole batch
+//         attend(...)             attention of the new tokens over everything before them
+//
+// The method: Kwon et al., "Efficient Memory Management for Large Language Model Serving with
+// PagedAttention", SOSP 2023.
+//
+// Errors. Every function that can fail returns PAGED_OK (0) or one of the codes below, and a call
+// that fails changes nothing: no table, no count, no order of the free list, no byte of K and V. A
+// null, negative or oversized argument is such a failure. A broken invariant is another matter: it
+// stops the program and says where. So does an array of stb_ds that cannot grow.
+//
+// Threads. Every call is synchronous. A pool and its sequences belong to one thread at a time;
+// different pools are independent. attend() may use threads of its own (OpenMP).
+
+#ifndef PAGED_H
+#define PAGED_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- types ------------------------------------------------------------------------------------
+
+enum { PAGED_MAX_HEAD_DIM = 256 };
+
+enum {  // what calls return
+    PAGED_OK = 0,
+    PAGED_BAD_ARGUMENT,   // null, out of range, or of another pool
+    PAGED_OUT_OF_BLOCKS,  // too few free blocks at the moment; after a release it may fit
+    PAGED_TOO_LONG,       // the sequence would not fit into the whole pool: waiting will not help
+    PAGED_OUT_OF_MEMORY,  // the machine has not that much memory, or the size overflows size_t
+    PAGED_BLOCK_SHARED,   // a write to a block that another sequence sees too
+};
+
+enum { PAGED_F32, PAGED_F16, PAGED_BF16 };  // PoolConfig.dtype: how K and V are stored
+
+enum {              // the method of attend()
+    ATTEND_GATHER,  // copy K and V of each sequence into one contiguous piece, then attend over it
+    ATTEND_PAGED,   // read K and V where they are, through the block table
+};
+
+typedef struct PoolConfig {
+    int num_layers;    // of the model, >= 1
+    int num_kv_heads;  // >= 1; the number of query heads is any multiple of it
+    int head_dim;      // floats in one head's key or value, 1 to PAGED_MAX_HEAD_DIM
+    int block_size;    // tokens in a block, >= 1
+    int num_blocks;    // >= 1
+    int dtype;         // PAGED_F32, PAGED_F16 or PAGED_BF16
+    int poison;        // 1: fill blocks with NaN when they are handed out and given back, so that
+                       // a read of anything not written shows; 0: leave the bytes (fast)
+} PoolConfig;
+
+typedef struct Pool Pool;
+typedef struct Seq Seq;
+
+// The fields of the structs below are there to be read, by programs and in a debugger. Only the
+// functions of this file change them.
+
+typedef struct Block {
+    int ref_count;   // how many block tables name this block; 0: it is on the free list
+    int prev, next;  // its neighbours there; -1 while the block is in use
+} Block;
+
+struct Pool {
+    PoolConfig config;
+    void *k, *v;    // two planes [num_layers][num_blocks][num_kv_heads][block_size][head_dim]
+    Block *blocks;  // [num_blocks + 1]; the last one is the head of the free list, a ring
+    int num_free;
+    Seq **seqs;       // the live sequences, in no order (an array of stb_ds)
+    long num_copies;  // blocks copied on write since the pool was made
+};
+
+struct Seq {
+    Pool *pool;
+    int length;        // tokens
+    int *block_table;  // [ceil(length / block_size)] ids of blocks (an array of stb_ds)
+    int index;         // pool->seqs[index] is this sequence
+};
+
+// The new tokens of one step: the newest num_tokens[i] tokens of sequence seqs[i], already
+// appended. One token each is decode, several are a chunk of prefill or a draft to verify, and 0
+// leaves a sequence out. Tensors hold one row per token, in the order of the batch: all tokens of
+// seqs[0], then all of seqs[1], ...; total_tokens is the sum of num_tokens.
+typedef struct Batch {
+    int num_seqs;
+    Seq *const *seqs;       // [num_seqs], no sequence twice
+    const int *num_tokens;  // [num_seqs], each from 0 to the length of its sequence
+} Batch;
+
+// What an error code means, in a few words; never NULL.
+const char *paged_error(int error);
+
+// ---- pool -------------------------------------------------------------------------------------
+
+// Bytes of K and V that one token, or one block, takes over all layers: a function of the shape
+// alone, nothing is allocated. 0 if the shape is no valid one or the number overflows size_t.
+// num_blocks and poison play no part.
+size_t pool_bytes_per_token(const PoolConfig *config);
+size_t pool_bytes_per_block(const PoolConfig *config);
+
+// Makes a pool with all blocks free, to be handed out in the order 0, 1, 2, ... The memory of K
+// and V is not touched, so a huge pool costs nothing until it is used.
+// Errors: PAGED_BAD_ARGUMENT, PAGED_OUT_OF_MEMORY; *pool is unchanged then.
+int pool_create(const PoolConfig *config, Pool **pool);
+
+// Frees the pool and the sequences that are still in it. NULL is allowed.
+void pool_destroy(Pool *pool);
+
+// Recounts everything: reference counts against the block tables, the free list, table lengths.
+// Returns NULL if all is well, else a text that names what is broken (valid until the next call).
+const char *pool_check(const Pool *pool);
+
+// Draws the pool, one character a block: '.' is free, a digit its reference count ('+' from 10 on).
+// In a debugger: call pool_dump(pool, 0), where 0 stands for stdout.
+void pool_dump(const Pool *pool, FILE *out);
+
+// ---- sequences --------------------------------------------------------------------------------
+
+// Makes an empty sequence. Errors: PAGED_BAD_ARGUMENT, PAGED_OUT_OF_MEMORY.
+int seq_create(Pool *pool, Seq **seq);
+
+// Makes room for n >= 0 more tokens: decode (n = 1), a chunk of prefill, a draft. Takes the blocks
+// that are missing; if the last block is partly filled and shared, takes one more and copies the
+// filled slots of every layer into it. All or nothing. The K and V of the new tokens are undefined
+// until pool_write().
+// Errors: PAGED_BAD_ARGUMENT, PAGED_OUT_OF_BLOCKS, PAGED_TOO_LONG.
+int seq_append(Seq *seq, int n);
+
+// Makes a child that shares the first `at` tokens of the parent, 0 <= at <= length: the same
+// blocks, counted once more. No K or V is copied and no block is taken.
+// Errors: PAGED_BAD_ARGUMENT, PAGED_OUT_OF_MEMORY.
+int seq_fork(const Seq *parent, int at, Seq **child);
+
+// Drops the newest n tokens, 0 <= n <= length, and the blocks that only they needed. It never
+// allocates, so it cannot run out of anything. It may end inside a shared block; the next append
+// makes the copy. Errors: PAGED_BAD_ARGUMENT.
+int seq_rewind(Seq *seq, int n);
+
+// Gives back all blocks and the handle itself. NULL is allowed.
+void seq_release(Seq *seq);
+
+// Copies K and V of one layer out of the blocks, in logical order, as float32 rows
+// k, v: [length][num_kv_heads][head_dim]. This is the layout pool_write() takes, so a gather, later
+// written back, restores a sequence bit for bit. Errors: PAGED_BAD_ARGUMENT.
+int seq_gather(const Seq *seq, int layer, float *k, float *v);
+
+// Prints the block table: one line for each block, with its filled slots and its count.
+void seq_dump(const Seq *seq, FILE *out);
+
+// ---- K and V in, attention out ----------------------------------------------------------------
+
+// Stores K and V of one layer for the new tokens of a batch.
+// k, v: [total_tokens][num_kv_heads][head_dim], float32, rounded to the pool's dtype (to nearest,
+// ties to even; what is too large for f16 becomes infinity).
+// Errors: PAGED_BAD_ARGUMENT; PAGED_BLOCK_SHARED if a token lies in a block with a count above one
+// (a fork after the append); PAGED_OUT_OF_MEMORY.
+int pool_write(Pool *pool, int layer, const Batch *batch, const float *k, const float *v);
+
+// Causal attention of the new tokens of a batch over their sequences. Token i of the n new ones of
+// a sequence sees the positions up to and including length - n + i.
+//   method        ATTEND_GATHER or ATTEND_PAGED; the two agree in every bit
+//   num_q_heads   a multiple of num_kv_heads; query head h reads KV head
+//                 h / (num_q_heads / num_kv_heads)
+//   scale         factor on the scores; 0 stands for 1 / sqrt(head_dim)
+//   q, out        [total_tokens][num_q_heads][head_dim], float32
+//   lse           [total_tokens][num_q_heads], the log of the sum of exp(score); or NULL
+// Errors: PAGED_BAD_ARGUMENT, PAGED_OUT_OF_MEMORY; out and lse are unchanged then.
+int attend(Pool *pool, int method, int layer, const Batch *batch, int num_q_heads, float scale,
+           const float *q, float *out, float *lse);
+
+// ---- the oracle -------------------------------------------------------------------------------
+
+// The cache as it was before paging: each sequence reserves max_tokens in one contiguous piece.
+// The plainest code that can be written, to hold the engine against. It keeps K and V as float32
+// that went through the rounding of the dtype, and attends in double.
+typedef struct Oracle {
+    PoolConfig config;  // block_size, num_blocks and poison play no part
+    int max_tokens, length;
+    float *k, *v;  // [num_layers][max_tokens][num_kv_heads][head_dim]
+} Oracle;
+
+// Same meaning as their counterparts above, for one sequence. oracle_append returns
+// PAGED_TOO_LONG past max_tokens; oracle_fork copies the first `at` tokens.
+int oracle_create(const PoolConfig *config, int max_tokens, Oracle **oracle);
+int oracle_append(Oracle *oracle, int n);
+int oracle_write(Oracle *oracle, int layer, int num_tokens, const float *k, const float *v);
+int oracle_fork(const Oracle *parent, int at, Oracle **child);
+int oracle_rewind(Oracle *oracle, int n);
+int oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_heads, float scale,
+                  const float *q, float *out, float *lse);
+void oracle_release(Oracle *oracle);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
