@@ -1,0 +1,2622 @@
+// tests.c: what paged.h promises, shown by running it.
+//
+//     ./tests               all tests
+//     ./tests NAME...       these tests
+//     ./tests --list        their names
+//     ./tests --seed N      other random numbers (the seed of a run is printed)
+//     ./tests --quick       random work cut to a twentieth: for valgrind
+//     ./tests --ops N       how many operations the random test makes
+//
+// Behaviour is shown on numbers that a hand can check, and then on random ones, which the oracle of
+// paged.h judges: a cache without blocks. Every sequence here has a twin there, and t_append(),
+// t_fork(), t_rewind() and t_release() do the same to both. t_room() also restates how many blocks
+// an append may take, and t_attend() runs attention three ways: gathered, paged, and by the oracle.
+// The first two must agree in every bit, and with the third within 1e-5.
+//
+// A failing check prints where it stands and ends its test; the others go on. In a debugger: break
+// on t_fail, then look up the stack. Each test gives back all blocks, and t_finish() checks that.
+
+#include <stdlib.h>
+
+// Allocations of the engine go through these two, so that a test can make one fail.
+static int t_failing = -1;  // so many allocations succeed, then one fails; -1: none fails
+
+static void *t_malloc(size_t size)
+{
+    return t_failing >= 0 && t_failing-- == 0 ? NULL : malloc(size);
+}
+
+static void *t_calloc(size_t count, size_t size)
+{
+    return t_failing >= 0 && t_failing-- == 0 ? NULL : calloc(count, size);
+}
+
+#define malloc t_malloc
+#define calloc t_calloc
+#define PAGED_NO_MAIN
+#include "paged.cu.c"
+#undef malloc
+#undef calloc
+
+#include <glob.h>
+#include <limits.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifdef __FAST_MATH__
+#error "-ffast-math lets NaN pass every comparison, so these tests could not fail"
+#endif
+
+// Some tests ask for more memory than there is: the sanitizer shall return NULL, as malloc does.
+#ifdef __cplusplus
+extern "C"
+#endif
+    const char *__asan_default_options(void);
+const char *__asan_default_options(void)
+{
+    return "allocator_may_return_null=1";
+}
+
+// ---- checks -----------------------------------------------------------------------------------
+
+enum { T_PASSED, T_FAILED, T_SKIPPED };
+
+static jmp_buf t_end;       // where a failing check goes
+static char t_where[200];   // what a loop is at, printed when a check fails
+static void **t_memory;     // what t_alloc() gave out, freed after the test
+static char t_folder[400];  // of the temporary files of the test, removed after it
+static const char *t_program;
+static uint64_t t_seed = 1, t_state;
+static int t_quick, t_operations = 300000;
+
+static void t_at(const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    vsnprintf(t_where, sizeof t_where, format, list);
+    va_end(list);
+}
+
+static void t_fail(int line, const char *what, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    printf("\n%s:%d: %s: ", __FILE__, line, what);
+    vprintf(format, list);
+    printf("%s%s\n", t_where[0] ? "\n  at " : "", t_where);
+    va_end(list);
+    longjmp(t_end, T_FAILED);
+}
+
+static void t_skip(const char *reason)
+{
+    printf("SKIPPED: %s\n", reason);
+    longjmp(t_end, T_SKIPPED);
+}
+
+static void t_check_eq(int line, const char *what, long long actual, long long expected)
+{
+    if (actual != expected) t_fail(line, what, "expected %lld, got %lld", expected, actual);
+}
+
+static void t_check_text(int line, const char *what, const char *actual, const char *expected)
+{
+    if (!actual || strcmp(actual, expected) != 0)
+        t_fail(line, what, "expected \"%s\", got \"%s\"", expected, actual ? actual : "NULL");
+}
+
+static void t_check_has(int line, const char *what, const char *actual, const char *part)
+{
+    if (!actual || !strstr(actual, part))
+        t_fail(line, what, "expected \"...%s...\", got \"%s\"", part, actual ? actual : "NULL");
+}
+
+// Written so that NaN and infinity are close to nothing.
+static int t_close(float a, float b, double largest)
+{
+    return isfinite(a) && isfinite(b) && fabs((double)a - b) <= 1e-5 * fmax(1, largest);
+}
+
+static void t_check_close(int line, const char *what, float actual, float expected, double largest)
+{
+    if (!t_close(actual, expected, largest))
+        t_fail(line, what, "expected %.9g, got %.9g", expected, actual);
+}
+
+#define CHECK(x) ((x) ? (void)0 : t_fail(__LINE__, #x, "expected true, got false"))
+#define CHECK_EQ(actual, expected) t_check_eq(__LINE__, #actual, actual, expected)
+#define CHECK_OK(call) t_check_eq(__LINE__, #call, call, PAGED_OK)
+#define CHECK_TEXT(actual, expected) t_check_text(__LINE__, #actual, actual, expected)
+#define CHECK_HAS(actual, part) t_check_has(__LINE__, #actual, actual, part)
+#define CHECK_CLOSE(actual, expected, largest) \
+    t_check_close(__LINE__, #actual, actual, expected, largest)
+#define CHECK_BITS(a, b, floats) CHECK(memcmp(a, b, (floats) * sizeof(float)) == 0)
+
+// ---- random numbers, memory, texts ------------------------------------------------------------
+
+static uint64_t t_random(void)  // splitmix64, Steele et al. 2014
+{
+    uint64_t z = t_state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+static int t_between(int low, int high)  // both included
+{
+    return low + (int)(t_random() % (uint64_t)(high - low + 1));
+}
+
+static int t_min(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+static int t_times(int n)  // how often to do random work
+{
+    return t_quick ? (n + 19) / 20 : n;
+}
+
+static void *t_alloc(size_t size)
+{
+    void *memory = calloc(size + 1, 1);
+    if (!memory) t_fail(__LINE__, "calloc", "no memory for %zu bytes", size);
+    arrput(t_memory, memory);
+    return memory;
+}
+
+// Frees what was given out since t_memory had that many entries.
+static void t_free_to(size_t mark)
+{
+    while (arrlenu(t_memory) > mark) free(arrpop(t_memory));
+}
+
+static float *t_floats(size_t n)  // random in [-1, 1)
+{
+    float *x = (float *)t_alloc(n * sizeof *x);
+    for (size_t i = 0; i < n; i++) x[i] = (float)(int64_t)t_random() * 0x1p-63f;
+    return x;
+}
+
+static float *t_same(size_t n, float value)
+{
+    float *x = (float *)t_alloc(n * sizeof *x);
+    for (size_t i = 0; i < n; i++) x[i] = value;
+    return x;
+}
+
+static char *t_format(const char *format, ...)
+{
+    char *text = (char *)t_alloc(4000);
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, 4000, format, list);
+    va_end(list);
+    return text;
+}
+
+// ---- sequences and their twins in the oracle --------------------------------------------------
+
+typedef struct Twin {  // entry of a hash map of stb_ds
+    Seq *key;
+    Oracle *value;
+} Twin;
+
+static Twin *t_twins;
+
+static Oracle *t_oracle(Seq *seq)
+{
+    return hmget(t_twins, seq);
+}
+
+// A small shape; tests change what they need. Pools have poison, but for huge ones.
+static PoolConfig t_config(int block_size, int num_blocks)
+{
+    PoolConfig config = {2, 2, 4, block_size, num_blocks, PAGED_F32, 1};
+    return config;
+}
+
+static size_t t_plane_bytes(const Pool *pool)
+{
+    return pool_bytes_per_block(&pool->config) / 2 * pool->config.num_blocks;
+}
+
+static Pool *t_pool(PoolConfig config)
+{
+    Pool *pool = NULL;
+    CHECK_OK(pool_create(&config, &pool));
+    if (config.poison) {  // blocks never handed out hold NaN too, and snapshots know every byte
+        memset(pool->k, 0xff, t_plane_bytes(pool));
+        memset(pool->v, 0xff, t_plane_bytes(pool));
+    }
+    return pool;
+}
+
+static void t_check_pool(const Pool *pool)
+{
+    const char *broken = pool_check(pool);
+    if (broken) t_fail(__LINE__, "pool_check", "%s", broken);
+}
+
+// All there is to know about a pool, in a row of bytes.
+typedef struct Snapshot {
+    unsigned char *bytes;
+    size_t size;
+} Snapshot;
+
+static void t_put(Snapshot *snapshot, const void *bytes, size_t size)
+{
+    if (snapshot->bytes && size > 0) memcpy(snapshot->bytes + snapshot->size, bytes, size);
+    snapshot->size += size;
+}
+
+static Snapshot t_snapshot(const Pool *pool)
+{
+    Snapshot s = {NULL, 0};
+    for (int pass = 0; pass < 2; pass++) {  // first the size, then the bytes
+        if (pass == 1) s.bytes = (unsigned char *)t_alloc(s.size);
+        s.size = 0;
+        t_put(&s, &pool->config, sizeof pool->config);
+        t_put(&s, &pool->num_free, sizeof pool->num_free);
+        t_put(&s, &pool->num_copies, sizeof pool->num_copies);
+        t_put(&s, pool->blocks, ((size_t)pool->config.num_blocks + 1) * sizeof(Block));
+        t_put(&s, pool->seqs, arrlenu(pool->seqs) * sizeof(Seq *));
+        for (size_t i = 0; i < arrlenu(pool->seqs); i++) {
+            const Seq *seq = pool->seqs[i];
+            t_put(&s, &seq->length, sizeof seq->length);
+            t_put(&s, seq->block_table, arrlenu(seq->block_table) * sizeof(int));
+        }
+        t_put(&s, pool->k, t_plane_bytes(pool));
+        t_put(&s, pool->v, t_plane_bytes(pool));
+    }
+    return s;
+}
+
+static void t_check_same(int line, const char *call, const Pool *pool, Snapshot before)
+{
+    Snapshot after = t_snapshot(pool);
+    if (before.size != after.size || memcmp(before.bytes, after.bytes, after.size) != 0)
+        t_fail(line, call, "it must not change anything, and did");
+}
+
+// A call that must return this code, be it an error or PAGED_OK, and leave every byte as it was.
+#define CHECK_SAME(pool, code, call) \
+    do { \
+        size_t t_mark = arrlenu(t_memory); \
+        Snapshot t_before = t_snapshot(pool); \
+        t_check_eq(__LINE__, #call, call, code); \
+        t_check_same(__LINE__, #call, pool, t_before); \
+        t_free_to(t_mark); \
+    } while (0)
+
+// Makes room for n tokens, in the twin too. What that costs is checked against the rule of paged.h:
+// the blocks that are missing, and one more if the last one is partly filled and shared; all or
+// nothing. Returns what seq_append() returned.
+static int t_room(Seq *seq, int n)
+{
+    Pool *pool = seq->pool;
+    int b = pool->config.block_size, have = (seq->length + b - 1) / b;
+    int need = (seq->length + n + b - 1) / b;
+    int copy = n > 0 && seq->length % b != 0 &&
+               pool->blocks[seq->block_table[have - 1]].ref_count > 1;
+    int error = need > pool->config.num_blocks          ? PAGED_TOO_LONG
+                : need - have + copy > pool->num_free ? PAGED_OUT_OF_BLOCKS
+                                                        : PAGED_OK;
+    if (error) {
+        CHECK_SAME(pool, error, seq_append(seq, n));
+        return error;
+    }
+    int num_free = pool->num_free;
+    long num_copies = pool->num_copies;
+    CHECK_OK(seq_append(seq, n));
+    CHECK_OK(oracle_append(t_oracle(seq), n));
+    CHECK_EQ(seq->length, t_oracle(seq)->length);
+    CHECK_EQ(arrlen(seq->block_table), need);
+    CHECK_EQ(num_free - pool->num_free, need - have + copy);
+    CHECK_EQ(pool->num_copies - num_copies, copy);
+    return PAGED_OK;
+}
+
+static Batch t_batch(Seq *const *seqs, const int *num_tokens, int count)
+{
+    Batch batch = {count, seqs, num_tokens};
+    return batch;
+}
+
+// Random K and V for the newest tokens of a ragged batch, in every layer, there and in the twins.
+static void t_write(Seq *const *seqs, const int *num_tokens, int count)
+{
+    const PoolConfig *c = &seqs[0]->pool->config;
+    size_t row = (size_t)c->num_kv_heads * c->head_dim, total = 0, mark = arrlenu(t_memory);
+    Batch batch = t_batch(seqs, num_tokens, count);
+    for (int i = 0; i < count; i++) total += (size_t)num_tokens[i];
+    for (int layer = 0; layer < c->num_layers; layer++) {
+        float *k = t_floats(total * row), *v = t_floats(total * row);
+        CHECK_OK(pool_write(seqs[0]->pool, layer, &batch, k, v));
+        for (int i = 0; i < count; k += num_tokens[i] * row, v += num_tokens[i] * row, i++)
+            CHECK_OK(oracle_write(t_oracle(seqs[i]), layer, num_tokens[i], k, v));
+    }
+    t_free_to(mark);
+}
+
+static int t_append(Seq *seq, int n)
+{
+    int error = t_room(seq, n);
+    if (!error) t_write(&seq, &n, 1);
+    return error;
+}
+
+static Seq *t_empty_seq(Pool *pool, int max_tokens)
+{
+    Seq *seq = NULL;
+    Oracle *oracle = NULL;
+    CHECK_OK(seq_create(pool, &seq));
+    CHECK_OK(oracle_create(&pool->config, max_tokens, &oracle));
+    hmput(t_twins, seq, oracle);
+    return seq;
+}
+
+static Seq *t_seq(Pool *pool, int length)
+{
+    Seq *seq = t_empty_seq(pool, pool->config.num_blocks * pool->config.block_size);
+    CHECK_OK(t_append(seq, length));
+    return seq;
+}
+
+static Seq *t_fork(Seq *parent, int at)
+{
+    Pool *pool = parent->pool;
+    Seq *child = NULL;
+    Oracle *oracle = NULL;
+    int num_free = pool->num_free, b = pool->config.block_size;
+    CHECK_OK(seq_fork(parent, at, &child));
+    CHECK_OK(oracle_fork(t_oracle(parent), at, &oracle));
+    hmput(t_twins, child, oracle);
+    CHECK_EQ(pool->num_free, num_free);
+    CHECK_EQ(arrlen(child->block_table), (at + b - 1) / b);
+    for (int i = 0; i < (int)arrlen(child->block_table); i++)
+        CHECK_EQ(child->block_table[i], parent->block_table[i]);
+    return child;
+}
+
+static void t_rewind(Seq *seq, int n)
+{
+    CHECK_OK(seq_rewind(seq, n));
+    CHECK_OK(oracle_rewind(t_oracle(seq), n));
+    CHECK_EQ(seq->length, t_oracle(seq)->length);
+}
+
+static void t_release(Seq *seq)
+{
+    oracle_release(t_oracle(seq));
+    (void)hmdel(t_twins, seq);
+    seq_release(seq);
+}
+
+// Every test ends here, once for each of its pools: all sequences go, and all blocks must be free.
+static void t_finish(Pool *pool)
+{
+    t_check_pool(pool);
+    while (arrlen(pool->seqs) > 0) t_release(arrlast(pool->seqs));
+    t_check_pool(pool);
+    CHECK_EQ(pool->num_free, pool->config.num_blocks);
+    pool_destroy(pool);
+}
+
+// The block table, followed, must give what the twin holds: every layer, byte for byte.
+static void t_check(Seq *seq)
+{
+    const PoolConfig *c = &seq->pool->config;
+    size_t row = (size_t)c->num_kv_heads * c->head_dim, n = seq->length * row;
+    size_t mark = arrlenu(t_memory);
+    float *k = (float *)t_alloc(n * sizeof *k), *v = (float *)t_alloc(n * sizeof *v);
+    for (int layer = 0; layer < c->num_layers; layer++) {
+        size_t start = (size_t)layer * t_oracle(seq)->max_tokens * row;
+        CHECK_OK(seq_gather(seq, layer, k, v));
+        CHECK_BITS(k, t_oracle(seq)->k + start, n);
+        CHECK_BITS(v, t_oracle(seq)->v + start, n);
+    }
+    t_free_to(mark);
+}
+
+// One layer of t_attend(), below: the rows of one sequence against its twin.
+static void t_check_rows(Seq *seq, int layer, int num_tokens, int num_q_heads, float scale,
+                         const float *q, const float *out, const float *lse)
+{
+    const Oracle *oracle = t_oracle(seq);
+    size_t kv_row = (size_t)oracle->config.num_kv_heads * oracle->config.head_dim;
+    size_t rows = (size_t)num_tokens * num_q_heads, count = rows * oracle->config.head_dim;
+    const float *v = oracle->v + (size_t)layer * oracle->max_tokens * kv_row;
+    float *expected = t_same(count, 0), *expected_lse = t_same(rows, 0);
+    double largest = 0;
+    for (size_t i = 0; count > 0 && i < oracle->length * kv_row; i++)
+        largest = fmax(largest, fabs(v[i]));
+    CHECK_OK(oracle_attend(oracle, layer, num_tokens, num_q_heads, scale, q, expected,
+                           expected_lse));
+    for (size_t i = 0; i < count; i++) CHECK_CLOSE(out[i], expected[i], largest);
+    for (size_t i = 0; i < rows; i++)
+        CHECK_CLOSE(lse[i], expected_lse[i], fabs(expected_lse[i]));
+}
+
+// Attention of the newest num_tokens[i] tokens of each sequence, in every layer, with random
+// queries. Gathered and paged agree in every bit, and with the oracle within the tolerance; nothing
+// is written behind the last row.
+static void t_attend(Seq *const *seqs, const int *num_tokens, int count, int num_q_heads,
+                     float scale)
+{
+    const PoolConfig *c = &seqs[0]->pool->config;
+    size_t rows = 0, mark = arrlenu(t_memory);
+    Batch batch = t_batch(seqs, num_tokens, count);
+    for (int i = 0; i < count; i++) rows += (size_t)num_tokens[i] * num_q_heads;
+    for (int layer = 0; layer < c->num_layers; layer++) {
+        size_t n = rows * c->head_dim;
+        float *q = t_floats(n), *out[2], *lse[2];
+        for (size_t i = 0; i < n; i++) q[i] *= 4;  // so that the weights differ clearly
+        for (int method = ATTEND_GATHER; method <= ATTEND_PAGED; method++) {
+            out[method] = t_same(n + 1, 1234);
+            lse[method] = t_same(rows + 1, 1234);
+            CHECK_OK(attend(seqs[0]->pool, method, layer, &batch, num_q_heads, scale, q,
+                            out[method], lse[method]));
+            CHECK(out[method][n] == 1234 && lse[method][rows] == 1234);
+        }
+        CHECK_BITS(out[ATTEND_GATHER], out[ATTEND_PAGED], n);
+        CHECK_BITS(lse[ATTEND_GATHER], lse[ATTEND_PAGED], rows);
+        size_t row = 0;
+        for (int i = 0; i < count; row += (size_t)num_tokens[i] * num_q_heads, i++)
+            t_check_rows(seqs[i], layer, num_tokens[i], num_q_heads, scale, q + row * c->head_dim,
+                         out[0] + row * c->head_dim, lse[0] + row);
+        t_free_to(mark);
+    }
+}
+
+// Checks the pool, and K, V and attention of all its sequences: up to three queries each, because
+// a single one over full blocks cannot see their order, and two query heads for each KV head.
+static void t_check_all(const Pool *pool)
+{
+    t_check_pool(pool);
+    for (size_t i = 0; i < arrlenu(pool->seqs); i++) {
+        int n = t_min(pool->seqs[i]->length, 3);
+        t_check(pool->seqs[i]);
+        t_attend(&pool->seqs[i], &n, 1, 2 * pool->config.num_kv_heads, 0);
+    }
+}
+
+// ---- what tests look at -----------------------------------------------------------------------
+
+// The blocks of a sequence as a text, "7 2", and their reference counts, "3 1".
+static const char *t_table(const Seq *seq)
+{
+    const char *text = "";
+    for (int i = 0; i < (int)arrlen(seq->block_table); i++)
+        text = t_format("%s%s%d", text, i ? " " : "", seq->block_table[i]);
+    return text;
+}
+
+static const char *t_counts(const Seq *seq)
+{
+    const char *text = "";
+    for (int i = 0; i < (int)arrlen(seq->block_table); i++)
+        text = t_format("%s%s%d", text, i ? " " : "",
+                        seq->pool->blocks[seq->block_table[i]].ref_count);
+    return text;
+}
+
+// The ids on the free list, the next one to be handed out first.
+static const char *t_free_list(const Pool *pool)
+{
+    const char *text = "";
+    int head = pool->config.num_blocks;
+    for (int b = pool->blocks[head].next; b != head; b = pool->blocks[b].next)
+        text = t_format("%s%s%d", text, *text ? " " : "", b);
+    return text;
+}
+
+static int t_used(const Pool *pool)
+{
+    return pool->config.num_blocks - pool->num_free;
+}
+
+// Brings the free list of an unused pool into an order: a sequence of one token on every block, then
+// the releases, the block that is to be first last.
+static void t_order_free_list(Pool *pool, const int *order)
+{
+    int n = pool->config.num_blocks;
+    Seq **owner = (Seq **)t_alloc((size_t)n * sizeof *owner), *seq;  // [block]
+    for (int i = 0; i < n; i++) {
+        CHECK_OK(seq_create(pool, &seq));
+        CHECK_OK(seq_append(seq, 1));
+        owner[seq->block_table[0]] = seq;
+    }
+    for (int i = n - 1; i >= 0; i--) seq_release(owner[order[i]]);
+}
+
+static void t_shuffle(Pool *pool)
+{
+    int n = pool->config.num_blocks, *order = (int *)t_alloc((size_t)n * sizeof *order);
+    for (int i = 0; i < n; i++) {
+        int j = t_between(0, i);
+        order[i] = order[j];
+        order[j] = i;
+    }
+    t_order_free_list(pool, order);
+}
+
+// A small pool that hands out these blocks first ("7 2"), then the others from the lowest up.
+static Pool *t_ordered_pool(int block_size, int num_blocks, const char *first)
+{
+    Pool *pool = t_pool(t_config(block_size, num_blocks));
+    int *order = (int *)t_alloc((size_t)num_blocks * sizeof *order), n = 0;
+    char *taken = (char *)t_alloc((size_t)num_blocks), *end;
+    for (; *first; first = end) {
+        order[n] = (int)strtol(first, &end, 10);
+        taken[order[n++]] = 1;
+    }
+    for (int block = 0; block < num_blocks; block++)
+        if (!taken[block]) order[n++] = block;
+    t_order_free_list(pool, order);
+    return pool;
+}
+
+// Element i of the plane of K, or of V, as float32.
+static float t_element(const Pool *pool, const void *plane, size_t i)
+{
+    if (pool->config.dtype == PAGED_F32) return ((const float *)plane)[i];
+    uint16_t half = ((const uint16_t *)plane)[i];
+    return pool->config.dtype == PAGED_F16 ? f16_to_f32(half) : bf16_to_f32(half);
+}
+
+// Where a slot starts, by the layout of paged.h: [layers][blocks][kv_heads][block_size][head_dim].
+static size_t t_offset(const Pool *pool, int layer, int block, int kv_head, int slot)
+{
+    const PoolConfig *c = &pool->config;
+    size_t row = ((size_t)layer * c->num_blocks + block) * c->num_kv_heads + kv_head;
+    return (row * c->block_size + slot) * c->head_dim;
+}
+
+// In how many of the slots from..to - 1 of a block every element of K and V, in all layers and
+// heads, is NaN. Minus 1 if some are NaN and some are not within a slot.
+static int t_nan_slots(const Pool *pool, int block, int from, int to)
+{
+    const PoolConfig *c = &pool->config;
+    int count = 0, all = 2 * c->num_layers * c->num_kv_heads * c->head_dim;
+    for (int slot = from; slot < to; slot++) {
+        int nans = 0;
+        for (int i = 0; i < all / 2; i++) {
+            int row = i / c->head_dim;
+            size_t at = t_offset(pool, row / c->num_kv_heads, block, row % c->num_kv_heads, slot);
+            nans += isnan(t_element(pool, pool->k, at + i % c->head_dim)) != 0;
+            nans += isnan(t_element(pool, pool->v, at + i % c->head_dim)) != 0;
+        }
+        if (nans != 0 && nans != all) return -1;
+        count += nans == all;
+    }
+    return count;
+}
+
+// ---- numbers that a hand can check ------------------------------------------------------------
+
+// What a token costs is a product of the shape; what reserving the maximum wastes follows from it.
+static void test_example_bytes(void)
+{
+    PoolConfig llama = {32, 32, 128, 16, 1, PAGED_F16, 0}, opt_30b = llama;
+    long long token = (long long)pool_bytes_per_token(&llama);
+    CHECK_EQ(token, 2 * 32 * 32 * 128 * 2);  // 512 KiB
+    CHECK_EQ(pool_bytes_per_block(&llama), 16 * token);
+    CHECK_EQ(2048 * token, 1024 << 20);                       // reserved for a request
+    CHECK_EQ(500 * token, 250 << 20);                         // used by one of mean length
+    CHECK_EQ(lround(1000.0 * 500 / 2048), 244);               // 24.4 % in use
+    CHECK_EQ(lround(10 * 100 * (1024 - 250) / 1024.0), 756);  // 75.6 GiB wasted by 100 requests
+    opt_30b.num_layers = 48, opt_30b.num_kv_heads = 56;
+    CHECK_EQ(pool_bytes_per_token(&opt_30b) * 1024 * 128, 180388626432);  // 180.4 GB
+    llama.num_blocks = 0;  // plays no part
+    llama.dtype = PAGED_BF16;
+    CHECK_EQ(pool_bytes_per_token(&llama), token);
+    llama.dtype = PAGED_F32;
+    CHECK_EQ(pool_bytes_per_block(&llama), 32 * token);
+}
+
+// Five requests take the blocks they need, and a release makes blocks reusable at once.
+static void test_example_blocks_on_demand(void)
+{
+    const int tokens[] = {320, 48, 160, 96, 272}, blocks[] = {20, 3, 10, 6, 17};
+    Pool *pool = t_pool(t_config(16, 512));
+    Seq *seqs[5];
+    for (int i = 0; i < 5; i++) {
+        seqs[i] = t_seq(pool, tokens[i]);
+        CHECK_EQ(arrlen(seqs[i]->block_table), blocks[i]);
+    }
+    CHECK_EQ(t_used(pool), 56);
+    CHECK_EQ(lround(1000.0 * t_used(pool) / 512), 109);  // 10.9 %
+    t_release(seqs[1]);
+    CHECK_EQ(t_used(pool), 53);
+    CHECK_EQ(lround(1000.0 * t_used(pool) / 512), 104);
+    CHECK_TEXT(t_table(t_seq(pool, 33)), "20 21 22");
+    t_finish(pool);
+}
+
+// Ten requests share a system prompt of 12.5 blocks. Who writes first gets a copy of the half block;
+// who is left alone with it writes in place.
+static void test_example_system_prompt(void)
+{
+    PoolConfig llama = {32, 32, 128, 16, 1, PAGED_F16, 0};
+    Pool *pool = t_pool(t_config(16, 32));
+    Seq *prompt = t_seq(pool, 200), *requests[10];
+    for (int i = 0; i < 10; i++) requests[i] = t_fork(prompt, 200);
+    CHECK_EQ(t_used(pool), 13);
+    CHECK_TEXT(t_counts(prompt), "11 11 11 11 11 11 11 11 11 11 11 11 11");
+    CHECK_EQ((10 * 13 - 13) * pool_bytes_per_block(&llama), 936ull << 20);  // 936 MiB saved
+
+    CHECK_OK(t_append(requests[3], 1));
+    for (int i = 0; i < 10; i++) CHECK_EQ(requests[i]->block_table[12], i == 3 ? 13 : 12);
+    CHECK_EQ(pool->blocks[12].ref_count, 10);
+    CHECK_EQ(pool->num_copies, 1);
+    t_check_all(pool);
+
+    for (int i = 0; i < 9; i++) t_release(requests[i]);
+    t_release(prompt);
+    CHECK_OK(t_append(requests[9], 1));
+    CHECK_EQ(requests[9]->block_table[12], 12);
+    CHECK_EQ(pool->num_copies, 1);
+    t_check_all(pool);
+    t_finish(pool);
+}
+
+// Logical blocks are in order, physical ones anywhere; only the last one is partly filled.
+static void test_example_block_table(void)
+{
+    const int lengths[] = {60, 32, 40, 12}, filled[] = {12, 16, 8, 12};
+    const char *tables[] = {"0 1 2 3", "4 5", "6 7 8", "9"};
+    Pool *pool = t_ordered_pool(16, 6, "1 5 3");
+    CHECK_TEXT(t_table(t_seq(pool, 38)), "1 5 3");  // 16, 16 and 6 tokens
+    t_check_all(pool);
+    t_finish(pool);
+
+    pool = t_ordered_pool(4, 8, "7 1 5");
+    CHECK_TEXT(t_table(t_seq(pool, 9)), "7 1 5");  // 4, 4 and 1
+    t_check_all(pool);
+    t_finish(pool);
+
+    pool = t_pool(t_config(16, 11));
+    for (int i = 0; i < 4; i++) {
+        Seq *seq = t_seq(pool, lengths[i]);
+        CHECK_TEXT(t_table(seq), tables[i]);
+        CHECK_EQ(16 - t_nan_slots(pool, arrlast(seq->block_table), 0, 16), filled[i]);
+    }
+    CHECK_TEXT(t_free_list(pool), "10");
+    t_finish(pool);
+}
+
+// A decode step writes one slot and leaves every other byte of the pool alone.
+static void test_example_one_slot_per_step(void)
+{
+    Pool *pool = t_ordered_pool(4, 16, "7 2 12 5 3");
+    Seq *seqs[] = {t_seq(pool, 6), t_seq(pool, 9)};
+    const int ones[] = {1, 1};
+    CHECK_TEXT(t_table(seqs[0]), "7 2");
+    CHECK_TEXT(t_table(seqs[1]), "12 5 3");
+    CHECK_OK(t_room(seqs[0], 1));  // slot 2 of block 2
+    CHECK_OK(t_room(seqs[1], 1));  // slot 1 of block 3
+    float *before = (float *)t_alloc(t_plane_bytes(pool));
+    memcpy(before, pool->k, t_plane_bytes(pool));
+    t_write(seqs, ones, 2);
+    int changed = 0;
+    for (size_t i = 0; i < t_plane_bytes(pool) / sizeof(float); i++)
+        changed += memcmp(before + i, (float *)pool->k + i, sizeof(float)) != 0;
+    CHECK_EQ(changed, 2 * 2 * 2 * 4);  // sequences, layers, heads, head_dim
+    CHECK_EQ(t_nan_slots(pool, 2, 0, 3), 0);
+    CHECK_EQ(t_nan_slots(pool, 2, 3, 4), 1);
+    CHECK_EQ(t_nan_slots(pool, 3, 0, 2), 0);
+    CHECK_EQ(t_nan_slots(pool, 3, 2, 4), 2);
+    t_check_all(pool);
+    t_finish(pool);
+}
+
+// Every element of every layer, token and head lies where the layout of paged.h says.
+static void test_layout(void)
+{
+    const int n = 9, block_of[] = {5, 5, 5, 5, 0, 0, 0, 0, 3};
+    Pool *pool = t_ordered_pool(4, 6, "5 0 3");
+    Seq *seq = t_seq(pool, n);
+    Batch batch = {1, &seq, &n};
+    float *k[2], *v[2];
+    for (int layer = 0; layer < 2; layer++) {
+        k[layer] = t_floats(n * 2 * 4);
+        v[layer] = t_floats(n * 2 * 4);
+        CHECK_OK(pool_write(pool, layer, &batch, k[layer], v[layer]));
+    }
+    for (int i = 0; i < 2 * n * 2 * 4; i++) {  // [layer][token][head][dim]
+        int layer = i / 72, t = i / 8 % 9, head = i / 4 % 2;
+        size_t at = t_offset(pool, layer, block_of[t], head, t % 4) + i % 4;
+        CHECK(t_element(pool, pool->k, at) == k[layer][i % 72]);
+        CHECK(t_element(pool, pool->v, at) == v[layer][i % 72]);
+    }
+    t_release(seq);
+    t_finish(pool);
+}
+
+// Three candidates of one prompt share its two full blocks and continue in blocks of their own.
+static void test_example_three_candidates(void)
+{
+    Pool *pool = t_ordered_pool(4, 16, "2 6 9 11 14");
+    Seq *a = t_seq(pool, 8), *b = t_fork(a, 8), *c = t_fork(a, 8);
+    CHECK_TEXT(t_counts(a), "3 3");
+    CHECK_OK(t_append(a, 1));
+    CHECK_OK(t_append(b, 1));
+    CHECK_OK(t_append(c, 1));
+    CHECK_TEXT(t_table(a), "2 6 9");
+    CHECK_TEXT(t_table(b), "2 6 11");
+    CHECK_TEXT(t_table(c), "2 6 14");
+    CHECK_TEXT(t_counts(c), "3 3 1");
+    CHECK_EQ(pool->num_copies, 0);  // the shared blocks are full, nobody writes to them
+    t_check_all(pool);
+    t_finish(pool);
+}
+
+// Copy-on-write in eight steps: the first writer copies, the second finds itself alone.
+static void test_example_eight_steps(void)
+{
+    Pool *pool = t_pool(t_config(4, 8));
+    Seq *a = t_seq(pool, 6);         // 1. the prompt is stored once
+    Seq *b = t_fork(a, 6);           // 2. two tables point at it
+    CHECK_TEXT(t_counts(a), "2 2");  // 3. the counts are 2
+    CHECK_OK(t_append(a, 1));        // 4. A is about to write, sees a 2,
+    CHECK_TEXT(t_table(a), "0 2");   // 5. takes a free block, copies the tail,
+    CHECK_TEXT(t_counts(b), "2 1");  //    the old count falls to 1;
+    t_check_all(pool);               // 6. A has written in the copy
+    CHECK_OK(t_append(b, 1));        // 7. B sees a 1 and writes in place
+    CHECK_TEXT(t_table(b), "0 1");   // 8. only the last blocks differ
+    CHECK_EQ(pool->num_copies, 1);
+    t_check_all(pool);
+    t_finish(pool);
+}
+
+// Query 1, keys log 1 .. log 4: weights 1, 2, 3, 4 tenths; values 1 .. 4. So the output is 3 and the
+// log-sum-exp log 10, in blocks of any size; and so on for the rows before, which see less.
+static void test_example_softmax_by_hand(void)
+{
+    const float k[] = {0, logf(2), logf(3), logf(4)}, v[] = {1, 2, 3, 4}, q[] = {1, 1, 1, 1};
+    const float sums[] = {1, 5, 14, 30}, weights[] = {1, 3, 6, 10};
+    const int n = 4;
+    for (int block_size = 1; block_size <= 5; block_size++) {
+        PoolConfig config = {1, 1, 1, block_size, 4, PAGED_F32, 1};
+        Pool *pool = t_pool(config);
+        Seq *seq = t_seq(pool, n);
+        Batch batch = {1, &seq, &n};
+        float out[4], lse[4];
+        CHECK_OK(pool_write(pool, 0, &batch, k, v));
+        for (int i = 0; i < 8; i++) {
+            if (i % 4 == 0) CHECK_OK(attend(pool, i / 4, 0, &batch, 1, 0, q, out, lse));
+            CHECK_CLOSE(out[i % 4], sums[i % 4] / weights[i % 4], 1);
+            CHECK_CLOSE(lse[i % 4], logf(weights[i % 4]), 1);
+        }
+        t_finish(pool);
+    }
+}
+
+// The oracle judges the rest, so it too meets numbers by hand. A scale of 2 squares the weights: 1
+// and 4 fifths.
+static void test_oracle_by_hand(void)
+{
+    PoolConfig config = {2, 1, 1, 1, 1, PAGED_F32, 0};
+    const float k[] = {0, logf(2)}, v[] = {10, 20}, q = 1;
+    float out = 0, lse = 0;
+    Oracle *parent, *child;
+    CHECK_OK(oracle_create(&config, 3, &parent));
+    CHECK_OK(oracle_append(parent, 2));
+    CHECK_OK(oracle_write(parent, 1, 2, k, v));
+    CHECK_OK(oracle_attend(parent, 1, 1, 1, 2, &q, &out, &lse));
+    CHECK_CLOSE(out, 18, 20);
+    CHECK_CLOSE(lse, logf(5), 1);
+    CHECK_EQ(oracle_append(parent, 2), PAGED_TOO_LONG);
+    CHECK_OK(oracle_fork(parent, 1, &child));
+    CHECK_OK(oracle_attend(child, 1, 1, 1, 0, &q, &out, &lse));
+    CHECK(out == 10 && lse == 0);
+    CHECK_EQ(oracle_rewind(parent, 3), PAGED_BAD_ARGUMENT);
+    CHECK_OK(oracle_rewind(parent, 2));
+    CHECK_EQ(parent->length, 0);
+    oracle_release(parent);
+    oracle_release(child);
+}
+
+// ---- rules of the operations ------------------------------------------------------------------
+
+// Blocks are taken from the front of the free list; a release puts them back there, tail block
+// first, so that the same sequence would get the same blocks again.
+static void test_free_list_order(void)
+{
+    Pool *pool = t_pool(t_config(4, 8));
+    CHECK_TEXT(t_free_list(pool), "0 1 2 3 4 5 6 7");
+    Seq *a = t_seq(pool, 12), *b = t_seq(pool, 5);
+    CHECK_TEXT(t_table(a), "0 1 2");
+    CHECK_TEXT(t_table(b), "3 4");
+    t_release(a);
+    CHECK_TEXT(t_free_list(pool), "0 1 2 5 6 7");
+    t_release(b);
+    CHECK_TEXT(t_free_list(pool), "3 4 0 1 2 5 6 7");
+    a = t_seq(pool, 10);
+    t_rewind(a, 7);
+    CHECK_TEXT(t_free_list(pool), "4 0 1 2 5 6 7");
+    CHECK_OK(t_append(a, 7));
+    CHECK_TEXT(t_table(a), "3 4 0");
+    t_finish(pool);
+}
+
+// Exactly ceil(length / block_size) blocks, whether tokens come one by one or at once: the next
+// block comes with its first token, not when the last one is full (FlashInfer pull request 725).
+static void test_append_takes_blocks_exactly(void)
+{
+    for (int b = 1; b <= 16; b++) {
+        Pool *pool = t_pool(t_config(b, 20));
+        Seq *slow = t_seq(pool, 0);
+        for (int n = 0, blocks = 0; n <= 5 * b; n++) {
+            t_at("block size %d, length %d", b, n);
+            Seq *quick = t_seq(pool, n);
+            CHECK_EQ(arrlen(quick->block_table), blocks);
+            CHECK_EQ(arrlen(slow->block_table), blocks);
+            t_release(quick);
+            if (n % b == 0) blocks++;
+            CHECK_OK(t_append(slow, 1));
+        }
+        t_check_all(pool);
+        t_finish(pool);
+    }
+}
+
+// An append that does not fit in full takes nothing; the copy of a shared tail is counted before
+// anything starts (vLLM pull requests 3250, 8824). append(0) is nothing, even in a full pool.
+static void test_append_all_or_nothing(void)
+{
+    Pool *pool = t_pool(t_config(4, 4));
+    Seq *a = t_seq(pool, 10), *b = t_fork(a, 10);  // blocks 0 1 2; the last half full, shared
+    CHECK_EQ(t_append(b, 3), PAGED_OUT_OF_BLOCKS);  // a copy and one more block
+    CHECK_OK(t_append(b, 2));                       // just the copy
+    CHECK_TEXT(t_table(b), "0 1 3");
+    CHECK_OK(t_append(a, 1));  // in place, no block needed
+    Seq *c = t_fork(a, 11);
+    for (int again = 0; again < 3; again++)
+        CHECK_EQ(t_append(c, 1), PAGED_OUT_OF_BLOCKS);  // the slot is there, the copy is not
+    CHECK_SAME(pool, PAGED_OK, seq_append(c, 0));
+    t_check_all(pool);
+    t_release(a);
+    CHECK_OK(t_append(c, 1));  // alone now
+    CHECK_EQ(pool->num_copies, 1);
+    t_check_all(pool);
+    t_finish(pool);
+}
+
+// What cannot fit into the whole pool is refused for good (MinivLLM issue 94); what cannot fit now,
+// for now.
+static void test_too_long_or_out_of_blocks(void)
+{
+    Pool *pool = t_pool(t_config(4, 4));
+    Seq *a = t_seq(pool, 0), *b = t_seq(pool, 1);
+    CHECK_SAME(pool, PAGED_TOO_LONG, seq_append(a, 17));
+    CHECK_SAME(pool, PAGED_TOO_LONG, seq_append(a, INT_MAX));
+    CHECK_SAME(pool, PAGED_TOO_LONG, seq_append(b, INT_MAX));  // 1 + INT_MAX is no int
+    CHECK_SAME(pool, PAGED_OUT_OF_BLOCKS, seq_append(a, 16));
+    CHECK_SAME(pool, PAGED_OUT_OF_BLOCKS, seq_append(a, 13));
+    t_release(b);
+    CHECK_OK(t_append(a, 16));
+    CHECK_SAME(pool, PAGED_TOO_LONG, seq_append(a, 1));
+    t_finish(pool);
+}
+
+// A fork at any position shares the blocks up to there and copies nothing. Afterwards either side
+// may grow; a copy is made exactly when its last block is partly filled and shared.
+static void test_fork_at_every_position(void)
+{
+    for (int i = 0; i < 14 * 14 * 2; i++) {
+        int length = i / 28, at = i / 2 % 14, child_first = i % 2;
+        if (at > length) continue;
+        t_at("length %d, fork at %d", length, at);
+        Pool *pool = t_pool(t_config(4, 12));
+        Seq *seqs[2] = {t_seq(pool, length), NULL};
+        seqs[1] = t_fork(seqs[0], at);
+        int tail_shared = (length + 3) / 4 == (at + 3) / 4;  // the parent's
+        CHECK_EQ(pool->num_copies, 0);
+        CHECK_OK(t_append(seqs[child_first], 1));
+        CHECK_EQ(pool->num_copies, child_first ? at % 4 != 0 : length % 4 != 0 && tail_shared);
+        t_check_all(pool);
+        CHECK_OK(t_append(seqs[!child_first], 6));
+        t_check_all(pool);
+        t_release(seqs[child_first]);
+        t_check_all(pool);
+        t_finish(pool);
+    }
+}
+
+// rewind(n) leaves length - n tokens in exactly the blocks they need, and the same sequence, grown
+// again, gets the same blocks. rewind(length) gives back all of them; the handle stays usable.
+static void test_rewind_to_every_length(void)
+{
+    for (int i = 0; i < 14 * 14; i++) {
+        int length = i / 14, n = i % 14;
+        if (n > length) continue;
+        t_at("length %d, rewind %d", length, n);
+        Pool *pool = t_pool(t_config(4, 8));
+        Seq *seq = t_seq(pool, length);
+        const char *table = t_table(seq);
+        t_rewind(seq, n);
+        CHECK_EQ(arrlen(seq->block_table), (length - n + 3) / 4);
+        CHECK_EQ(t_used(pool), (length - n + 3) / 4);
+        t_check_all(pool);
+        CHECK_OK(t_append(seq, n));
+        CHECK_TEXT(t_table(seq), table);
+        t_check_all(pool);
+        t_finish(pool);
+    }
+}
+
+// A rewind may end inside a block that others see; the next append copies it. It never takes a
+// block, so it works in a full pool.
+static void test_rewind_into_shared_block(void)
+{
+    Pool *pool = t_pool(t_config(4, 4));
+    Seq *a = t_seq(pool, 10), *b = t_fork(a, 10);
+    CHECK_OK(t_append(b, 1));  // a: 0 1 2, b: 0 1 3
+    CHECK_EQ(pool->num_free, 0);
+    t_rewind(b, 8);  // b: the first three slots of block 0
+    CHECK_TEXT(t_counts(a), "2 1 1");
+    CHECK_TEXT(t_free_list(pool), "3");
+    t_check_all(pool);  // what b dropped is still there for a
+    CHECK_OK(t_append(b, 1));
+    CHECK_TEXT(t_table(b), "3");
+    CHECK_EQ(pool->num_copies, 2);
+    CHECK_EQ(pool->num_free, 0);
+    t_check_all(pool);
+    t_rewind(b, 1);
+    t_rewind(a, 10);
+    CHECK_TEXT(t_free_list(pool), "0 1 2");
+    CHECK_OK(t_append(a, 5));
+    t_check_all(pool);
+    t_finish(pool);
+}
+
+// A write to a block that somebody else sees is refused, whichever token of the batch is in it.
+static void test_write_to_shared_block_refused(void)
+{
+    const int all = 6, two = 2, none = 0, ones[] = {1, 1};
+    const float *x = t_floats(6 * 2 * 4);
+    Pool *pool = t_pool(t_config(4, 8));
+    Seq *a = t_seq(pool, 5);
+    CHECK_OK(t_room(a, 1));
+    Seq *b = t_fork(a, 6);  // after the append, before the write
+    Batch whole = {1, &a, &all}, newest = {1, &a, &two}, empty = {1, &a, &none};
+    CHECK_SAME(pool, PAGED_BLOCK_SHARED, pool_write(pool, 0, &newest, x, x));
+    CHECK_SAME(pool, PAGED_BLOCK_SHARED, pool_write(pool, 1, &whole, x, x));
+    CHECK_SAME(pool, PAGED_OK, pool_write(pool, 1, &empty, x, x));
+    t_rewind(b, 2);  // lets go of the last block, keeps the first
+    t_write(&a, &two, 1);
+    CHECK_SAME(pool, PAGED_BLOCK_SHARED, pool_write(pool, 1, &whole, x, x));
+    t_release(b);
+    t_write(&a, &all, 1);
+    t_check_all(pool);
+
+    Seq *seqs[] = {t_seq(pool, 3), a};  // the one bad sequence of a batch stops all of it
+    t_fork(a, 6);
+    Batch batch = t_batch(seqs, ones, 2);
+    CHECK_SAME(pool, PAGED_BLOCK_SHARED, pool_write(pool, 0, &batch, x, x));
+    t_finish(pool);
+}
+
+// Swapping out: gather all layers, release, later append and write back. Every bit is restored,
+// whatever blocks it lands in, and so is attention.
+static void test_gather_and_write_back(void)
+{
+    const int n = 11;
+    for (int dtype = PAGED_F32; dtype <= PAGED_BF16; dtype++) {
+        PoolConfig config = t_config(4, 12);
+        config.dtype = dtype;
+        Pool *pool = t_pool(config);
+        t_shuffle(pool);
+        Seq *seq = t_seq(pool, n), *same;
+        Oracle *oracle;
+        float *k[2], *v[2];
+        for (int layer = 0; layer < 2; layer++) {
+            k[layer] = t_same(n * 2 * 4, 0);
+            v[layer] = t_same(n * 2 * 4, 0);
+            CHECK_OK(seq_gather(seq, layer, k[layer], v[layer]));
+        }
+        CHECK_OK(oracle_fork(t_oracle(seq), n, &oracle));
+        t_release(seq);
+        t_seq(pool, 6);  // somebody else takes two of the blocks
+        CHECK_OK(seq_create(pool, &same));
+        hmput(t_twins, same, oracle);
+        CHECK_OK(seq_append(same, n));
+        Batch batch = {1, &same, &n};
+        for (int layer = 0; layer < 2; layer++)
+            CHECK_OK(pool_write(pool, layer, &batch, k[layer], v[layer]));
+        t_check_all(pool);
+        t_finish(pool);
+    }
+}
+
+// With poison, whatever was not written is NaN: new slots, freed blocks, slots that a rewind
+// dropped, the rest of a copy. A slot that somebody else still sees is left alone.
+static void test_poison(void)
+{
+    for (int dtype = PAGED_F32; dtype <= PAGED_BF16; dtype++) {
+        PoolConfig config = t_config(4, 6);
+        config.dtype = dtype;
+        Pool *pool = t_pool(config);
+        memset(pool->k, 0, t_plane_bytes(pool));  // so that NaN can only come from the engine
+        memset(pool->v, 0, t_plane_bytes(pool));
+        Seq *a = t_seq(pool, 0), *b;
+        CHECK_OK(seq_append(a, 5));
+        CHECK_EQ(t_nan_slots(pool, 0, 0, 4) + t_nan_slots(pool, 1, 0, 4), 8);
+        CHECK_EQ(t_nan_slots(pool, 2, 0, 4), 0);
+        CHECK_OK(seq_rewind(a, 5));
+
+        CHECK_OK(t_append(a, 8));  // blocks 0 1
+        b = t_fork(a, 7);
+        CHECK_EQ(t_nan_slots(pool, 1, 0, 4), 0);
+        CHECK_OK(t_room(b, 1));  // copies three slots to block 2
+        CHECK_EQ(t_nan_slots(pool, 2, 0, 3), 0);
+        CHECK_EQ(t_nan_slots(pool, 2, 3, 4), 1);
+        t_rewind(b, 2);  // in its own block: slot 2 is dropped
+        CHECK_EQ(t_nan_slots(pool, 2, 0, 2), 0);
+        CHECK_EQ(t_nan_slots(pool, 2, 2, 4), 2);
+        t_rewind(b, 4);  // out of block 2, and into block 0, which a sees
+        CHECK_EQ(t_nan_slots(pool, 2, 0, 4), 4);
+        CHECK_EQ(t_nan_slots(pool, 0, 0, 4), 0);
+        t_check_all(pool);
+        t_release(a);  // b still sees two slots of block 0
+        CHECK_EQ(t_nan_slots(pool, 0, 0, 2), 0);
+        CHECK_EQ(t_nan_slots(pool, 1, 0, 4), 4);
+        t_check_all(pool);
+        t_release(b);
+        CHECK_EQ(t_nan_slots(pool, 0, 0, 4), 4);
+        t_finish(pool);
+    }
+}
+
+// Without poison a block is handed out as it is, and a rewind leaves the bytes.
+static void test_no_poison_keeps_bytes(void)
+{
+    PoolConfig config = t_config(4, 2);
+    config.poison = 0;
+    Pool *pool = t_pool(config);
+    Seq *seq = t_seq(pool, 7);
+    CHECK_OK(seq_rewind(seq, 7));
+    CHECK_OK(seq_append(seq, 7));
+    t_check_all(pool);
+    t_finish(pool);
+}
+
+// A child that forked inside a block has its parent's later tokens behind its end. They stay unseen.
+static void test_stale_tokens_of_a_sharer(void)
+{
+    Pool *pool = t_pool(t_config(8, 4));
+    Seq *a = t_seq(pool, 8), *b = t_fork(a, 3), *c = t_fork(b, 1);
+    t_check_all(pool);
+    t_release(a);
+    CHECK_OK(t_append(b, 1));
+    CHECK_EQ(t_nan_slots(pool, b->block_table[0], 4, 8), 4);  // three slots were copied, not eight
+    t_check_all(pool);
+    t_release(b);
+    CHECK_OK(t_append(c, 1));  // in place, over the stale token
+    CHECK_EQ(pool->num_copies, 1);
+    t_check_all(pool);
+    t_finish(pool);
+}
+
+// ---- errors -----------------------------------------------------------------------------------
+
+// Shapes that are refused: *pool stays as it was. Sizes are computed without overflow.
+static void test_refused_pools(void)
+{
+    const PoolConfig good = t_config(4, 4);
+    const int wrong[] = {0, -1, INT_MIN};
+    PoolConfig bad;
+    Pool *const unchanged = (Pool *)&bad;
+    Pool *pool = unchanged;
+    int *fields[] = {&bad.num_layers, &bad.num_kv_heads, &bad.head_dim, &bad.block_size,
+                     &bad.num_blocks, &bad.dtype};
+    for (int i = 0; i < 6 * 3; i++) {
+        bad = good;
+        *fields[i / 3] = i == 15 ? PAGED_BF16 + 1 : wrong[i % 3];  // dtype 0 is a good one
+        t_at("field %d is %d", i / 3, *fields[i / 3]);
+        CHECK_EQ(pool_create(&bad, &pool), PAGED_BAD_ARGUMENT);
+        if (i / 3 == 4) continue;  // num_blocks plays no part in these
+        CHECK_EQ(pool_bytes_per_token(&bad), 0);
+        CHECK_EQ(pool_bytes_per_block(&bad), 0);
+    }
+    bad = good;
+    bad.head_dim = PAGED_MAX_HEAD_DIM + 1;
+    CHECK_EQ(pool_create(&bad, &pool), PAGED_BAD_ARGUMENT);
+    CHECK_EQ(pool_create(NULL, &pool), PAGED_BAD_ARGUMENT);
+    CHECK_EQ(pool_create(&good, NULL), PAGED_BAD_ARGUMENT);
+    CHECK_EQ(pool_bytes_per_token(NULL), 0);
+
+    const PoolConfig huge[] = {
+        {INT_MAX, INT_MAX, 256, INT_MAX, INT_MAX, PAGED_F32, 0},       // 2^73 bytes a token
+        {INT_MAX, 1 << 20, 256, INT_MAX, 1, PAGED_F16, 0},             // 2^61, 2^92 a block
+        {1 << 12, 1 << 12, 256, 1 << 12, INT_MAX, PAGED_F16, 0},       // 2^46 a block, 2^77 in all
+        {1 << 12, 1 << 12, 256, 1 << 12, 1 << 18, PAGED_F16, 0},       // 2^64
+        {1, 1, 256, 4096, INT_MAX, PAGED_F16, 0},                      // 4 PiB a plane
+    };
+    for (int i = 0; i < 5; i++) CHECK_EQ(pool_create(&huge[i], &pool), PAGED_OUT_OF_MEMORY);
+    CHECK_EQ(pool_bytes_per_token(&huge[0]), 0);
+    CHECK_EQ(pool_bytes_per_token(&huge[1]), (1ll << 61) - (1ll << 30));
+    CHECK_EQ(pool_bytes_per_block(&huge[1]), 0);
+    CHECK_EQ(pool_bytes_per_block(&huge[2]), 1ll << 46);
+    CHECK(pool == unchanged);
+    pool_destroy(NULL);
+
+    Oracle *oracle = NULL;
+    CHECK_EQ(oracle_create(&good, 0, &oracle), PAGED_BAD_ARGUMENT);
+    CHECK_EQ(oracle_create(NULL, 1, &oracle), PAGED_BAD_ARGUMENT);
+    CHECK_EQ(oracle_create(&huge[0], INT_MAX, &oracle), PAGED_OUT_OF_MEMORY);
+    CHECK(oracle == NULL);
+}
+
+#define BAD(call) CHECK_SAME(pool, PAGED_BAD_ARGUMENT, call)
+
+// Null, negative and oversized arguments of the sequence functions change nothing.
+static void test_refused_sequence_calls(void)
+{
+    const int wrong[] = {-1, 11, INT_MAX, INT_MIN};
+    Pool *pool = t_pool(t_config(4, 8));
+    Seq *seq = t_seq(pool, 10), *result = seq;
+    float *x = t_floats(10 * 2 * 4);
+    t_fork(seq, 7);
+    BAD(seq_create(NULL, &result));
+    BAD(seq_create(pool, NULL));
+    BAD(seq_append(NULL, 1));
+    BAD(seq_append(seq, -1));
+    BAD(seq_append(seq, INT_MIN));
+    BAD(seq_fork(NULL, 0, &result));
+    BAD(seq_fork(seq, 3, NULL));
+    BAD(seq_rewind(NULL, 0));
+    BAD(seq_gather(NULL, 0, x, x));
+    BAD(seq_gather(seq, 0, NULL, x));
+    BAD(seq_gather(seq, 0, x, NULL));
+    BAD(seq_gather(seq, 2, x, x));
+    for (int i = 0; i < 4; i++) {
+        BAD(seq_fork(seq, wrong[i], &result));
+        BAD(seq_rewind(seq, wrong[i]));
+        BAD(seq_gather(seq, wrong[i], x, x));
+    }
+    CHECK(result == seq);
+    CHECK_SAME(pool, PAGED_OK, seq_rewind(seq, 0));
+    seq_release(NULL);
+    for (int error = -1; error <= PAGED_BLOCK_SHARED + 1; error++) CHECK(paged_error(error));
+    t_finish(pool);
+}
+
+// Every way to write a wrong batch, by pool_write() and attend(): pool and outputs stay as they
+// were. A batch without tokens is no error and does nothing.
+static void test_refused_batches(void)
+{
+    enum { OUT = 2 * 4 * 4 };  // 2 rows of 4 query heads
+    Pool *pool = t_pool(t_config(4, 8)), *other_pool = t_pool(t_config(4, 8));
+    Seq *a = t_seq(pool, 5), *b = t_seq(pool, 2), *empty = t_seq(pool, 0);
+    Seq *good_seqs[] = {a, b}, *twice[] = {a, a}, *null[] = {a, NULL}, *no_tokens[] = {a, empty};
+    Seq *stranger[] = {a, t_seq(other_pool, 5)};
+    const int ones[] = {1, 1}, zeros[] = {0, 0}, bad_counts[][2] = {{-1, 1}, {6, 1}, {1, INT_MAX}, {1, INT_MIN}};
+    const Batch good = {2, good_seqs, ones}, none = {0, good_seqs, ones}, nothing = {2, good_seqs, zeros};
+    const Batch bad[] = {
+        {-1, good_seqs, ones},         {INT_MIN, good_seqs, ones},    {INT_MAX, good_seqs, ones},
+        {2, NULL, ones},               {2, good_seqs, NULL},          {2, twice, ones},
+        {2, null, ones},               {2, stranger, ones},           {2, no_tokens, ones},
+        {2, good_seqs, bad_counts[0]}, {2, good_seqs, bad_counts[1]}, {2, good_seqs, bad_counts[2]},
+        {2, good_seqs, bad_counts[3]},
+    };
+    const int wrong[] = {-1, 2, INT_MAX, INT_MIN};          // as a method, and as a layer
+    const int wrong_heads[] = {0, -2, 1, 3, INT_MAX, INT_MIN};  // there are two KV heads
+    const float wrong_scales[] = {NAN, INFINITY, -INFINITY};
+    float *x = t_floats(OUT), *out = t_same(OUT, 7), *lse = t_same(OUT, 7);
+    for (int method = ATTEND_GATHER; method <= ATTEND_PAGED; method++) {
+        for (int i = 0; i < 13; i++) {
+            t_at("bad batch %d", i);
+            BAD(pool_write(pool, 0, &bad[i], x, x));
+            BAD(attend(pool, method, 0, &bad[i], 4, 0, x, out, lse));
+        }
+        for (int i = 0; i < 4; i++) {
+            BAD(pool_write(pool, wrong[i], &good, x, x));
+            BAD(attend(pool, method, wrong[i], &good, 4, 0, x, out, lse));
+            BAD(attend(pool, wrong[i], 0, &good, 4, 0, x, out, lse));
+        }
+        for (int i = 0; i < 6; i++) BAD(attend(pool, method, 0, &good, wrong_heads[i], 0, x, out, lse));
+        for (int i = 0; i < 3; i++) BAD(attend(pool, method, 0, &good, 4, wrong_scales[i], x, out, lse));
+        BAD(attend(NULL, method, 0, &good, 4, 0, x, out, lse));
+        BAD(attend(pool, method, 0, NULL, 4, 0, x, out, lse));
+        BAD(attend(pool, method, 0, &good, 4, 0, NULL, out, lse));
+        BAD(attend(pool, method, 0, &good, 4, 0, x, NULL, lse));
+        CHECK_SAME(pool, PAGED_OK, attend(pool, method, 0, &none, 4, 0, x, out, lse));
+        CHECK_SAME(pool, PAGED_OK, attend(pool, method, 0, &nothing, 4, 0, x, out, lse));
+    }
+    BAD(pool_write(NULL, 0, &good, x, x));
+    BAD(pool_write(pool, 0, NULL, x, x));
+    BAD(pool_write(pool, 0, &good, NULL, x));
+    BAD(pool_write(pool, 0, &good, x, NULL));
+    CHECK_SAME(pool, PAGED_OK, pool_write(pool, 0, &none, x, x));
+    CHECK_SAME(pool, PAGED_OK, pool_write(pool, 0, &nothing, x, x));
+    for (int i = 0; i < OUT; i++) CHECK(out[i] == 7 && lse[i] == 7);
+    t_finish(pool);
+    t_finish(other_pool);
+}
+
+// The first allocation of a call fails, then the second, ... until the call succeeds. Each time it
+// says so, and nothing has changed. At least `least` allocations there must have been.
+#define STARVE(least, pool, call) \
+    do { \
+        int t_error = PAGED_OUT_OF_MEMORY, t_number = 0; \
+        for (; t_error != PAGED_OK; t_number++) { \
+            Snapshot t_before = t_snapshot(pool); \
+            t_failing = t_number; \
+            t_error = (call); \
+            t_failing = -1; \
+            if (t_error == PAGED_OK) break; \
+            t_check_eq(__LINE__, #call, t_error, PAGED_OUT_OF_MEMORY); \
+            t_check_same(__LINE__, #call, pool, t_before); \
+        } \
+        CHECK(t_number >= (least)); \
+    } while (0)
+
+// When the machine has no memory left, calls fail as cleanly as they do for any other reason.
+static void test_out_of_memory(void)
+{
+    const int n = 2;
+    Pool *pool = t_pool(t_config(4, 8)), *second = NULL;
+    Seq *seq = t_seq(pool, 6), *created = NULL, *child = NULL;
+    Batch batch = {1, &seq, &n};
+    float *x = t_floats(n * 2 * 4), *out = t_same(n * 2 * 4, 7);
+    STARVE(3, pool, pool_create(&pool->config, &second));
+    STARVE(1, pool, seq_create(pool, &created));
+    STARVE(1, pool, seq_fork(seq, 6, &child));
+    seq_release(created);
+    seq_release(child);
+    STARVE(0, pool, pool_write(pool, 0, &batch, x, x));
+    for (int method = ATTEND_GATHER; method <= ATTEND_PAGED; method++) {
+        t_failing = 0;
+        int error = attend(pool, method, 0, &batch, 2, 0, x, out, NULL);
+        t_failing = -1;
+        for (int i = 0; error && i < n * 2 * 4; i++) CHECK(out[i] == 7);
+        STARVE(0, pool, attend(pool, method, 0, &batch, 2, 0, x, t_same(n * 2 * 4, 0), NULL));
+    }
+    t_finish(pool);
+    t_finish(second);
+}
+
+// ---- check and dump ---------------------------------------------------------------------------
+
+#define DAMAGE(field, wrong, word) \
+    do { \
+        int t_right = (field); \
+        (field) = (wrong); \
+        CHECK_HAS(pool_check(pool), word); \
+        (field) = t_right; \
+        t_check_pool(pool); \
+    } while (0)
+
+// pool_check() finds each kind of damage, and names the block where there is one to blame.
+static void test_check_finds_damage(void)
+{
+    Pool *pool = t_ordered_pool(4, 12, "9 10 11");
+    Seq *a = t_seq(pool, 10), *b = t_fork(a, 5);  // a: 9 10 11, b: 9 10; free: 0 to 8
+    CHECK(pool_check(NULL) != NULL);
+    DAMAGE(pool->blocks[9].ref_count, 3, "9");
+    DAMAGE(pool->blocks[10].ref_count, 1, "10");
+    DAMAGE(pool->blocks[11].ref_count, 0, "11");
+    DAMAGE(pool->blocks[7].ref_count, 1, "7");
+    DAMAGE(pool->blocks[7].ref_count, -1, "7");
+    DAMAGE(pool->num_free, 8, "free");
+    DAMAGE(pool->num_free, 10, "free");
+    DAMAGE(pool->blocks[3].next, 5, "");   // block 4 is skipped
+    DAMAGE(pool->blocks[3].next, 3, "3");  // a circle
+    DAMAGE(pool->blocks[3].next, 0, "");   // a larger one
+    DAMAGE(pool->blocks[3].next, 9, "9");  // a block in use
+    DAMAGE(pool->blocks[3].next, 13, "");
+    DAMAGE(pool->blocks[3].next, -1, "");
+    DAMAGE(pool->blocks[3].prev, 5, "3");
+    DAMAGE(pool->blocks[3].prev, -1, "3");
+    DAMAGE(pool->blocks[12].next, 1, "");  // the head loses block 0
+    DAMAGE(pool->blocks[12].prev, 2, "");  // the head's link to the last block
+    DAMAGE(a->block_table[1], 12, "12");
+    DAMAGE(a->block_table[1], -1, "-1");
+    DAMAGE(a->block_table[1], 9, "");  // 9 once too often, 10 once too rarely
+    DAMAGE(a->block_table[2], 8, "");  // a free block
+    DAMAGE(a->length, 13, "");
+    DAMAGE(a->length, 8, "");
+    DAMAGE(a->length, -1, "");
+    DAMAGE(a->index, 1, "");
+    DAMAGE(b->index, -1, "");
+    arrput(a->block_table, 8);
+    CHECK(pool_check(pool) != NULL);
+    (void)arrpop(a->block_table);
+    a->pool = NULL;
+    CHECK(pool_check(pool) != NULL);
+    a->pool = pool;
+    t_finish(pool);
+}
+
+// The drawings show counts and tables; NULL is allowed.
+static void test_dump(void)
+{
+    char text[4000] = "";
+    Pool *pool = t_pool(t_config(4, 100));
+    Seq *seq = t_seq(pool, 10);
+    t_fork(seq, 6);
+    for (int i = 0; i < 10; i++) t_fork(seq, 4);
+    FILE *file = tmpfile();
+    CHECK(file != NULL);
+    pool_dump(pool, file);
+    seq_dump(seq, file);
+    seq_dump(t_fork(seq, 0), file);
+    pool_dump(NULL, file);
+    seq_dump(NULL, file);
+    rewind(file);
+    CHECK(fread(text, 1, sizeof text - 1, file) > 0);
+    fclose(file);
+    CHECK_HAS(text, "+21....");  // 12, 2 and 1 references, then free blocks
+    CHECK_HAS(text, "10 tokens");
+    CHECK_HAS(text, "12 ");
+    t_finish(pool);
+}
+
+// Destroying a pool frees the sequences that are still in it (a sanitizer would see the leak).
+static void test_destroy_with_sequences(void)
+{
+    Pool *pool = t_pool(t_config(4, 8));
+    Seq *seq, *child;
+    CHECK_OK(seq_create(pool, &seq));
+    CHECK_OK(seq_append(seq, 9));
+    CHECK_OK(seq_fork(seq, 5, &child));
+    CHECK_TEXT(t_counts(seq), "2 2 1");
+    pool_destroy(pool);
+}
+
+// ---- numbers of 16 bits -----------------------------------------------------------------------
+
+// What the bits mean, straight from the definition. The bits of infinity stand for the power of two
+// that would come next: rounding up to it is how numbers become infinite.
+static double t_f16_value(int bits)
+{
+    int exponent = bits >> 10, mantissa = bits & 1023;
+    return exponent ? ldexp(1024 + mantissa, exponent - 25) : ldexp(mantissa, -24);
+}
+
+static double t_bf16_value(int bits)
+{
+    int exponent = bits >> 7, mantissa = bits & 127;
+    return exponent ? ldexp(128 + mantissa, exponent - 134) : ldexp(mantissa, -133);
+}
+
+// The nearest of all values, ties to even bits, by bisection: slow, and plain to see.
+static int t_nearest(float x, double (*value)(int), int infinity)
+{
+    double magnitude = fabs((double)x);
+    int low = 0, high = infinity, sign = signbit(x) ? 0x8000 : 0;
+    if (magnitude >= value(infinity)) return sign | infinity;
+    while (high - low > 1) {
+        int middle = (low + high) / 2;
+        *(value(middle) <= magnitude ? &low : &high) = middle;
+    }
+    double down = magnitude - value(low), up = value(high) - magnitude;
+    return sign | (down < up || (down == up && low % 2 == 0) ? low : high);
+}
+
+static void t_check_rounding(float x)
+{
+    t_at("%a", x);
+    CHECK_EQ(f32_to_f16(x), t_nearest(x, t_f16_value, 0x7c00));
+    CHECK_EQ(f32_to_bf16(x), t_nearest(x, t_bf16_value, 0x7f80));
+}
+
+// By hand: 1, -2, the largest, the first that overflows, the smallest, ties to even, zero, NaN.
+static void test_conversions_by_hand(void)
+{
+    const float f16_in[] = {1, -2, 65504, 65519.996f, 65520, -1e30f, 0x1p-24f, 0x1p-25f,
+                            0x1.8p-24f, -0.0f, 1 + 0x1p-11f, 1 + 0x1.8p-10f, INFINITY};
+    const int f16_out[] = {0x3c00, 0xc000, 0x7bff, 0x7bff, 0x7c00, 0xfc00, 1, 0,
+                           2, 0x8000, 0x3c00, 0x3c02, 0x7c00};
+    const float bf16_in[] = {1, 1 + 0x1p-8f, 1 + 0x1.8p-7f, 3.4e38f, -0.0f, -INFINITY};
+    const int bf16_out[] = {0x3f80, 0x3f80, 0x3f82, 0x7f80, 0x8000, 0xff80};
+    for (int i = 0; i < 13; i++) CHECK_EQ(f32_to_f16(f16_in[i]), f16_out[i]);
+    for (int i = 0; i < 6; i++) CHECK_EQ(f32_to_bf16(bf16_in[i]), bf16_out[i]);
+    for (uint32_t nan = 0x7f800001; nan - 1 < 0x7fffffff; nan = nan * 2 - 0x7f800000) {
+        float x;  // a NaN with one more low bit set each time: none may round to infinity
+        memcpy(&x, &nan, sizeof x);
+        CHECK(isnan(x) && isnan(f16_to_f32(f32_to_f16(x))) && isnan(bf16_to_f32(f32_to_bf16(x))));
+    }
+}
+
+// All 65536 patterns there and back, all ties and their neighbours, and random floats.
+static void test_conversions_exhaustively(void)
+{
+    for (int bits = 0; bits < 65536; bits++) {
+        int magnitude = bits & 0x7fff;
+        double sign = bits > 0x7fff ? -1 : 1;
+        float f16 = f16_to_f32((uint16_t)bits), bf16 = bf16_to_f32((uint16_t)bits);
+        t_at("bits %#x", bits);
+        if (magnitude > 0x7c00) CHECK(isnan(f16) && isnan(f16_to_f32(f32_to_f16(f16))));
+        else CHECK_EQ(f32_to_f16(f16), bits);
+        if (magnitude < 0x7c00) CHECK(f16 == sign * t_f16_value(magnitude));
+        if (magnitude > 0x7f80) CHECK(isnan(bf16) && isnan(bf16_to_f32(f32_to_bf16(bf16))));
+        else CHECK_EQ(f32_to_bf16(bf16), bits);
+        if (magnitude < 0x7f80) CHECK(bf16 == sign * t_bf16_value(magnitude));
+    }
+    for (int i = 0; i < 2 * 0x7f80; i += t_quick ? 37 : 1) {
+        if (i % 2 && i / 2 >= 0x7c00) continue;
+        double (*value)(int) = i % 2 ? t_f16_value : t_bf16_value;
+        float tie = (float)((value(i / 2) + value(i / 2 + 1)) / 2);
+        t_check_rounding(tie);
+        t_check_rounding(-nextafterf(tie, 0));
+        t_check_rounding(nextafterf(tie, 1e38f));
+    }
+    for (int i = 0; i < t_times(200000); i++) {
+        uint32_t bits = (uint32_t)t_random();
+        float x;
+        memcpy(&x, &bits, sizeof x);
+        if (!isnan(x)) t_check_rounding(x);
+        t_check_rounding((float)ldexp(t_between(-(1 << 24), 1 << 24), t_between(-54, -5)));
+    }
+}
+
+// The cache rounds what it stores, and a gather shows the rounded values.
+static void test_cache_rounds(void)
+{
+    const float in[] = {1 + 0x1p-11f, 65519, 65520, 1e-8f}, expected[3][4] = {
+        {1 + 0x1p-11f, 65519, 65520, 1e-8f},
+        {1, 65504, INFINITY, 0},
+        {1, 65536, 65536, 0x1.58p-27f},
+    };
+    const int one = 1;
+    for (int dtype = PAGED_F32; dtype <= PAGED_BF16; dtype++) {
+        PoolConfig config = {1, 1, 4, 1, 1, dtype, 1};
+        Pool *pool = t_pool(config);
+        Seq *seq = t_seq(pool, 1);
+        Batch batch = {1, &seq, &one};
+        float k[4], v[4];
+        CHECK_OK(pool_write(pool, 0, &batch, in, in));
+        CHECK_OK(seq_gather(seq, 0, k, v));
+        CHECK_BITS(k, expected[dtype], 4);
+        CHECK_BITS(v, expected[dtype], 4);
+        t_finish(pool);
+    }
+}
+
+// ---- bugs that others shipped -----------------------------------------------------------------
+
+// Offsets beyond 2^31 elements and block ids beyond 65535 (vLLM issues 1486, 50427). The pool is
+// huge, but only a few blocks of it are ever touched.
+static void test_bug_32_bit_offsets(void)
+{
+    if (t_quick) t_skip("a pool of 9 GB, under --quick");
+    PoolConfig config = {1, 8, 128, 16, 140000, PAGED_F16, 0};
+    Pool *pool = NULL;
+    int error = pool_create(&config, &pool);
+    if (error == PAGED_OUT_OF_MEMORY) t_skip("no address space for a pool of 9 GB");
+    CHECK_OK(error);
+    Seq *most, *high = t_empty_seq(pool, 64);
+    CHECK_OK(seq_create(pool, &most));
+    CHECK_OK(seq_append(most, 16 * (140000 - 4)));  // without K and V
+    CHECK_OK(t_append(high, 37));
+    CHECK_TEXT(t_table(high), "139996 139997 139998");
+    size_t at = t_offset(pool, 0, 139996, 0, 0);
+    CHECK(at > (size_t)1 << 31);
+    CHECK(t_element(pool, pool->k, at) == t_oracle(high)->k[0]);
+    CHECK(t_element(pool, pool->v, at) == t_oracle(high)->v[0]);
+    CHECK_OK(t_append(t_fork(high, 35), 1));  // copies block 139998 to 139999
+    CHECK_EQ(pool->num_copies, 1);
+    t_release(most);
+    CHECK_OK(t_append(t_empty_seq(pool, 64), 20));  // blocks 0 and 1
+    t_check_all(pool);
+    t_finish(pool);
+}
+
+// Unused slots of the last block may hold anything: NaN (every test with poison), infinity or 1e30,
+// left there by others (vLLM issue 641: 0 * NaN is NaN).
+static void test_bug_unused_slots(void)
+{
+    const float garbage[] = {1e30f, -INFINITY, NAN};
+    const int n = 32;
+    for (int i = 0; i < 9; i++) {
+        PoolConfig config = t_config(8, 4);
+        config.dtype = i / 3;
+        config.poison = 0;
+        Pool *pool = t_pool(config);
+        Seq *seq = t_seq(pool, n);
+        Batch batch = {1, &seq, &n};
+        const float *x = t_same(n * 2 * 4, garbage[i % 3]);
+        CHECK_OK(pool_write(pool, 0, &batch, x, x));
+        CHECK_OK(pool_write(pool, 1, &batch, x, x));
+        t_release(seq);
+        seq = t_seq(pool, 11);
+        t_check_all(pool);
+        t_rewind(seq, 1);
+        t_check_all(pool);
+        t_finish(pool);
+    }
+}
+
+// Scores far below any constant that might stand for minus infinity (FlashInfer issue 4450): 128
+// products of 64 and -64, scaled, are -46341, for every token. All values are 1, and so is the
+// result, exactly.
+static void test_bug_large_negative_scores(void)
+{
+    const int one = 1;
+    for (int n = 1; n <= 40; n += 13) {
+        PoolConfig config = {1, 1, 128, 16, 4, PAGED_F32, 1};
+        Pool *pool = t_pool(config);
+        Seq *seq = t_seq(pool, n);
+        Batch all = {1, &seq, &n}, newest = {1, &seq, &one};
+        float out[128], lse;
+        CHECK_OK(pool_write(pool, 0, &all, t_same(n * 128, -64), t_same(n * 128, 1)));
+        for (int method = ATTEND_GATHER; method <= ATTEND_PAGED; method++) {
+            CHECK_OK(attend(pool, method, 0, &newest, 1, 0, t_same(128, 64), out, &lse));
+            CHECK_BITS(out, t_same(128, 1), 128);
+            CHECK_CLOSE(lse, -46340.95f + logf((float)n), 46341);
+        }
+        t_finish(pool);
+    }
+}
+
+// Empty sequences, and sequences that take no part, do not harm their neighbours in a batch
+// (FlashInfer issue 353, vLLM 57094).
+static void test_bug_empty_sequences_in_batch(void)
+{
+    const int counts[][5] = {
+        {1, 0, 1, 0, 0}, {4, 0, 3, 0, 0}, {0, 0, 7, 0, 0}, {0, 0, 0, 0, 0}, {1, 0, 2, 5, 0}};
+    Pool *pool = t_pool(t_config(4, 12));
+    Seq *seqs[] = {t_seq(pool, 4), t_seq(pool, 0), t_seq(pool, 7), t_seq(pool, 5), t_seq(pool, 0)};
+    for (int i = 0; i < 5; i++) t_attend(seqs, counts[i], 5, 4, 0);
+    t_finish(pool);
+}
+
+// Releases in every order of four sharers: each reference goes exactly once, and who is left still
+// has its tokens (vLLM issue 1930, TVM 16666).
+static void test_bug_release_orders(void)
+{
+    for (int order = 0; order < 4 * 4 * 4 * 4; order++) {
+        const int turns[] = {order / 64, order / 16 % 4, order / 4 % 4, order % 4};
+        if ((1 << turns[0] | 1 << turns[1] | 1 << turns[2] | 1 << turns[3]) != 15) continue;
+        Pool *pool = t_pool(t_config(4, 16));
+        Seq *seqs[4] = {t_seq(pool, 10), NULL, NULL, NULL};
+        seqs[1] = t_fork(seqs[0], 10);
+        seqs[2] = t_fork(seqs[0], 6);
+        seqs[3] = t_fork(seqs[2], 6);
+        CHECK_OK(t_append(seqs[2], 3));
+        CHECK_OK(t_append(seqs[1], 4));
+        for (int i = 0; i < 4; i++) {
+            t_release(seqs[turns[i]]);
+            t_check_all(pool);
+        }
+        t_finish(pool);
+    }
+}
+
+// Chunked prefill: the queries of a chunk see the chunks before it and their own past, no more and
+// no less (nano-vllm issue 212). Pages of 4, chunks of 3, 2, 5 and of 4, 3, 2, then a rewind of 3, as
+// in tiny-llm's tests; and its 6 tokens whose blocks go to the next 5.
+static void test_bug_chunked_prefill(void)
+{
+    const int chunks[2][3] = {{3, 2, 5}, {4, 3, 2}};
+    for (int script = 0; script < 2; script++) {
+        Pool *pool = t_pool(t_config(4, 8));
+        t_shuffle(pool);
+        Seq *seq = t_seq(pool, 6);
+        const char *table = t_table(seq);
+        t_release(seq);
+        seq = t_seq(pool, 5);
+        CHECK_TEXT(t_table(seq), table);
+        t_rewind(seq, 5);
+        for (int i = 0; i < 3; i++) {
+            CHECK_OK(t_append(seq, chunks[script][i]));
+            t_attend(&seq, &chunks[script][i], 1, 4, 0);
+        }
+        t_rewind(seq, 3);
+        t_check_all(pool);
+        t_finish(pool);
+    }
+}
+
+// A wrong order of blocks cannot be seen by one query over full blocks, as a softmax does not care
+// about order. With several queries, or a partly filled tail, it shows: here we see that it does.
+static void test_bug_wrong_block_order_shows(void)
+{
+    const int n = 3;
+    Pool *pool = t_pool(t_config(4, 4));
+    Seq *seq = t_seq(pool, 12);
+    Batch batch = {1, &seq, &n};
+    float *q = t_floats(n * 8), *right = t_same(n * 8, 0), *wrong = t_same(n * 8, 0);
+    CHECK_OK(attend(pool, ATTEND_PAGED, 0, &batch, 2, 0, q, right, NULL));
+    int last = seq->block_table[2];
+    seq->block_table[2] = seq->block_table[1], seq->block_table[1] = last;
+    CHECK_OK(attend(pool, ATTEND_PAGED, 0, &batch, 2, 0, q, wrong, NULL));
+    seq->block_table[1] = seq->block_table[2], seq->block_table[2] = last;
+    for (int i = 0; i < 8; i++) {
+        CHECK(!t_close(right[i], wrong[i], 1));           // the first of three queries
+        CHECK(t_close(right[16 + i], wrong[16 + i], 1));  // the last one sees all 12 tokens
+    }
+    t_finish(pool);
+}
+
+// ---- attention --------------------------------------------------------------------------------
+
+// The scale is a factor on the scores, 0 stands for 1 / sqrt(head_dim), and lse may be left out.
+static void test_scale_and_lse(void)
+{
+    const float scales[] = {0, 0.125f, 0.01f, -0.3f, 1e-30f};
+    const int n = 5;
+    PoolConfig config = {2, 2, 64, 8, 8, PAGED_F32, 1};
+    Pool *pool = t_pool(config);
+    Seq *seq = t_seq(pool, 29);
+    for (int i = 0; i < 5; i++) t_attend(&seq, &n, 1, 6, scales[i]);
+
+    Batch batch = {1, &seq, &n};
+    float *q = t_floats(n * 6 * 64), *a = t_same(n * 6 * 64, 0), *b = t_same(n * 6 * 64, 0), lse[30];
+    CHECK_OK(attend(pool, ATTEND_PAGED, 1, &batch, 6, 0, q, a, lse));
+    CHECK_OK(attend(pool, ATTEND_PAGED, 1, &batch, 6, 0.125f, q, b, NULL));
+    CHECK_BITS(a, b, n * 6 * 64);  // 1 / sqrt(64) is 0.125
+    t_finish(pool);
+}
+
+// Scores of plus and minus infinity (an f16 cache makes them from 1e6) crash nothing, and leave the
+// other sequences of the batch alone.
+static void test_infinite_scores(void)
+{
+    enum { ROWS = 2 * 4 * 4 };  // floats of two tokens with four query heads
+    const int six_none[] = {6, 0}, twos[] = {2, 2};
+    PoolConfig config = t_config(4, 12);
+    config.dtype = PAGED_F16;
+    Pool *pool = t_pool(config);
+    Seq *seqs[] = {t_seq(pool, 6), t_seq(pool, 6)};
+    Batch write = {2, seqs, six_none}, both = {2, seqs, twos}, alone = {1, seqs + 1, twos};
+    float *q = t_floats(2 * ROWS), *out = t_same(2 * ROWS, 0), *expected = t_same(ROWS, 0), lse[16];
+    for (int i = 0; i < 4; i++) {
+        float *big = t_same(6 * 2 * 4, i < 2 ? 1e6f : -1e6f);
+        CHECK_OK(pool_write(pool, 0, &write, big, big));
+        CHECK_OK(attend(pool, i % 2, 0, &both, 4, 0, q, out, lse));
+        CHECK_OK(attend(pool, i % 2, 0, &alone, 4, 0, q + ROWS, expected, NULL));
+        CHECK_BITS(out + ROWS, expected, ROWS);
+    }
+    t_check(seqs[1]);
+    t_attend(seqs + 1, twos, 1, 4, 0);
+    t_finish(pool);
+}
+
+enum { CUT_LENGTH = 75, CUT_HEADS = 4 };
+
+// One sequence of fixed data, appended and attended chunk by chunk: out and lse of every token. With
+// company, it has a neighbour on either side of the batch.
+static void t_run_chunks(PoolConfig config, int chunk, int company, const float *data, float *out,
+                         float *lse)
+{
+    size_t row = (size_t)config.num_kv_heads * config.head_dim;
+    size_t q_row = (size_t)CUT_HEADS * config.head_dim;
+    const float *k = data, *v = k + CUT_LENGTH * row, *q = v + CUT_LENGTH * row;
+    config.num_blocks = 6 + 3 * CUT_LENGTH / config.block_size;
+    Pool *pool = t_pool(config);
+    t_shuffle(pool);
+    Seq *seqs[] = {t_empty_seq(pool, 1), t_empty_seq(pool, 1), t_empty_seq(pool, 1)};
+    for (int start = 0; start < CUT_LENGTH; start += chunk) {
+        int n = t_min(chunk, CUT_LENGTH - start), extra = company ? t_min(n, 3) : 0;
+        const int num_tokens[] = {extra, n, extra};
+        Batch batch = {3, seqs, num_tokens};
+        size_t rows = (size_t)(n + 2 * extra), mark = arrlenu(t_memory);
+        float *bk = t_floats(rows * row), *bv = t_floats(rows * row), *bq = t_floats(rows * q_row);
+        float *bout = t_same(rows * q_row, 0), *blse = t_same(rows * CUT_HEADS, 0);
+        for (int i = 0; i < 3; i++) CHECK_OK(seq_append(seqs[i], num_tokens[i]));
+        memcpy(bk + extra * row, k + start * row, n * row * sizeof(float));
+        memcpy(bv + extra * row, v + start * row, n * row * sizeof(float));
+        memcpy(bq + extra * q_row, q + start * q_row, n * q_row * sizeof(float));
+        CHECK_OK(pool_write(pool, 0, &batch, bk, bv));
+        CHECK_OK(attend(pool, start / chunk % 2, 0, &batch, CUT_HEADS, 0, bq, bout, blse));
+        memcpy(out + start * q_row, bout + extra * q_row, n * q_row * sizeof(float));
+        memcpy(lse + start * CUT_HEADS, blse + extra * CUT_HEADS, n * CUT_HEADS * sizeof(float));
+        t_free_to(mark);
+    }
+    t_finish(pool);
+}
+
+// A token's output depends on its sequence alone: every bit is the same in blocks of any size, in
+// chunks of any size, one token at a time or all at once, alone or in a batch.
+static void test_same_bits_however_cut(void)
+{
+    enum { OUT = CUT_LENGTH * CUT_HEADS * 20, LSE = CUT_LENGTH * CUT_HEADS };
+    const int block_sizes[] = {1, 4, 8, 16, 32, 256}, chunks[] = {75, 1, 2, 7, 16, 31};
+    for (int dtype = PAGED_F32; dtype <= PAGED_BF16; dtype++) {
+        PoolConfig config = {1, 2, 20, 16, 1, dtype, 1};
+        float *data = t_floats(CUT_LENGTH * (2 + 2 + CUT_HEADS) * 20);
+        float *out = t_same(OUT, 0), *lse = t_same(LSE, 0);
+        float *first_out = t_same(OUT, 0), *first_lse = t_same(LSE, 0);
+        t_run_chunks(config, CUT_LENGTH, 0, data, first_out, first_lse);
+        for (int i = 0; i < 6 * 6 * 2; i++) {
+            config.block_size = block_sizes[i / 6 % 6];
+            t_at("block size %d, chunks of %d, %s", config.block_size, chunks[i % 6],
+                 i < 36 ? "alone" : "in a batch");
+            t_run_chunks(config, chunks[i % 6], i / 36, data, out, lse);
+            CHECK_BITS(out, first_out, OUT);
+            CHECK_BITS(lse, first_lse, LSE);
+        }
+    }
+}
+
+// ---- shapes that peers test -------------------------------------------------------------------
+
+// One ragged batch: sequences of these lengths grow in random turns, out of a shuffled free list,
+// then attend with their newest tokens.
+static void t_shape(PoolConfig config, int num_q_heads, const int *lengths, const int *num_tokens,
+                    int count)
+{
+    size_t mark = arrlenu(t_memory);
+    int most = 0;
+    t_at("kv heads %d, q heads %d, head_dim %d, block size %d, dtype %d, %d sequences, the first of "
+         "%d tokens, %d queries", config.num_kv_heads, num_q_heads, config.head_dim,
+         config.block_size, config.dtype, count, lengths[0], num_tokens[0]);
+    config.num_blocks = 3;
+    for (int i = 0; i < count; i++) {
+        config.num_blocks += (lengths[i] + config.block_size - 1) / config.block_size;
+        most = lengths[i] > most ? lengths[i] : most;
+    }
+    Pool *pool = t_pool(config);
+    t_shuffle(pool);
+    Seq **seqs = (Seq **)t_alloc((size_t)count * sizeof *seqs);
+    for (int i = 0; i < count; i++) seqs[i] = t_empty_seq(pool, lengths[i] + 1);
+    for (int missing = most; missing > 0; missing /= 2)  // the gap to the end halves at each turn
+        for (int i = 0; i < count; i++) {
+            int left = lengths[i] - seqs[i]->length;
+            CHECK_OK(t_append(seqs[i], missing == 1 ? left : t_between(0, left)));
+        }
+    t_check_pool(pool);
+    for (int i = 0; i < count; i++) t_check(seqs[i]);
+    t_attend(seqs, num_tokens, count, num_q_heads, 0);
+    t_finish(pool);
+    t_free_to(mark);
+}
+
+// vLLM's kernel tests: 7 sequences of random lengths; every head count with every head_dim, block
+// sizes and dtypes in turn.
+static void test_shapes_vllm(void)
+{
+    const int heads[][2] = {{40, 40}, {64, 8}, {32, 8}}, dims[] = {64, 80, 96, 112, 128, 256};
+    const int ones[] = {1, 1, 1, 1, 1, 1, 1}, block_sizes[] = {8, 16, 32};
+    for (int i = 0; i < 18; i++) {
+        const int *h = heads[i % 3];
+        PoolConfig config = {1, h[1], dims[i / 3], block_sizes[(i / 3 + i) % 3], 0, (i / 9 + i) % 3, 1};
+        int lengths[7];
+        for (int j = 0; j < 7; j++) lengths[j] = t_between(1, t_quick ? 20 : 120);
+        t_shape(config, h[0], lengths, ones, 7);
+    }
+}
+
+// FlashInfer's decode tests. The longest lengths come once in their batch: the oracle is slow.
+static void test_shapes_flashinfer_decode(void)
+{
+    const struct {
+        int count, length, block_size, num_q_heads, head_dim, all;
+    } shapes[] = {
+        {12, 54, 1, 4, 128, 1},    {17, 97, 8, 32, 128, 1},   {128, 54, 16, 4, 256, 1},
+        {128, 97, 1, 4, 128, 1},   {17, 512, 16, 4, 256, 0},  {12, 2048, 8, 4, 128, 0},
+        {12, 512, 1, 32, 128, 0},  {17, 2048, 1, 4, 256, 0},  {12, 16384, 16, 4, 256, 0},
+        {12, 16384, 1, 4, 128, 0},
+    };
+    for (int i = 0; i < (t_quick ? 3 : 10); i++) {
+        int lengths[128], ones[128];
+        for (int j = 0; j < 128; j++) {
+            lengths[j] = j == 0 || shapes[i].all ? shapes[i].length : t_between(1, 100);
+            ones[j] = 1;
+        }
+        PoolConfig config = {1, 4, shapes[i].head_dim, shapes[i].block_size, 0, i % 3, 1};
+        t_shape(config, shapes[i].num_q_heads, lengths, ones, shapes[i].count);
+    }
+}
+
+// FlashInfer's prefill and verify tests: many queries at once.
+static void test_shapes_flashinfer_prefill(void)
+{
+    const int lengths[] = {54, 97, 512, 2048, 33, 17, 65, 129}, queries[] = {17, 37, 127, 577, 2, 3};
+    for (int i = 0; i < 8; i++)
+        for (int j = 0; j < 6; j++) {
+            if (queries[j] > lengths[i] || (i < 4) != (j < 4) || (t_quick && i == 3)) continue;
+            const int both[] = {lengths[i], t_between(3, 60)}, n[] = {queries[j], t_between(0, 3)};
+            PoolConfig config = {1, 1, 32, 1 << (i + j) % 5, 0, (i + j) % 3, 1};
+            t_shape(config, 2, both, n, 2);
+        }
+}
+
+// Lengths around the block size, group sizes, head_dims, several queries, all in ragged batches:
+// every block size with every head_dim, and the other lists in turn.
+static void test_shapes_ragged(void)
+{
+    const int heads[][2] = {{8, 8}, {8, 4}, {8, 2}, {8, 1}, {7, 1}, {40, 40}}, queries[] = {1, 2, 3, 17};
+    const int block_sizes[] = {1, 4, 8, 16, 32, 256}, dims[] = {8, 32, 64, 80, 128, 256};
+    for (int i = 0; i < 36; i += t_quick ? 7 : 1) {
+        int b = block_sizes[i / 6], num_tokens[8];
+        const int *h = heads[(i + i / 6) % 6];
+        const int lengths[] = {97, 0, 1, b - 1, b, b + 1, 129, i % 3 == 0 ? 1000 : 40};
+        for (int j = 0; j < 8; j++) num_tokens[j] = t_min(lengths[j], queries[(i + j) % 4]);
+        PoolConfig config = {1 + i % 2, h[1], dims[i % 6], b, 0, (i + i / 3) % 3, 1};
+        t_shape(config, h[0], lengths, num_tokens, 8);
+    }
+}
+
+// vLLM's copy-on-write matrix: a copy happens exactly when the tail is partly filled and shared,
+// whoever of the two appends.
+static void test_vllm_copy_on_write_matrix(void)
+{
+    const int sizes[] = {1, 16, 129};
+    for (int i = 0; i < 3 * 3 * 2; i++) {
+        int length = sizes[i / 6], n = sizes[i / 2 % 3];
+        t_at("%d tokens, append %d", length, n);
+        Pool *pool = t_pool(t_config(8, 64));
+        Seq *parent = t_seq(pool, length), *child = t_fork(parent, length);
+        CHECK_OK(t_append(i % 2 ? parent : child, n));
+        CHECK_EQ(pool->num_copies, length % 8 > 0);
+        t_check_all(pool);
+        t_finish(pool);
+    }
+}
+
+// A move of a script: a sequence, forked first if it has a parent, takes n new tokens.
+typedef struct Move {
+    int step, seq, parent, at, n;  // moves of one step are one batch; parent -1: no fork
+} Move;
+
+static void t_play(Pool *pool, Seq **seqs, const Move *moves, int count)
+{
+    for (int first = 0, end; first < count; first = end) {
+        Seq *batch[8];
+        int num_tokens[8];
+        t_at("step %d", moves[first].step);
+        for (end = first; end < count && moves[end].step == moves[first].step; end++) {
+            const Move *m = &moves[end];
+            if (m->parent >= 0) seqs[m->seq] = t_fork(seqs[m->parent], m->at);
+            if (!seqs[m->seq]) seqs[m->seq] = t_seq(pool, 0);
+            CHECK_OK(t_room(seqs[m->seq], m->n));
+            batch[end - first] = seqs[m->seq];
+            num_tokens[end - first] = m->n;
+        }
+        t_write(batch, num_tokens, end - first);
+        t_attend(batch, num_tokens, end - first, 4, 0);
+        t_check_all(pool);
+    }
+}
+
+// TVM's scripts, every sequence checked after every step: ragged prefills and appends; forks on all
+// sides of a block boundary; pops, the last one back across a shared boundary.
+static void test_tvm_scripts(void)
+{
+    const Move prefill[] = {
+        {0, 0, -1, 0, 6},  {1, 1, -1, 0, 8},  {2, 2, -1, 0, 11}, {3, 3, -1, 0, 16},
+        {4, 4, -1, 0, 19}, {4, 5, -1, 0, 20}, {5, 6, -1, 0, 21}, {5, 7, -1, 0, 24},
+        {6, 2, -1, 0, 5},  {6, 4, -1, 0, 7},  {6, 7, -1, 0, 24}, {7, 0, -1, 0, 1},
+    };
+    const Move forks[] = {
+        {0, 0, -1, 0, 60},  {0, 1, -1, 0, 88},  {0, 2, -1, 0, 17},  {0, 3, -1, 0, 4},
+        {1, 4, 3, 4, 35},   {2, 5, 0, 60, 20},  {3, 6, 1, 33, 11},  {4, 7, 0, 60, 45},
+        {4, 8, 0, 15, 14},  {5, 9, 0, 16, 19},  {5, 10, 0, 17, 19}, {6, 11, 5, 60, 8},
+        {6, 12, 5, 80, 10}, {7, 13, 5, 75, 11}, {7, 14, 5, 76, 45}, {7, 15, 5, 77, 14},
+        {8, 6, -1, 0, 10},  {8, 11, -1, 0, 1},  {8, 15, -1, 0, 4},  {9, 0, -1, 0, 1},
+    };
+    const int pops[] = {17, 57, 16, 0, 37};  // sequence 4 began as a fork of 3 at 4
+    for (int i = 0; i < 4; i++) {
+        Pool *pool = t_pool(t_config(i / 2 ? 16 : 4, 256));
+        Seq *seqs[16] = {NULL};
+        if (i % 2 == 0) t_play(pool, seqs, prefill, 12);
+        else t_play(pool, seqs, forks, 20);
+        for (int j = 0; i % 2 && j < 5; j++) {
+            t_rewind(seqs[j], pops[j]);
+            t_check_all(pool);
+        }
+        for (int j = 0; j < 16 && seqs[j]; j++) {
+            t_release(seqs[j]);
+            t_check_all(pool);
+        }
+        t_finish(pool);
+    }
+}
+
+// Beam search: every step the survivors are forked, the losers released, and each beam takes one
+// token. 4 beams, 200 steps.
+static void test_beam_search(void)
+{
+    enum { BEAMS = 4 };
+    const int ones[] = {1, 1, 1, 1};
+    for (int block_size = 4; block_size <= 16; block_size *= 4) {
+        Pool *pool = t_pool(t_config(block_size, 260));
+        Seq *beams[BEAMS], *next[BEAMS];
+        beams[0] = t_seq(pool, 10);
+        for (int i = 1; i < BEAMS; i++) beams[i] = t_fork(beams[0], 10);
+        for (int step = 0; step < 200; step++) {
+            t_at("step %d", step);
+            for (int i = 0; i < BEAMS; i++)
+                next[i] = t_fork(beams[t_between(0, BEAMS - 1)], beams[0]->length);
+            for (int i = 0; i < BEAMS; i++) {
+                t_release(beams[i]);
+                beams[i] = next[i];
+            }
+            for (int i = 0; i < BEAMS; i++) CHECK_OK(t_room(beams[i], 1));
+            t_write(beams, ones, BEAMS);
+            t_check_pool(pool);
+            for (int i = 0; i < BEAMS; i++) t_check(beams[i]);
+            if (step % 10 == 9) t_attend(beams, ones, BEAMS, 4, 0);
+        }
+        CHECK(pool->num_copies > 100);
+        t_finish(pool);
+    }
+}
+
+// ---- random operations ------------------------------------------------------------------------
+
+// An append, a fork within it, and only then the write: it must be refused, until the fork is gone.
+static void t_fork_before_write(Seq *seq, int n)
+{
+    const PoolConfig *c = &seq->pool->config;
+    if (t_room(seq, n) != PAGED_OK) return;
+    const float *x = t_floats((size_t)n * c->num_kv_heads * c->head_dim);
+    Batch batch = {1, &seq, &n};
+    Seq *child = t_fork(seq, seq->length - t_between(0, n - 1));
+    CHECK_SAME(seq->pool, PAGED_BLOCK_SHARED, pool_write(seq->pool, t_between(0, 1), &batch, x, x));
+    t_release(child);
+    t_write(&seq, &n, 1);
+}
+
+// One random operation on one of the sequences. Returns what seq_append() said if it was one.
+static int t_random_operation(Pool *pool, Seq *seq, int may_create)
+{
+    int b = pool->config.block_size, all = pool->config.num_blocks * b;
+    int choice = seq ? t_between(0, 15) : 0, sometimes = t_between(0, 3) == 0;
+    if (choice <= 1) {
+        if (may_create) t_seq(pool, 0);
+    } else if (choice <= 7) {
+        int n = sometimes ? t_between(0, 3 * b) : t_between(0, 3);
+        return t_append(seq, t_between(0, 200) ? n : all);
+    } else if (choice <= 9) {
+        if (may_create) t_fork(seq, t_between(0, seq->length));
+    } else if (choice <= 12) {
+        t_rewind(seq, t_between(0, sometimes ? seq->length : t_min(seq->length, b)));
+    } else if (choice == 13) {
+        t_fork_before_write(seq, t_between(1, b + 1));
+    } else {
+        t_release(seq);
+    }
+    return PAGED_OK;
+}
+
+static void t_random_operations(int dtype, int block_size, int operations)
+{
+    enum { MOST = 12 };
+    int refused = 0;
+    PoolConfig config = t_config(block_size, t_between(6, 30));
+    config.dtype = dtype;
+    Pool *pool = t_pool(config);
+    for (int i = 0; i < operations; i++) {
+        size_t mark = arrlenu(t_memory);
+        int count = (int)arrlen(pool->seqs), num_tokens[MOST];
+        t_at("operation %d, block size %d, dtype %d", i, block_size, dtype);
+        Seq *seq = count > 0 ? pool->seqs[t_between(0, count - 1)] : NULL;
+        refused += t_random_operation(pool, seq, count < MOST) != PAGED_OK;
+        t_check_pool(pool);
+        count = (int)arrlen(pool->seqs);
+        for (int j = 0; j < count; j++)  // the one it was, if it is still there, or any other
+            if (pool->seqs[j] == seq || t_between(0, 15) == 0) t_check(pool->seqs[j]);
+        if (i % 50 == 0 && count > 0) {
+            for (int j = 0; j < count; j++)
+                num_tokens[j] = t_between(0, t_min(pool->seqs[j]->length, t_between(0, 2) ? 2 : 9));
+            t_attend(pool->seqs, num_tokens, count, 2 * t_between(1, 3), 0);
+        }
+        t_free_to(mark);
+    }
+    if (operations > 1000) {  // it did run out, and did copy
+        CHECK(refused > operations / 500);
+        CHECK(block_size == 1 || pool->num_copies > operations / 500);
+    }
+    t_finish(pool);
+}
+
+// Random operations on up to twelve sequences in a pool that keeps running out, compared with the
+// oracle after each one, in every dtype and many block sizes.
+static void test_random(void)
+{
+    const int block_sizes[] = {1, 2, 3, 4, 5, 7, 8, 16, 32};
+    for (int i = 0; i < 27; i++)
+        t_random_operations(i % 3, block_sizes[i / 3], t_times(t_operations) / 27);
+}
+
+// ---- documentation ----------------------------------------------------------------------------
+
+static char *t_read(const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    if (!file || fseek(file, 0, SEEK_END) != 0) t_fail(__LINE__, path, "cannot read it");
+    size_t size = (size_t)ftell(file);
+    char *text = (char *)t_alloc(size);
+    rewind(file);
+    CHECK_EQ(fread(text, 1, size, file), size);
+    fclose(file);
+    return text;
+}
+
+static const char *t_next_line(const char *line)
+{
+    const char *end = strchr(line, '\n');
+    return end ? end + 1 : line + strlen(line);
+}
+
+static int t_is_dots(const char *line)
+{
+    line += strspn(line, " \t");
+    return strncmp(line, "...\n", 4) == 0;
+}
+
+// Does the block stand in the source, line for line? A line of three dots stands for left-out lines.
+static int t_stands_in(const char *block, const char *source)
+{
+    int pieces = 0;
+    while (*block) {
+        const char *end = block;
+        while (*end && !t_is_dots(end)) end = t_next_line(end);
+        size_t size = (size_t)(end - block);
+        while (*source && size > 0 && strncmp(source, block, size) != 0)
+            source = t_next_line(source);
+        if (size > 0 && !*source) return 0;
+        pieces += size > 0;
+        source += size;
+        block = t_next_line(end);
+    }
+    return pieces > 0;
+}
+
+// The checker of the next test finds blocks, and none that differs in one character.
+static void test_documentation_checker(void)
+{
+    const char *source = "one\n  two\n\nthree\nfour\n";
+    const char *there[] = {"one\n", "  two\n\nthree\n", "one\n    ...\nthree\n", "...\nfour\n"};
+    const char *not_there[] = {"One\n", "two\n", "on\n", "  two\nthree\n", "three\n...\none\n",
+                               "one\n...\none\n", "one\n  twO\n", "four\nfive\n", "...\n", ""};
+    for (int i = 0; i < 4; i++) CHECK(t_stands_in(there[i], source));
+    for (int i = 0; i < 10; i++) CHECK(!t_stands_in(not_there[i], source));
+}
+
+// Checks the C blocks of a document, and returns how many there are.
+static int t_check_document(const char *path, char **sources, int num_sources)
+{
+    int number = 1, num_blocks = 0;
+    for (const char *line = t_read(path); *line; line = t_next_line(line), number++) {
+        if (strncmp(line, "```c\n", 5) != 0) continue;
+        const char *start = t_next_line(line), *end = start;
+        t_at("%s:%d", path, number);
+        for (; *end && strncmp(end, "```", 3) != 0; end = t_next_line(end)) number++;
+        CHECK(*end);  // the block has an end
+        char *block = (char *)t_alloc((size_t)(end - start));
+        memcpy(block, start, (size_t)(end - start));
+        int found = 0;
+        for (int i = 0; i < num_sources; i++) found |= t_stands_in(block, sources[i]);
+        if (!found) t_fail(__LINE__, "C block", "stands in no source:\n%s", block);
+        num_blocks++;
+        line = end;
+        number++;
+    }
+    return num_blocks;
+}
+
+// Every C block of the README and the walkthrough stands word for word in one of the sources.
+static void test_documentation(void)
+{
+    enum { MOST = 32 };
+    char *sources[MOST] = {t_read("paged.cu.c"), t_read("paged.h"), t_read("tests.c")};
+    int count = 3;
+    glob_t found;
+    CHECK_EQ(glob("examples/*.c", 0, NULL, &found), 0);
+    for (size_t i = 0; i < found.gl_pathc && count < MOST; i++)
+        sources[count++] = t_read(found.gl_pathv[i]);
+    globfree(&found);
+    int num_blocks = t_check_document("README.md", sources, count);
+    num_blocks += t_check_document("walkthrough.md", sources, count);
+    if (num_blocks == 0) t_skip("README.md and walkthrough.md are there, but have no C block");
+}
+
+// ---- programs ---------------------------------------------------------------------------------
+
+// What a program printed, and its exit status.
+typedef struct Run {
+    int status;
+    char *out, *err;
+} Run;
+
+static const char *t_path(const char *name)  // of a temporary file
+{
+    const char *base = getenv("TMPDIR");
+    if (!t_folder[0]) {
+        snprintf(t_folder, sizeof t_folder, "%s/paged-XXXXXX", base && *base ? base : "/tmp");
+        if (!mkdtemp(t_folder)) {
+            t_folder[0] = 0;
+            t_fail(__LINE__, "mkdtemp", "cannot make a folder in $TMPDIR or /tmp");
+        }
+    }
+    return t_format("%s/%s", t_folder, name);
+}
+
+static void t_remove_folder(void)
+{
+    char pattern[sizeof t_folder + 2];
+    glob_t found;
+    if (!t_folder[0]) return;
+    snprintf(pattern, sizeof pattern, "%s/*", t_folder);
+    if (glob(pattern, 0, NULL, &found) == 0)
+        for (size_t i = 0; i < found.gl_pathc; i++) unlink(found.gl_pathv[i]);
+    globfree(&found);
+    rmdir(t_folder);
+    t_folder[0] = 0;
+}
+
+static void t_save(const char *path, const void *bytes, size_t size)
+{
+    FILE *file = fopen(path, "wb");
+    CHECK(file != NULL);
+    CHECK_EQ(fwrite(bytes, 1, size, file), size);
+    fclose(file);
+}
+
+// Runs a program. '|' separates the words of the command, as prompts have blanks. A crash, a hang
+// and a finding of a sanitizer fail the test, whatever else it expects.
+static Run t_run(const char *command)
+{
+    char *words = t_format("%s", command), *argv[100];
+    const char *out = t_path("out"), *err = t_path("err");
+    int argc = 0, status = 0;
+    for (char *word = words; word; argc++) {
+        argv[argc] = word;
+        word = strchr(word, '|');
+        if (word) *word++ = 0;
+    }
+    argv[argc] = NULL;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(300);
+        setenv("OMP_WAIT_POLICY", "passive", 0);  // threads that spin starve a busy machine
+        if (freopen(out, "wb", stdout) && freopen(err, "wb", stderr)) execv(argv[0], argv);
+        _exit(127);
+    }
+    CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    Run run = {code, t_read(out), t_read(err)};
+    if (code >= 126 || strstr(run.err, "Sanitizer") || strstr(run.err, "runtime error"))
+        t_fail(__LINE__, command, "exit status %d, standard error:\n%s", code, run.err);
+    return run;
+}
+
+// The comparisons of this file reject NaN and infinity, which `difference > tolerance` lets pass; a
+// failing test makes the program fail; a name that is no test is an error.
+static void test_bug_tests_that_cannot_fail(void)
+{
+    const float nan_value = NAN, infinite = INFINITY;
+    CHECK(t_close(1, 1, 1) && t_close(1, 1.000009f, 1) && t_close(100, 100.0009f, 100));
+    CHECK(!t_close(1, 1.00002f, 1) && !t_close(nan_value, nan_value, 1));
+    CHECK(!t_close(1, nan_value, 1) && !t_close(nan_value, 1, 1) && !t_close(infinite, infinite, 1));
+    Run run = t_run(t_format("%s|fails_on_purpose", t_program));
+    CHECK_EQ(run.status, 1);
+    CHECK_HAS(run.out, "1 + 1: expected 3, got 2");
+    CHECK_HAS(run.out, "\n0 passed, 1 failed, 0 skipped\n");
+    CHECK_EQ(t_run(t_format("%s|no_such_test", t_program)).status, 2);
+}
+
+static void test_fails_on_purpose(void)
+{
+    CHECK_EQ(1 + 1, 3);
+}
+
+// The program of this environment variable, or else this file; if it is missing the test is skipped.
+static const char *t_find_program(const char *variable, const char *otherwise)
+{
+    const char *program = getenv(variable) ? getenv(variable) : otherwise;
+    if (access(program, X_OK) != 0) t_skip(t_format("there is no program %s", program));
+    return program;
+}
+
+// The tour checks itself, and says so by its exit status.
+static void test_tour(void)
+{
+    Run run = t_run(t_find_program("PAGED", "./paged"));
+    CHECK_EQ(run.status, 0);
+    CHECK_HAS(run.out, "ok");
+    CHECK(!strstr(run.out, "FAILED") && !strstr(run.out, "BROKEN"));
+}
+
+// ---- examples/llama.c -------------------------------------------------------------------------
+// A checkpoint with random weights is written to a temporary folder; the text it makes is nonsense,
+// but the same nonsense however it is served.
+
+enum { L_DIM = 32, L_HIDDEN = 40, L_LAYERS = 2, L_HEADS = 4, L_KV_HEADS = 2, L_SEQ = 96, L_PROMPTS = 16 };
+
+static const char *const t_prompts[L_PROMPTS] = {
+    "", "the", "Once upon a time", "a", "in there", "the thin hat", "x y z", "Zoë", "hello hello hello",
+    " ", "10 + 10", "that that", "an", "then", "he ate the hat on the heath", "Q",
+};
+
+static const char *t_all_prompts(void)
+{
+    const char *options = "";
+    for (int i = 0; i < L_PROMPTS; i++) options = t_format("%s|-p|%s", options, t_prompts[i]);
+    return options;
+}
+
+static unsigned char *t_bytes;  // of the file in the making: an array of stb_ds
+
+static void t_put_int(int64_t value)  // int32, little-endian
+{
+    for (int i = 0; i < 4; i++) arrput(t_bytes, (unsigned char)(value >> 8 * i & 255));
+}
+
+static void t_put_float(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    t_put_int(bits);
+}
+
+static void t_put_token(float score, const char *text, int length)
+{
+    t_put_float(score);
+    t_put_int(length);
+    for (int i = 0; i < length; i++) arrput(t_bytes, (unsigned char)text[i]);
+}
+
+// <unk>, <s>, </s>, the 256 bytes, the printable characters, and merges. Returns how many.
+static int t_make_tokenizer(void)
+{
+    const char *merges[] = {"th", "the", "at", "hat", " h", "in", "an", "he", "ll", "on", " the", "ë"};
+    int count = 3;
+    arrsetlen(t_bytes, 0);
+    t_put_int(7);
+    t_put_token(0, "<unk>", 5);
+    t_put_token(0, "\n<s>\n", 5);
+    t_put_token(0, "\n</s>\n", 6);
+    for (int i = 0; i < 256; i++, count++) t_put_token(0, t_format("<0x%02X>", i), 6);
+    for (char c = ' '; c <= '~'; c++, count++) t_put_token(-100.0f - c, &c, 1);
+    for (int i = 0; i < 12; i++, count++) t_put_token((float)i, merges[i], (int)strlen(merges[i]));
+    t_save(t_path("tokenizer"), t_bytes, arrlenu(t_bytes));
+    return count;
+}
+
+// A checkpoint, in t_bytes too, and its tokenizer. The control tokens have rows of 0, so they never
+// win. With `separate`, vocab_size is negative and the classifier stands in the file once more.
+static void t_make_model(int separate)
+{
+    int vocab = t_make_tokenizer(), kv_dim = L_DIM / L_HEADS * L_KV_HEADS;
+    const int header[] = {L_DIM, L_HIDDEN, L_LAYERS, L_HEADS, L_KV_HEADS, separate ? -vocab : vocab, L_SEQ};
+    const int sizes[] = {L_DIM, L_DIM * L_DIM, L_DIM * kv_dim, L_DIM * kv_dim, L_DIM * L_DIM,
+                         L_DIM, L_DIM * L_HIDDEN, L_DIM * L_HIDDEN, L_DIM * L_HIDDEN};
+    t_state = t_seed;
+    float *embedding = t_floats((size_t)vocab * L_DIM);
+    memset(embedding, 0, 3 * L_DIM * sizeof *embedding);
+    arrsetlen(t_bytes, 0);
+    for (int i = 0; i < 7; i++) t_put_int(header[i]);
+    for (int i = 0; i < vocab * L_DIM; i++) t_put_float(embedding[i]);
+    for (int part = 0; part < 9; part++) {
+        int n = L_LAYERS * sizes[part];
+        const float *x = t_floats((size_t)n);
+        for (int i = 0; i < n; i++) t_put_float(sizes[part] == L_DIM ? 1 + x[i] / 4 : x[i] / 2);
+    }
+    for (int i = 0; i < L_DIM; i++) t_put_float(1);
+    for (int i = 0; i < L_SEQ * L_DIM / L_HEADS; i++) t_put_float(0);
+    for (int i = 0; separate && i < vocab * L_DIM; i++) t_put_float(embedding[i]);
+    t_save(t_path("model"), t_bytes, arrlenu(t_bytes));
+}
+
+static Run t_llama(const char *options)
+{
+    t_at("%.190s", options);
+    return t_run(t_format("%s|%s|%s%s%s", t_find_program("LLAMA", "./llama"), t_path("model"),
+                          t_path("tokenizer"), *options ? "|" : "", options));
+}
+
+// The text of a run that must succeed.
+static char *t_llama_text(const char *options)
+{
+    Run run = t_llama(options);
+    if (run.status != 0) t_fail(__LINE__, options, "exit status %d: %s", run.status, run.err);
+    return run.out;
+}
+
+// The text of request i out of the output for several, with the newline, as it would be alone.
+static char *t_request(const char *out, int i)
+{
+    const char *start = strstr(out, t_format("=== request %d ===\n", i));
+    if (!start) t_fail(__LINE__, "output", "there is no request %d in\n%s", i, out);
+    start = t_next_line(start);
+    const char *end = strstr(start, t_format("\n=== request %d ===\n", i + 1));
+    size_t size = end ? (size_t)(end + 1 - start) : strlen(start);
+    char *text = (char *)t_alloc(size);
+    memcpy(text, start, size);
+    return text;
+}
+
+static const char *const t_caches[] = {"contiguous", "gather", "paged"};
+static const char *const t_dtypes[] = {"f32", "f16", "bf16"};
+
+// No way to serve a request changes a byte of its text: any cache, block size and chunk, alone or in
+// a batch of sixteen, with temperature (request i draws with seed S + i), from a file of prompts.
+static void test_llama_same_text_however_served(void)
+{
+    const int block_sizes[] = {1, 7, 16}, chunks[] = {1, 3, 32};
+    t_find_program("LLAMA", "./llama");
+    t_make_model(0);
+    for (int mode = 0; mode < 4; mode++) {  // three dtypes, and f32 with temperature
+        const char *base = t_format("--steps|40|--dtype|%s|--temperature|%s", t_dtypes[mode % 3],
+                                    mode == 3 ? "0.8" : "0");
+        const char *batch = t_format("%s|--seed|5%s", base, t_all_prompts());
+        char *alone[L_PROMPTS];
+        for (int i = 0; i < L_PROMPTS; i++)
+            alone[i] = t_llama_text(t_format("%s|--seed|%d|--cache|contiguous|--chunk|1|-p|%s", base,
+                                             5 + i, t_prompts[i]));
+        CHECK(strcmp(alone[0], alone[1]) != 0 && strlen(alone[2]) > 20);
+        for (int i = 0; i < 27; i += t_quick ? 5 : 1) {
+            if (i % 3 == 0 && i % 9 > 0) continue;  // contiguous knows no block size
+            char *out = t_llama_text(t_format("%s|--cache|%s|--block-size|%d|--chunk|%d", batch,
+                                              t_caches[i % 3], block_sizes[i / 3 % 3], chunks[i / 9]));
+            for (int j = 0; j < L_PROMPTS; j++) CHECK_TEXT(t_request(out, j), alone[j]);
+        }
+    }
+    char *lines = t_format("%s\n", t_prompts[0]);
+    for (int i = 1; i < L_PROMPTS; i++) lines = t_format("%s%s\n", lines, t_prompts[i]);
+    t_save(t_path("prompts"), lines, strlen(lines));
+    char *text = t_llama_text(t_format("--steps|40%s", t_all_prompts()));
+    CHECK_TEXT(t_llama_text(t_format("--steps|40|-f|%s", t_path("prompts"))), text);
+    t_make_model(1);  // the same classifier
+    CHECK_TEXT(t_llama_text(t_format("--steps|40%s", t_all_prompts())), text);
+}
+
+// In a pool too small for all, requests wait or are preempted and computed again; nobody's text
+// changes.
+static void test_llama_small_pools(void)
+{
+    const int pools[][2] = {{1, 40}, {1, 90}, {4, 10}, {4, 13}, {4, 30}, {7, 6}, {7, 20}, {16, 3}, {16, 5}};
+    t_find_program("LLAMA", "./llama");
+    t_make_model(0);
+    for (int sampled = 0; sampled < 2; sampled++) {
+        const char *options = t_format("--steps|40%s%s", sampled ? "|--temperature|0.8" : "", t_all_prompts());
+        char *expected = t_llama_text(options);
+        for (int i = 0; i < 18; i++) {
+            const int *size = pools[i / 2];
+            Run run = t_llama(t_format("--block-size|%d|--blocks|%d|--chunk|%d|--cache|%s|%s", size[0],
+                                       size[1], i % 2 ? 1 : 8, t_caches[1 + i / 2 % 2], options));
+            CHECK_EQ(run.status, 0);
+            CHECK_TEXT(run.out, expected);
+            if (i / 2 == 4) CHECK(!strstr(run.err, " 0 preemptions"));  // a size that leads to some
+        }
+    }
+}
+
+// What can never be served is refused at once, aloud and with exit status 1; the others are served.
+static void test_llama_refuses(void)
+{
+    t_find_program("LLAMA", "./llama");
+    t_make_model(0);
+    Run run = t_llama("--steps|12|-p|the|-p|he ate the hat on the heath|-p|a");
+    CHECK_EQ(run.status, 1);
+    CHECK_HAS(run.err, "refused");
+    CHECK_TEXT(t_request(run.out, 0), t_llama_text("--steps|12|-p|the"));
+    CHECK_TEXT(t_request(run.out, 1), "\n");
+    CHECK_TEXT(t_request(run.out, 2), t_llama_text("--steps|12|-p|a"));
+    run = t_llama("--steps|40|--block-size|4|--blocks|9|-p|the");  // 40 tokens take 10 blocks
+    CHECK_EQ(run.status, 1);
+    CHECK_HAS(run.err, "refused");
+    CHECK_TEXT(run.out, "\n");
+}
+
+// With these bytes in the file, there must be a message, no text, and exit status 1.
+static void t_llama_rejects(const char *path, const void *bytes, size_t size, const char *what)
+{
+    t_save(path, bytes, size);
+    Run run = t_llama("--steps|4");
+    t_at("%s: %s", path, what);
+    CHECK_EQ(run.status, 1);
+    CHECK(run.err[0] && !run.out[0]);
+}
+
+// Damaged checkpoints and tokenizers end in a message, never in a crash: cut off, numbers out of
+// range, bytes at the end, a text, no file.
+static void test_llama_damaged_files(void)
+{
+    const int64_t wrong[] = {0, -1, 3, INT32_MAX, INT32_MIN, 1 << 20, 65536, 1000001};
+    const char *text = "Once upon a time there was a text that thought it was a checkpoint.\n";
+    t_find_program("LLAMA", "./llama");
+    for (int file = 0; file < 2; file++) {
+        const char *path = t_path(file ? "tokenizer" : "model");
+        t_make_model(0);
+        if (file) t_make_tokenizer();
+        size_t size = arrlenu(t_bytes);
+        const size_t cuts[] = {0, 1, 3, 4, 7, 12, 27, 28, 29, 100, 1000, 4000, size / 2, size - 4, size - 1};
+        for (int i = 0; i < 15; i++)
+            if (cuts[i] < size) t_llama_rejects(path, t_bytes, cuts[i], t_format("cut to %zu", cuts[i]));
+        for (int at = 0; at < (file ? 12 : 28); at += file ? 8 : 4)  // header; length of a token
+            for (int i = 0; i < 8; i++) {
+                unsigned char *copy = (unsigned char *)t_alloc(size);
+                memcpy(copy, t_bytes, size);
+                for (int j = 0; j < 4; j++) copy[at + j] = (unsigned char)(wrong[i] >> 8 * j & 255);
+                if (file == 1 && at == 0) {  // max_token_length: no crash is enough
+                    t_save(path, copy, size);
+                    CHECK(t_llama("--steps|4").status <= 1);
+                } else {
+                    t_llama_rejects(path, copy, size, t_format("%d at byte %d", (int)wrong[i], at));
+                }
+            }
+        t_put_int(0);
+        t_llama_rejects(path, t_bytes, size + 1, "a byte at the end");
+        t_llama_rejects(path, t_bytes, size + 4, "four bytes at the end");
+        t_llama_rejects(path, text, strlen(text), "a text");
+        unlink(path);
+        CHECK_EQ(t_llama("--steps|4").status, 1);
+    }
+}
+
+// Wrong options: exit status 2 and a message.
+static void test_llama_usage_errors(void)
+{
+    const char *const wrong[] = {
+        "--cache|none", "--cache", "--block-size|0", "--block-size|-1", "--block-size|x", "--blocks|0",
+        "--blocks|99999999999", "--dtype|f64", "--chunk|0", "--temperature|-1", "--temperature|nan",
+        "--steps|0", "--steps|1.5", "--seed|", "-p", "-f", "--unknown|1", "third",
+    };
+    const char *program = t_find_program("LLAMA", "./llama");
+    t_make_model(0);
+    for (int i = 0; i < 18; i++) {
+        Run run = t_llama(wrong[i]);
+        CHECK_EQ(run.status, 2);
+        CHECK(run.err[0] && !run.out[0]);
+    }
+    CHECK_EQ(t_run(program).status, 2);
+    CHECK_EQ(t_run(t_format("%s|one file", program)).status, 2);
+    CHECK_EQ(t_llama(t_format("-f|%s", t_path("no such file"))).status, 1);
+}
+
+// The 260K-parameter model of karpathy/tinyllamas. What it prints is known: `expected_stdout` of
+// karpathy/llama2.c, test_all.py.
+static void test_llama_real_weights(void)
+{
+    const char *expected =
+        "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. "
+        "One day, she saw a big, red ball. She wanted to play with it, but it was too high.\nLily's mom "
+        "said, \"Lily, let's go to the park.\" Lily was sad and didn't know what to do. She said, \"I "
+        "want to play with your ball, but I can't find it.\"\nLily was sad and didn't know what to do. "
+        "She said, \"I'm sorry, Lily. I didn't know what to do.\"\nLily didn't want to help her mom, so "
+        "she\n";
+    const char *folder = getenv("MODELS") ? getenv("MODELS") : "../shared/models";
+    const char *model = t_format("%s/stories260K.bin", folder), *tokenizer = t_format("%s/tok512.bin", folder);
+    const char *program = t_find_program("LLAMA", "./llama");
+    const int block_sizes[] = {1, 7, 16};
+    if (access(model, R_OK) != 0 || access(tokenizer, R_OK) != 0)
+        t_skip(t_format("no stories260K.bin and tok512.bin in %s", folder));
+    for (int dtype = 0; dtype < 3; dtype++) {
+        const char *base = t_format("%s|%s|%s|--temperature|0|--steps|200|--dtype|%s", program, model,
+                                    tokenizer, t_dtypes[dtype]);
+        if (dtype > 0) expected = t_run(base).out;  // rounded K and V may lead to other words
+        for (int i = 0; i < 9; i++) {
+            const char *command = t_format("%s|--cache|%s|--block-size|%d", base, t_caches[i % 3], block_sizes[i / 3]);
+            t_at("%s, %s, block size %d", t_dtypes[dtype], t_caches[i % 3], block_sizes[i / 3]);
+            CHECK_TEXT(t_run(command).out, expected);
+            CHECK_TEXT(t_request(t_run(t_format("%s%s", command, t_all_prompts())).out, 0), expected);
+        }
+    }
+}
+
+// ---- the runner -------------------------------------------------------------------------------
+
+typedef struct Test {
+    const char *name;
+    void (*run)(void);
+} Test;
+
+static const Test t_tests[] = {
+#define TEST(name) {#name, test_##name}
+    TEST(example_bytes), TEST(example_blocks_on_demand), TEST(example_system_prompt),
+    TEST(example_block_table), TEST(example_one_slot_per_step), TEST(layout),
+    TEST(example_three_candidates), TEST(example_eight_steps), TEST(example_softmax_by_hand),
+    TEST(oracle_by_hand), TEST(free_list_order), TEST(append_takes_blocks_exactly),
+    TEST(append_all_or_nothing), TEST(too_long_or_out_of_blocks), TEST(fork_at_every_position),
+    TEST(rewind_to_every_length), TEST(rewind_into_shared_block),
+    TEST(write_to_shared_block_refused), TEST(gather_and_write_back), TEST(poison),
+    TEST(no_poison_keeps_bytes), TEST(stale_tokens_of_a_sharer), TEST(refused_pools),
+    TEST(refused_sequence_calls), TEST(refused_batches), TEST(out_of_memory),
+    TEST(check_finds_damage), TEST(dump), TEST(destroy_with_sequences), TEST(conversions_by_hand),
+    TEST(conversions_exhaustively), TEST(cache_rounds), TEST(bug_32_bit_offsets),
+    TEST(bug_unused_slots), TEST(bug_large_negative_scores), TEST(bug_empty_sequences_in_batch),
+    TEST(bug_release_orders), TEST(bug_chunked_prefill), TEST(bug_wrong_block_order_shows),
+    TEST(scale_and_lse), TEST(infinite_scores), TEST(same_bits_however_cut), TEST(shapes_vllm),
+    TEST(shapes_flashinfer_decode), TEST(shapes_flashinfer_prefill), TEST(shapes_ragged),
+    TEST(vllm_copy_on_write_matrix), TEST(tvm_scripts), TEST(beam_search), TEST(random),
+    TEST(documentation_checker), TEST(documentation), TEST(bug_tests_that_cannot_fail), TEST(tour),
+    TEST(llama_same_text_however_served), TEST(llama_small_pools), TEST(llama_refuses),
+    TEST(llama_damaged_files), TEST(llama_usage_errors), TEST(llama_real_weights),
+    TEST(fails_on_purpose),  // the last one runs only when it is named
+};
+enum { T_COUNT = sizeof t_tests / sizeof t_tests[0] };
+
+static double t_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int t_run_test(const Test *test)
+{
+    const double start = t_now();
+    t_state = t_seed;  // its random numbers depend on its name, not on the tests before it
+    for (const char *c = test->name; *c; c++) t_state = t_state * 31 + (uint64_t)*c;
+    printf("%-32s", test->name);
+    fflush(stdout);
+    switch (setjmp(t_end)) {
+    case 0:
+        test->run();
+        printf("ok %8.2f s\n", t_now() - start);
+        return T_PASSED;
+    case T_SKIPPED:
+        return T_SKIPPED;
+    default:
+        printf("  FAILED: %s --seed %llu %s\n", t_program, (unsigned long long)t_seed, test->name);
+        return T_FAILED;
+    }
+}
+
+static void t_clean_up(void)
+{
+    t_failing = -1;
+    t_where[0] = 0;
+    t_free_to(0);
+    for (ptrdiff_t i = 0; i < hmlen(t_twins); i++) oracle_release(t_twins[i].value);
+    hmfree(t_twins);
+    t_remove_folder();
+}
+
+// Reads argument i of main(), and returns the index of the last one it used, or -1.
+static int t_argument(char **argv, int i, int *chosen)
+{
+    if (strcmp(argv[i], "--quick") == 0) {
+        t_quick = 1;
+        return i;
+    }
+    if (argv[i + 1] && strcmp(argv[i], "--seed") == 0) {
+        t_seed = strtoull(argv[i + 1], NULL, 10);
+        return i + 1;
+    }
+    if (argv[i + 1] && strcmp(argv[i], "--ops") == 0) {
+        t_operations = atoi(argv[i + 1]);
+        return i + 1;
+    }
+    for (int t = 0; t < T_COUNT; t++)
+        if (strcmp(argv[i], t_tests[t].name) == 0) {
+            chosen[t] = chosen[T_COUNT] = 1;
+            return i;
+        }
+    return -1;
+}
+
+int main(int argc, char **argv)
+{
+    int count[3] = {0, 0, 0}, chosen[T_COUNT + 1] = {0};  // the last one: any at all
+    t_program = argv[0];
+    for (int i = 1; i < argc; i++) {
+        int last = t_argument(argv, i, chosen);
+        if (strcmp(argv[i], "--list") == 0) {
+            for (int t = 0; t < T_COUNT - 1; t++) printf("%s\n", t_tests[t].name);
+            return 0;
+        }
+        if (last < 0) {
+            fprintf(stderr, "%s: no test or option is called %s; see --list\n", argv[0], argv[i]);
+            return 2;
+        }
+        i = last;
+    }
+    printf("seed %llu%s\n", (unsigned long long)t_seed,
+           t_quick ? ", quick: random work is cut to a twentieth" : "");
+    for (int t = 0; t < T_COUNT; t++)
+        if (chosen[T_COUNT] ? chosen[t] : t < T_COUNT - 1) {
+            count[t_run_test(&t_tests[t])]++;
+            t_clean_up();
+        }
+    arrfree(t_memory);
+    arrfree(t_bytes);
+    printf("%d passed, %d failed, %d skipped\n", count[T_PASSED], count[T_FAILED], count[T_SKIPPED]);
+    return count[T_FAILED] > 0;
+}
