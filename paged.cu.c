@@ -457,6 +457,7 @@ static int step_create(const Pool *pool, int layer, const Batch *batch, Step *st
 {
     memset(step, 0, sizeof *step);
     if (!pool || layer < 0 || layer >= pool->config.num_layers || !batch || batch->num_seqs < 0 ||
+        batch->num_seqs > arrlen(pool->seqs) ||  // then one would be in it twice
         (batch->num_seqs > 0 && (!batch->seqs || !batch->num_tokens)))
         return PAGED_BAD_ARGUMENT;
 
