@@ -195,6 +195,7 @@ typedef struct Workspace {  // the activations
     float *h1, *h3;         // [rows][hidden_dim]
     float *rope;            // [rows][head_dim / 2][2] cosine and sine
     float *logits;          // [num_wanted][vocab_size]
+    float *row;             // [vocab_size] the one that is sampled from
     float *memory;          // all of them: an array of stb_ds that grows with the largest step
 } Workspace;
 
@@ -291,8 +292,8 @@ static void feed_forward_layer(const Model *m, int layer, int rows, Workspace *w
 static void size_workspace(Workspace *w, const Model *m, size_t rows, size_t num_wanted)
 {
     size_t dim = rows * m->dim, kv = rows * m->kv_dim, hidden = rows * m->hidden_dim;
-    size_t rope = rows * m->head_dim, logits = num_wanted * m->vocab_size;
-    arrsetlen(w->memory, 4 * dim + 2 * kv + 2 * hidden + rope + logits);
+    size_t rope = rows * m->head_dim, logits = num_wanted * m->vocab_size, row = m->vocab_size;
+    arrsetlen(w->memory, 4 * dim + 2 * kv + 2 * hidden + rope + logits + row);
     w->x = w->memory;
     w->norm = w->x + dim;
     w->y = w->norm + dim;
@@ -303,6 +304,7 @@ static void size_workspace(Workspace *w, const Model *m, size_t rows, size_t num
     w->h3 = w->h1 + hidden;
     w->rope = w->h3 + hidden;
     w->logits = w->rope + rope;
+    w->row = w->logits + logits;
 }
 
 // Takes the new tokens of a step through the model: their K and V go into the pool. Returns the
@@ -488,6 +490,7 @@ typedef struct Options {
     const char *checkpoint, *tokenizer;
     char *prompts;  // one after the other, each with its '\0' (an array of stb_ds)
     int cache, dtype, block_size, num_blocks, chunk, steps;  // num_blocks 0: enough for all
+    int samples, beams, drafts;  // of a request; 1, 1 and 0 are plain decoding
     float temperature;
     uint64_t seed;
 } Options;
@@ -503,7 +506,10 @@ static const char help[] =
     "  --chunk N         tokens of a prompt in one step (32)\n"
     "  --temperature T   0 takes the likeliest token, 1 samples from the model's odds (0)\n"
     "  --seed S          request i samples with the seed S + i (1)\n"
-    "  --steps N         positions of a request, its prompt included (200)\n";
+    "  --steps N         positions of a request, its prompt included (200)\n"
+    "  --samples N       N texts for each prompt, which is computed once and forked (1)\n"
+    "  --beam N          the likeliest text that N beams find (1)\n"
+    "  --speculate K     up to K tokens are guessed and verified in one step (0)\n";
 
 static double parse_number(const char *option, const char *text, double least, double most)
 {
@@ -561,6 +567,12 @@ static void parse_option(Options *o, const char *name, const char *value)
         o->chunk = parse_count(name, value);
     else if (strcmp(name, "--steps") == 0)
         o->steps = parse_count(name, value);
+    else if (strcmp(name, "--samples") == 0)
+        o->samples = parse_count(name, value);
+    else if (strcmp(name, "--beam") == 0)
+        o->beams = parse_count(name, value);
+    else if (strcmp(name, "--speculate") == 0)
+        o->drafts = parse_count(name, value);
     else if (strcmp(name, "--seed") == 0)
         o->seed = (uint64_t)parse_number(name, value, 0, 9007199254740992.0);  // 2^53
     else if (strcmp(name, "--temperature") == 0)
@@ -583,6 +595,10 @@ static void parse_options(Options *o, int argc, char **argv)
         else
             *(o->checkpoint ? &o->tokenizer : &o->checkpoint) = argv[i];
     if (!o->tokenizer) die(2, "a CHECKPOINT and a TOKENIZER are needed; see --help");
+    if (o->samples > 1024 || o->beams > 1024 || o->drafts > 1024)
+        die(2, "--samples, --beam and --speculate go up to 1024");
+    if (o->beams > 1 && (o->samples > 1 || o->drafts > 0 || o->temperature > 0))
+        die(2, "--beam goes with neither --samples nor --speculate nor --temperature");
     if (!arrlen(o->prompts)) arrput(o->prompts, '\0');
 }
 
@@ -591,7 +607,9 @@ static void parse_options(Options *o, int argc, char **argv)
 typedef struct Request {
     int id;
     int *tokens;   // all that are known: the prompt, then what was sampled (an array of stb_ds)
-    Seq *seq;      // holds K and V of the first seq->length of them; NULL while it waits
+    int *draft;    // guesses at the tokens after them, in this step (an array of stb_ds)
+    int forks;     // so many requests, those behind it in the list, fork off when it has its prompt
+    Seq *seq;      // holds K and V of the first seq->length tokens; NULL while it waits
     uint64_t rng;  // moved by sampling alone: a preemption repeats no draw
     ptrdiff_t printed;  // tokens that need not be printed any more
 } Request;
@@ -607,7 +625,9 @@ typedef struct Server {
     Step step;
     Workspace work;
     long num_refused, num_steps, num_tokens, num_preemptions, num_recomputed;
+    long num_drafted, num_accepted;
     int peak_blocks, peak_running;  // the most blocks in use, and by how many requests
+    int peak_apart;                 // the blocks they would have, did they share none
 } Server;
 
 static int blocks_for(const Server *s, int tokens)
@@ -615,53 +635,87 @@ static int blocks_for(const Server *s, int tokens)
     return (tokens - 1) / s->options.block_size + 1;
 }
 
-// Puts a prompt into the queue, or refuses it for good: what can never finish must not wait.
-static void add_request(Server *s, const char *prompt)
+static Request *new_request(Server *s, int forks)
 {
-    const Options *o = &s->options;
     Request *r = (Request *)calloc(1, sizeof *r);
     if (!r) die(1, "out of memory");
     r->id = (int)arrlen(s->requests);
-    r->rng = o->seed + (uint64_t)r->id;
+    r->rng = s->options.seed + (uint64_t)r->id;
+    r->forks = forks;
     r->printed = 1;  // BOS is never printed
     arrput(s->requests, r);
+    return r;
+}
+
+// Puts a prompt into the queue, or refuses it for good: what can never finish must not wait. Beams
+// go on together, so they must fit together, even if they come to share nothing.
+static void add_prompt(Server *s, const char *prompt)
+{
+    const Options *o = &s->options;
+    Request *r = new_request(s, o->samples - 1);
+    for (int i = 1; i < o->samples; i++) new_request(s, 0);
     size_t bytes = strlen(prompt);
+    int blocks = o->beams * blocks_for(s, o->steps);
     if (bytes / s->tokenizer.longest <= (size_t)o->steps) r->tokens = encode(&s->tokenizer, prompt);
     if (!r->tokens || arrlen(r->tokens) > o->steps)
         fprintf(stderr,
                 "llama: request %d refused: its prompt of %zu bytes takes more than %d "
                 "tokens (the model's seq_len is %d)\n",
                 r->id, bytes, o->steps, s->model.seq_len);
-    else if (o->num_blocks && blocks_for(s, o->steps) > o->num_blocks)
+    else if (o->num_blocks && blocks > o->num_blocks)
         fprintf(stderr,
                 "llama: request %d refused: %d tokens take %d blocks, the whole pool has "
                 "%d\n",
-                r->id, o->steps, blocks_for(s, o->steps), o->num_blocks);
+                r->id, o->beams * o->steps, blocks, o->num_blocks);
     else {
         arrput(s->waiting, r);
         return;
     }
     arrfree(r->tokens);
-    s->num_refused++;
+    s->num_refused += o->samples;
 }
 
-// Makes room for the next tokens of a request, a chunk of its prompt or the one token sampled last,
-// and adds them to the step. Returns what seq_append() says; on an error nothing has changed.
+// Speculation by prompt lookup (Saxena 2023): text repeats itself. Finds the last place where the
+// newest three tokens, or two, or one, stand already, and guesses that what followed them there
+// follows here.
+static void guess(const Server *s, Request *r)
+{
+    int known = (int)arrlen(r->tokens), most = s->options.steps - known;
+    if (most > s->options.drafts) most = s->options.drafts;
+    for (int n = 3; n > 0; n--)
+        for (int at = known - n - 1; at >= 0; at--) {
+            if (memcmp(r->tokens + at, r->tokens + known - n, n * sizeof(int)) != 0) continue;
+            for (int i = at + n; i < known && i < at + n + most; i++)
+                arrput(r->draft, r->tokens[i]);
+            return;
+        }
+}
+
+// Makes room for the next tokens of a request: a chunk of its prompt, or the token sampled last and
+// guesses at those after it. Adds them to the step. Returns what seq_append() says; on an error
+// nothing has changed.
 static int add_to_step(Server *s, Request *r)
 {
     Step *step = &s->step;
     int first = r->seq->length, known = (int)arrlen(r->tokens);
     int n = known - first < s->options.chunk ? known - first : s->options.chunk;
-    int error = seq_append(r->seq, n);
+    arrsetlen(r->draft, 0);
+    if (known - first == 1 && !r->forks) guess(s, r);
+    int error = seq_append(r->seq, n + (int)arrlen(r->draft));
+    if (error == PAGED_OUT_OF_BLOCKS && arrlen(r->draft) > 0) {  // a guess preempts nobody
+        arrsetlen(r->draft, 0);
+        error = seq_append(r->seq, n);
+    }
     if (error) return error;
     arrput(step->seqs, r->seq);
-    arrput(step->num_tokens, n);
-    for (int i = first; i < first + n; i++) {
-        arrput(step->tokens, r->tokens[i]);
+    arrput(step->num_tokens, r->seq->length - first);
+    for (int i = first; i < r->seq->length; i++) {
+        arrput(step->tokens, i < known ? r->tokens[i] : r->draft[i - known]);
         arrput(step->positions, i);
+        // The logits of the last known token say the next one, those of a guess the one after it.
+        if (i >= known - 1) arrput(step->wanted, (int)arrlen(step->tokens) - 1);
     }
-    if (first + n == known)  // the last token that is known: its logits say the next one
-        arrput(step->wanted, (int)arrlen(step->tokens) - 1);
+    s->num_drafted += arrlen(r->draft);
     return PAGED_OK;
 }
 
@@ -677,17 +731,21 @@ static void preempt_newest(Server *s)
     arrins(s->waiting, 0, r);
 }
 
-// Decides what the next step computes. The oldest request always gets its room, if need be by
-// preempting all others, and add_request() saw to it that it fits into the pool alone. So every
-// step brings some request nearer its end, and none waits for ever.
-static void plan_step(Server *s)
+static void clear_step(Step *step)
 {
-    Step *step = &s->step;
     arrsetlen(step->seqs, 0);
     arrsetlen(step->num_tokens, 0);
     arrsetlen(step->tokens, 0);
     arrsetlen(step->positions, 0);
     arrsetlen(step->wanted, 0);
+}
+
+// Decides what the next step computes. The oldest request always gets its room, if need be by
+// preempting all others, and add_prompt() saw to it that it fits into the pool alone. So every
+// step brings some request nearer its end, and none waits for ever.
+static void plan_step(Server *s)
+{
+    clear_step(&s->step);
     for (ptrdiff_t i = 0; i < arrlen(s->running);) {
         int error = add_to_step(s, s->running[i]);
         if (error == PAGED_OUT_OF_BLOCKS)
@@ -716,45 +774,188 @@ static void print_request(const Tokenizer *t, Request *r)
     fflush(stdout);
 }
 
-// Samples for each request whose known tokens are used up. Whoever has finished gives back its
-// blocks, which the next step can hand out.
-static void take_tokens(Server *s, float *logits)
+// Samples after the last known token of a request, and after each guess that turned out right. What
+// was computed for the others is rewound. logits: [1 + guesses][vocab_size]. Returns 1 at the end
+// of the text.
+static int sample_request(Server *s, Request *r, const float *logits)
 {
-    ptrdiff_t kept = 0;
-    for (ptrdiff_t i = 0; i < arrlen(s->running); i++) {
+    int guesses = (int)arrlen(r->draft), n = s->model.vocab_size, right = 0, done;
+    for (;; right++) {
+        memcpy(s->work.row, logits + (size_t)right * n, n * sizeof(float));
+        int token = sample(s->work.row, n, s->options.temperature, &r->rng);
+        done = token == BOS || arrlen(r->tokens) >= s->options.steps;
+        if (token != BOS) arrput(r->tokens, token);
+        if (done || right == guesses || token != r->draft[right]) break;
+    }
+    s->num_accepted += right;
+    must(seq_rewind(r->seq, guesses - right), "seq_rewind");
+    return done;
+}
+
+// Parallel sampling: another request for the same prompt shares its blocks. Who first writes into
+// the last of them, if it is partly filled, gets a copy.
+static Request *fork_request(Server *s, Request *r)
+{
+    Request *child = s->requests[r->id + r->forks--];
+    arrsetlen(child->tokens, arrlenu(r->tokens));
+    memcpy(child->tokens, r->tokens, arrlenu(r->tokens) * sizeof(int));
+    must(seq_fork(r->seq, r->seq->length, &child->seq), "seq_fork");
+    return child;
+}
+
+static void finish(Request *r)  // its blocks go to whoever needs them in the next step
+{
+    seq_release(r->seq);
+    r->seq = NULL;
+}
+
+// Samples for each request whose known tokens are used up.
+static void take_tokens(Server *s, const float *logits)
+{
+    ptrdiff_t kept = 0, count = arrlen(s->running);
+    for (ptrdiff_t i = 0; i < count; i++) {
         Request *r = s->running[i];
         int done = 0;
-        if (r->seq->length == arrlen(r->tokens)) {
-            int n = s->model.vocab_size;
-            int token = sample(logits, n, s->options.temperature, &r->rng);
-            logits += n;
-            if (token != BOS) arrput(r->tokens, token);
-            done = token == BOS || r->seq->length >= s->options.steps;
+        if (r->seq->length >= arrlen(r->tokens)) {
+            while (r->forks > 0) {
+                Request *child = fork_request(s, r);
+                if (sample_request(s, child, logits))
+                    finish(child);
+                else
+                    arrput(s->running, child);
+            }
+            done = sample_request(s, r, logits);
+            logits += (size_t)(1 + arrlen(r->draft)) * s->model.vocab_size;
         }
         if (arrlen(s->requests) == 1) print_request(&s->tokenizer, r);
-        if (done) {
-            seq_release(r->seq);
-            r->seq = NULL;
-        } else
+        if (done)
+            finish(r);
+        else
             s->running[kept++] = r;
     }
+    for (ptrdiff_t i = count; i < arrlen(s->running); i++) s->running[kept++] = s->running[i];
     arrsetlen(s->running, kept);
+}
+
+// Computes the step that was planned.
+static float *compute(Server *s)
+{
+    int used = s->options.num_blocks - s->pool->num_free;
+    if (used > s->peak_blocks) {
+        s->peak_blocks = used;
+        s->peak_running = (int)arrlen(s->step.seqs);
+        s->peak_apart = 0;
+        for (int i = 0; i < s->peak_running; i++)
+            s->peak_apart += (int)arrlen(s->step.seqs[i]->block_table);
+    }
+    s->num_steps++;
+    s->num_tokens += arrlen(s->step.tokens);
+    int method = s->options.cache == CACHE_GATHER ? ATTEND_GATHER : ATTEND_PAGED;
+    return forward(&s->model, s->pool, method, &s->step, &s->work);
 }
 
 static void serve(Server *s)
 {
     while (arrlen(s->waiting) + arrlen(s->running) > 0) {
         plan_step(s);
-        s->num_steps++;
-        s->num_tokens += arrlen(s->step.tokens);
-        int used = s->options.num_blocks - s->pool->num_free;
-        if (used > s->peak_blocks) {
-            s->peak_blocks = used;
-            s->peak_running = (int)arrlen(s->running);
-        }
-        int method = s->options.cache == CACHE_GATHER ? ATTEND_GATHER : ATTEND_PAGED;
-        take_tokens(s, forward(&s->model, s->pool, method, &s->step, &s->work));
+        take_tokens(s, compute(s));
     }
+}
+
+// ---- beam search ------------------------------------------------------------------------------
+// The same pool, used in another way: every step forks the beams that go on and releases all the
+// old ones. Beams of one family share the blocks of their common past, and only the last block is
+// ever copied. One request at a time; its beams are the batch.
+
+typedef struct Beam {
+    Seq *seq;      // NULL once the text has ended
+    int *tokens;   // an array of stb_ds
+    double score;  // sum of the logarithms of the probabilities
+    int parent, token;
+} Beam;
+
+// Puts a candidate into the list of the best ones, which is sorted; of equals the first one stays.
+static void offer(Beam *best, int *count, int most, Beam candidate)
+{
+    int at = *count;
+    while (at > 0 && best[at - 1].score < candidate.score) at--;
+    if (at == most) return;
+    if (*count < most) ++*count;
+    memmove(best + at + 1, best + at, (*count - at - 1) * sizeof *best);
+    best[at] = candidate;
+}
+
+// Lists the best continuations of all beams. logits: a row for each beam that has not ended.
+static int best_candidates(const Beam *beams, int count, int most, const float *logits, int n,
+                           Beam *best)
+{
+    int found = 0;
+    for (int b = 0; b < count; b++) {
+        Beam candidate = {NULL, NULL, beams[b].score, b, BOS};
+        if (!beams[b].seq) {
+            offer(best, &found, most, candidate);
+            continue;
+        }
+        double sum = 0, top = logits[argmax(logits, n)];
+        for (int i = 0; i < n; i++) sum += exp(logits[i] - top);
+        for (int i = 0; i < n; i++) {
+            candidate.score = beams[b].score + (logits[i] - top - log(sum));
+            candidate.token = i;
+            offer(best, &found, most, candidate);
+        }
+        logits += n;
+    }
+    return found;
+}
+
+// Makes beams of the candidates: forks those that go on, then releases the old ones.
+static void take_candidates(Beam *beams, int *count, Beam *best, int found)
+{
+    for (int b = 0; b < found; b++) {
+        Beam *beam = &best[b], *parent = &beams[beam->parent];
+        arrsetlen(beam->tokens, arrlenu(parent->tokens));
+        memcpy(beam->tokens, parent->tokens, arrlenu(parent->tokens) * sizeof(int));
+        if (!parent->seq || beam->token == BOS) continue;  // ended
+        arrput(beam->tokens, beam->token);
+        must(seq_fork(parent->seq, parent->seq->length, &beam->seq), "seq_fork");
+    }
+    for (int b = 0; b < *count; b++) {
+        seq_release(beams[b].seq);
+        arrfree(beams[b].tokens);
+    }
+    memcpy(beams, best, found * sizeof *beams);
+    *count = found;
+}
+
+// Plans and computes a step of all beams that have not ended. NULL: there are none, or no steps.
+static const float *compute_beams(Server *s, Beam *beams, int count)
+{
+    clear_step(&s->step);
+    for (int b = 0; b < count; b++) {
+        Request r = {0, beams[b].tokens, NULL, 1, beams[b].seq, 0, 0};
+        if (r.seq && r.seq->length < s->options.steps) must(add_to_step(s, &r), "seq_append");
+    }
+    return arrlen(s->step.seqs) > 0 ? compute(s) : NULL;
+}
+
+static void beam_search(Server *s, Request *r)
+{
+    int most = s->options.beams, count = 1;
+    Beam *beams = (Beam *)calloc(2 * (size_t)most, sizeof *beams), *best = beams + most;
+    if (!beams) die(1, "out of memory");
+    beams[0].tokens = r->tokens;
+    must(seq_create(s->pool, &beams[0].seq), "seq_create");
+    for (const float *logits; (logits = compute_beams(s, beams, count)) != NULL;)
+        if (arrlen(s->step.wanted) > 0) {  // else the prompt is not all in yet
+            int found = best_candidates(beams, count, most, logits, s->model.vocab_size, best);
+            take_candidates(beams, &count, best, found);
+        }
+    r->tokens = beams[0].tokens;
+    for (int b = 0; b < count; b++) {
+        seq_release(beams[b].seq);
+        if (b > 0) arrfree(beams[b].tokens);
+    }
+    free(beams);
 }
 
 // ---- start and end ----------------------------------------------------------------------------
@@ -772,9 +973,9 @@ static void start(Server *s)
     if (o->cache == CACHE_CONTIGUOUS)  // that is all it takes: one block for each sequence
         o->block_size = m->seq_len;
     for (ptrdiff_t at = 0; at < arrlen(o->prompts); at += (ptrdiff_t)strlen(o->prompts + at) + 1)
-        add_request(s, o->prompts + at);
+        add_prompt(s, o->prompts + at);
     if (!o->num_blocks) {
-        double all = (double)arrlen(s->waiting) * blocks_for(s, o->steps);
+        double all = (double)arrlen(s->waiting) * blocks_for(s, o->steps) * o->samples * o->beams;
         o->num_blocks = all < 1 ? 1 : all > INT_MAX ? INT_MAX : (int)all;
     }
     PoolConfig config = {
@@ -796,10 +997,18 @@ static void print_statistics(const Server *s, double seconds)
             (int)arrlen(s->requests), s->num_refused, s->num_tokens, s->num_steps,
             seconds > 0 ? s->num_tokens / seconds : 0, s->num_preemptions, s->num_recomputed);
     fprintf(stderr,
-            "llama: at the peak %d requests had %d blocks of %d tokens, %.1f KiB: %.1f %% "
+            "llama: at the peak %d sequences had %d blocks of %d tokens, %.1f KiB: %.1f %% "
             "of the %.1f KiB that reserving %d tokens for each takes\n",
             s->peak_running, s->peak_blocks, s->options.block_size, paged,
             reserved > 0 ? 100 * paged / reserved : 0, reserved, s->model.seq_len);
+    if (s->options.samples > 1 || s->options.beams > 1)
+        fprintf(stderr, "llama: separate copies would have had %d blocks; %ld blocks were copied\n",
+                s->peak_apart, s->pool->num_copies);
+    if (s->options.drafts > 0)
+        fprintf(stderr,
+                "llama: %ld tokens were guessed, %ld of them right, which saved as many calls of "
+                "the model for a sequence; %ld were rewound\n",
+                s->num_drafted, s->num_accepted, s->num_drafted - s->num_accepted);
 }
 
 static void print_texts(Server *s)
@@ -817,6 +1026,7 @@ static void free_server(Server *s)
     pool_destroy(s->pool);
     for (ptrdiff_t i = 0; i < arrlen(s->requests); i++) {
         arrfree(s->requests[i]->tokens);
+        arrfree(s->requests[i]->draft);
         free(s->requests[i]);
     }
     arrfree(s->requests);
@@ -852,10 +1062,13 @@ int main(int argc, char **argv)
     o->block_size = 16;
     o->chunk = 32;
     o->steps = 200;
+    o->samples = o->beams = 1;
     o->seed = 1;
     parse_options(o, argc, argv);
     start(&server);
     double begin = now();
+    for (; o->beams > 1 && arrlen(server.waiting) > 0; arrdel(server.waiting, 0))
+        beam_search(&server, server.waiting[0]);
     serve(&server);
     double seconds = now() - begin;
     print_texts(&server);
