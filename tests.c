@@ -54,9 +54,8 @@ static void *t_calloc(size_t count, size_t size)
 
 // Some tests ask for more memory than there is: the sanitizer shall return NULL, as malloc does.
 #ifdef __cplusplus
-extern "C"
+extern "C" const char *__asan_default_options(void);
 #endif
-    const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
     return "allocator_may_return_null=1";
@@ -72,7 +71,7 @@ static void **t_memory;     // what t_alloc() gave out, freed after the test
 static char t_folder[400];  // of the temporary files of the test, removed after it
 static const char *t_program;
 static uint64_t t_seed = 1, t_state;
-static int t_quick, t_operations = 300000;
+static int t_quick, t_operations = 600000;
 
 static void t_at(const char *format, ...)
 {
@@ -104,16 +103,13 @@ static void t_check_eq(int line, const char *what, long long actual, long long e
     if (actual != expected) t_fail(line, what, "expected %lld, got %lld", expected, actual);
 }
 
-static void t_check_text(int line, const char *what, const char *actual, const char *expected)
+// Is it this text, or, if not `whole`, does it have it as a part?
+static void t_check_text(int line, const char *what, const char *actual, const char *expected,
+                         int whole)
 {
-    if (!actual || strcmp(actual, expected) != 0)
-        t_fail(line, what, "expected \"%s\", got \"%s\"", expected, actual ? actual : "NULL");
-}
-
-static void t_check_has(int line, const char *what, const char *actual, const char *part)
-{
-    if (!actual || !strstr(actual, part))
-        t_fail(line, what, "expected \"...%s...\", got \"%s\"", part, actual ? actual : "NULL");
+    if (!actual) actual = "NULL";
+    if (whole ? strcmp(actual, expected) != 0 : !strstr(actual, expected))
+        t_fail(line, what, "expected \"%s\", got \"%s\"", expected, actual);
 }
 
 // Written so that NaN and infinity are close to nothing.
@@ -131,8 +127,8 @@ static void t_check_close(int line, const char *what, float actual, float expect
 #define CHECK(x) ((x) ? (void)0 : t_fail(__LINE__, #x, "expected true, got false"))
 #define CHECK_EQ(actual, expected) t_check_eq(__LINE__, #actual, actual, expected)
 #define CHECK_OK(call) t_check_eq(__LINE__, #call, call, PAGED_OK)
-#define CHECK_TEXT(actual, expected) t_check_text(__LINE__, #actual, actual, expected)
-#define CHECK_HAS(actual, part) t_check_has(__LINE__, #actual, actual, part)
+#define CHECK_TEXT(actual, expected) t_check_text(__LINE__, #actual, actual, expected, 1)
+#define CHECK_HAS(actual, part) t_check_text(__LINE__, #actual, actual, part, 0)
 #define CHECK_CLOSE(actual, expected, largest) \
     t_check_close(__LINE__, #actual, actual, expected, largest)
 #define CHECK_BITS(a, b, floats) CHECK(memcmp(a, b, (floats) * sizeof(float)) == 0)
@@ -302,11 +298,10 @@ static int t_room(Seq *seq, int n)
     Pool *pool = seq->pool;
     int b = pool->config.block_size, have = (seq->length + b - 1) / b;
     int need = (seq->length + n + b - 1) / b;
-    int copy = n > 0 && seq->length % b != 0 &&
-               pool->blocks[seq->block_table[have - 1]].ref_count > 1;
-    int error = need > pool->config.num_blocks          ? PAGED_TOO_LONG
-                : need - have + copy > pool->num_free ? PAGED_OUT_OF_BLOCKS
-                                                        : PAGED_OK;
+    int copy =
+        n > 0 && seq->length % b != 0 && pool->blocks[seq->block_table[have - 1]].ref_count > 1;
+    int error = need - have + copy > pool->num_free ? PAGED_OUT_OF_BLOCKS : PAGED_OK;
+    if (need > pool->config.num_blocks) error = PAGED_TOO_LONG;
     if (error) {
         CHECK_SAME(pool, error, seq_append(seq, n));
         return error;
@@ -322,18 +317,12 @@ static int t_room(Seq *seq, int n)
     return PAGED_OK;
 }
 
-static Batch t_batch(Seq *const *seqs, const int *num_tokens, int count)
-{
-    Batch batch = {count, seqs, num_tokens};
-    return batch;
-}
-
 // Random K and V for the newest tokens of a ragged batch, in every layer, there and in the twins.
 static void t_write(Seq *const *seqs, const int *num_tokens, int count)
 {
     const PoolConfig *c = &seqs[0]->pool->config;
     size_t row = (size_t)c->num_kv_heads * c->head_dim, total = 0, mark = arrlenu(t_memory);
-    Batch batch = t_batch(seqs, num_tokens, count);
+    Batch batch = {count, seqs, num_tokens};
     for (int i = 0; i < count; i++) total += (size_t)num_tokens[i];
     for (int layer = 0; layer < c->num_layers; layer++) {
         float *k = t_floats(total * row), *v = t_floats(total * row);
@@ -344,18 +333,31 @@ static void t_write(Seq *const *seqs, const int *num_tokens, int count)
     t_free_to(mark);
 }
 
-static int t_append(Seq *seq, int n)
+static int t_try_append(Seq *seq, int n)
 {
     int error = t_room(seq, n);
     if (!error) t_write(&seq, &n, 1);
     return error;
 }
 
-static Seq *t_empty_seq(Pool *pool, int max_tokens)
+static void t_append(Seq *seq, int n)
+{
+    CHECK_EQ(t_try_append(seq, n), PAGED_OK);
+}
+
+// A sequence without a twin, for tests that have numbers of their own.
+static Seq *t_bare_seq(Pool *pool, int length)
 {
     Seq *seq = NULL;
-    Oracle *oracle = NULL;
     CHECK_OK(seq_create(pool, &seq));
+    CHECK_OK(seq_append(seq, length));
+    return seq;
+}
+
+static Seq *t_empty_seq(Pool *pool, int max_tokens)
+{
+    Seq *seq = t_bare_seq(pool, 0);
+    Oracle *oracle = NULL;
     CHECK_OK(oracle_create(&pool->config, max_tokens, &oracle));
     hmput(t_twins, seq, oracle);
     return seq;
@@ -364,7 +366,7 @@ static Seq *t_empty_seq(Pool *pool, int max_tokens)
 static Seq *t_seq(Pool *pool, int length)
 {
     Seq *seq = t_empty_seq(pool, pool->config.num_blocks * pool->config.block_size);
-    CHECK_OK(t_append(seq, length));
+    t_append(seq, length);
     return seq;
 }
 
@@ -398,16 +400,6 @@ static void t_release(Seq *seq)
     seq_release(seq);
 }
 
-// Every test ends here, once for each of its pools: all sequences go, and all blocks must be free.
-static void t_finish(Pool *pool)
-{
-    t_check_pool(pool);
-    while (arrlen(pool->seqs) > 0) t_release(arrlast(pool->seqs));
-    t_check_pool(pool);
-    CHECK_EQ(pool->num_free, pool->config.num_blocks);
-    pool_destroy(pool);
-}
-
 // The block table, followed, must give what the twin holds: every layer, byte for byte.
 static void t_check(Seq *seq)
 {
@@ -436,11 +428,10 @@ static void t_check_rows(Seq *seq, int layer, int num_tokens, int num_q_heads, f
     double largest = 0;
     for (size_t i = 0; count > 0 && i < oracle->length * kv_row; i++)
         largest = fmax(largest, fabs(v[i]));
-    CHECK_OK(oracle_attend(oracle, layer, num_tokens, num_q_heads, scale, q, expected,
-                           expected_lse));
+    CHECK_OK(
+        oracle_attend(oracle, layer, num_tokens, num_q_heads, scale, q, expected, expected_lse));
     for (size_t i = 0; i < count; i++) CHECK_CLOSE(out[i], expected[i], largest);
-    for (size_t i = 0; i < rows; i++)
-        CHECK_CLOSE(lse[i], expected_lse[i], fabs(expected_lse[i]));
+    for (size_t i = 0; i < rows; i++) CHECK_CLOSE(lse[i], expected_lse[i], fabs(expected_lse[i]));
 }
 
 // Attention of the newest num_tokens[i] tokens of each sequence, in every layer, with random
@@ -451,7 +442,7 @@ static void t_attend(Seq *const *seqs, const int *num_tokens, int count, int num
 {
     const PoolConfig *c = &seqs[0]->pool->config;
     size_t rows = 0, mark = arrlenu(t_memory);
-    Batch batch = t_batch(seqs, num_tokens, count);
+    Batch batch = {count, seqs, num_tokens};
     for (int i = 0; i < count; i++) rows += (size_t)num_tokens[i] * num_q_heads;
     for (int layer = 0; layer < c->num_layers; layer++) {
         size_t n = rows * c->head_dim;
@@ -474,37 +465,46 @@ static void t_attend(Seq *const *seqs, const int *num_tokens, int count, int num
     }
 }
 
-// Checks the pool, and K, V and attention of all its sequences: up to three queries each, because
-// a single one over full blocks cannot see their order, and two query heads for each KV head.
+// Checks the pool, and K, V and attention of all its sequences that have a twin: up to three
+// queries each, because a single one over full blocks cannot see their order.
 static void t_check_all(const Pool *pool)
 {
     t_check_pool(pool);
     for (size_t i = 0; i < arrlenu(pool->seqs); i++) {
         int n = t_min(pool->seqs[i]->length, 3);
+        if (!t_oracle(pool->seqs[i])) continue;
         t_check(pool->seqs[i]);
         t_attend(&pool->seqs[i], &n, 1, 2 * pool->config.num_kv_heads, 0);
     }
 }
 
+// Every test ends here, once for each of its pools: all is checked, all sequences go, and then all
+// blocks must be free.
+static void t_finish(Pool *pool)
+{
+    t_check_all(pool);
+    while (arrlen(pool->seqs) > 0) t_release(arrlast(pool->seqs));
+    t_check_pool(pool);
+    CHECK_EQ(pool->num_free, pool->config.num_blocks);
+    pool_destroy(pool);
+}
+
 // ---- what tests look at -----------------------------------------------------------------------
 
-// The blocks of a sequence as a text, "7 2", and their reference counts, "3 1".
-static const char *t_table(const Seq *seq)
+// What a block table names: the blocks, "7 2", and their reference counts, "3 1".
+static const char *t_list(const Seq *seq, int counts)
 {
     const char *text = "";
-    for (int i = 0; i < (int)arrlen(seq->block_table); i++)
-        text = t_format("%s%s%d", text, i ? " " : "", seq->block_table[i]);
+    for (int i = 0; i < (int)arrlen(seq->block_table); i++) {
+        int block = seq->block_table[i];
+        text = t_format("%s%s%d", text, i ? " " : "",
+                        counts ? seq->pool->blocks[block].ref_count : block);
+    }
     return text;
 }
 
-static const char *t_counts(const Seq *seq)
-{
-    const char *text = "";
-    for (int i = 0; i < (int)arrlen(seq->block_table); i++)
-        text = t_format("%s%s%d", text, i ? " " : "",
-                        seq->pool->blocks[seq->block_table[i]].ref_count);
-    return text;
-}
+#define TABLE(seq) t_list(seq, 0)
+#define COUNTS(seq) t_list(seq, 1)
 
 // The ids on the free list, the next one to be handed out first.
 static const char *t_free_list(const Pool *pool)
@@ -521,15 +521,14 @@ static int t_used(const Pool *pool)
     return pool->config.num_blocks - pool->num_free;
 }
 
-// Brings the free list of an unused pool into an order: a sequence of one token on every block, then
-// the releases, the block that is to be first last.
+// Brings the free list of an unused pool into an order: a sequence of one token on every block,
+// then the releases, the block that is to be first last.
 static void t_order_free_list(Pool *pool, const int *order)
 {
     int n = pool->config.num_blocks;
-    Seq **owner = (Seq **)t_alloc((size_t)n * sizeof *owner), *seq;  // [block]
+    Seq **owner = (Seq **)t_alloc((size_t)n * sizeof *owner);  // [block]
     for (int i = 0; i < n; i++) {
-        CHECK_OK(seq_create(pool, &seq));
-        CHECK_OK(seq_append(seq, 1));
+        Seq *seq = t_bare_seq(pool, 1);
         owner[seq->block_table[0]] = seq;
     }
     for (int i = n - 1; i >= 0; i--) seq_release(owner[order[i]]);
@@ -613,7 +612,7 @@ static void test_example_bytes(void)
     CHECK_EQ(lround(10 * 100 * (1024 - 250) / 1024.0), 756);  // 75.6 GiB wasted by 100 requests
     opt_30b.num_layers = 48, opt_30b.num_kv_heads = 56;
     CHECK_EQ(pool_bytes_per_token(&opt_30b) * 1024 * 128, 180388626432);  // 180.4 GB
-    llama.num_blocks = 0;  // plays no part
+    llama.num_blocks = 0;
     llama.dtype = PAGED_BF16;
     CHECK_EQ(pool_bytes_per_token(&llama), token);
     llama.dtype = PAGED_F32;
@@ -635,12 +634,12 @@ static void test_example_blocks_on_demand(void)
     t_release(seqs[1]);
     CHECK_EQ(t_used(pool), 53);
     CHECK_EQ(lround(1000.0 * t_used(pool) / 512), 104);
-    CHECK_TEXT(t_table(t_seq(pool, 33)), "20 21 22");
+    CHECK_TEXT(TABLE(t_seq(pool, 33)), "20 21 22");
     t_finish(pool);
 }
 
-// Ten requests share a system prompt of 12.5 blocks. Who writes first gets a copy of the half block;
-// who is left alone with it writes in place.
+// Ten requests share a system prompt of 12.5 blocks. Who writes first gets a copy of the half
+// block; who is left alone with it writes in place.
 static void test_example_system_prompt(void)
 {
     PoolConfig llama = {32, 32, 128, 16, 1, PAGED_F16, 0};
@@ -648,10 +647,10 @@ static void test_example_system_prompt(void)
     Seq *prompt = t_seq(pool, 200), *requests[10];
     for (int i = 0; i < 10; i++) requests[i] = t_fork(prompt, 200);
     CHECK_EQ(t_used(pool), 13);
-    CHECK_TEXT(t_counts(prompt), "11 11 11 11 11 11 11 11 11 11 11 11 11");
+    CHECK_TEXT(COUNTS(prompt), "11 11 11 11 11 11 11 11 11 11 11 11 11");
     CHECK_EQ((10 * 13 - 13) * pool_bytes_per_block(&llama), 936ull << 20);  // 936 MiB saved
 
-    CHECK_OK(t_append(requests[3], 1));
+    t_append(requests[3], 1);
     for (int i = 0; i < 10; i++) CHECK_EQ(requests[i]->block_table[12], i == 3 ? 13 : 12);
     CHECK_EQ(pool->blocks[12].ref_count, 10);
     CHECK_EQ(pool->num_copies, 1);
@@ -659,10 +658,9 @@ static void test_example_system_prompt(void)
 
     for (int i = 0; i < 9; i++) t_release(requests[i]);
     t_release(prompt);
-    CHECK_OK(t_append(requests[9], 1));
+    t_append(requests[9], 1);
     CHECK_EQ(requests[9]->block_table[12], 12);
     CHECK_EQ(pool->num_copies, 1);
-    t_check_all(pool);
     t_finish(pool);
 }
 
@@ -672,19 +670,17 @@ static void test_example_block_table(void)
     const int lengths[] = {60, 32, 40, 12}, filled[] = {12, 16, 8, 12};
     const char *tables[] = {"0 1 2 3", "4 5", "6 7 8", "9"};
     Pool *pool = t_ordered_pool(16, 6, "1 5 3");
-    CHECK_TEXT(t_table(t_seq(pool, 38)), "1 5 3");  // 16, 16 and 6 tokens
-    t_check_all(pool);
+    CHECK_TEXT(TABLE(t_seq(pool, 38)), "1 5 3");  // 16, 16 and 6 tokens
     t_finish(pool);
 
     pool = t_ordered_pool(4, 8, "7 1 5");
-    CHECK_TEXT(t_table(t_seq(pool, 9)), "7 1 5");  // 4, 4 and 1
-    t_check_all(pool);
+    CHECK_TEXT(TABLE(t_seq(pool, 9)), "7 1 5");  // 4, 4 and 1
     t_finish(pool);
 
     pool = t_pool(t_config(16, 11));
     for (int i = 0; i < 4; i++) {
         Seq *seq = t_seq(pool, lengths[i]);
-        CHECK_TEXT(t_table(seq), tables[i]);
+        CHECK_TEXT(TABLE(seq), tables[i]);
         CHECK_EQ(16 - t_nan_slots(pool, arrlast(seq->block_table), 0, 16), filled[i]);
     }
     CHECK_TEXT(t_free_list(pool), "10");
@@ -697,8 +693,8 @@ static void test_example_one_slot_per_step(void)
     Pool *pool = t_ordered_pool(4, 16, "7 2 12 5 3");
     Seq *seqs[] = {t_seq(pool, 6), t_seq(pool, 9)};
     const int ones[] = {1, 1};
-    CHECK_TEXT(t_table(seqs[0]), "7 2");
-    CHECK_TEXT(t_table(seqs[1]), "12 5 3");
+    CHECK_TEXT(TABLE(seqs[0]), "7 2");
+    CHECK_TEXT(TABLE(seqs[1]), "12 5 3");
     CHECK_OK(t_room(seqs[0], 1));  // slot 2 of block 2
     CHECK_OK(t_room(seqs[1], 1));  // slot 1 of block 3
     float *before = (float *)t_alloc(t_plane_bytes(pool));
@@ -712,7 +708,6 @@ static void test_example_one_slot_per_step(void)
     CHECK_EQ(t_nan_slots(pool, 2, 3, 4), 1);
     CHECK_EQ(t_nan_slots(pool, 3, 0, 2), 0);
     CHECK_EQ(t_nan_slots(pool, 3, 2, 4), 2);
-    t_check_all(pool);
     t_finish(pool);
 }
 
@@ -721,7 +716,7 @@ static void test_layout(void)
 {
     const int n = 9, block_of[] = {5, 5, 5, 5, 0, 0, 0, 0, 3};
     Pool *pool = t_ordered_pool(4, 6, "5 0 3");
-    Seq *seq = t_seq(pool, n);
+    Seq *seq = t_bare_seq(pool, n);
     Batch batch = {1, &seq, &n};
     float *k[2], *v[2];
     for (int layer = 0; layer < 2; layer++) {
@@ -735,7 +730,6 @@ static void test_layout(void)
         CHECK(t_element(pool, pool->k, at) == k[layer][i % 72]);
         CHECK(t_element(pool, pool->v, at) == v[layer][i % 72]);
     }
-    t_release(seq);
     t_finish(pool);
 }
 
@@ -744,16 +738,15 @@ static void test_example_three_candidates(void)
 {
     Pool *pool = t_ordered_pool(4, 16, "2 6 9 11 14");
     Seq *a = t_seq(pool, 8), *b = t_fork(a, 8), *c = t_fork(a, 8);
-    CHECK_TEXT(t_counts(a), "3 3");
-    CHECK_OK(t_append(a, 1));
-    CHECK_OK(t_append(b, 1));
-    CHECK_OK(t_append(c, 1));
-    CHECK_TEXT(t_table(a), "2 6 9");
-    CHECK_TEXT(t_table(b), "2 6 11");
-    CHECK_TEXT(t_table(c), "2 6 14");
-    CHECK_TEXT(t_counts(c), "3 3 1");
+    CHECK_TEXT(COUNTS(a), "3 3");
+    t_append(a, 1);
+    t_append(b, 1);
+    t_append(c, 1);
+    CHECK_TEXT(TABLE(a), "2 6 9");
+    CHECK_TEXT(TABLE(b), "2 6 11");
+    CHECK_TEXT(TABLE(c), "2 6 14");
+    CHECK_TEXT(COUNTS(c), "3 3 1");
     CHECK_EQ(pool->num_copies, 0);  // the shared blocks are full, nobody writes to them
-    t_check_all(pool);
     t_finish(pool);
 }
 
@@ -761,22 +754,21 @@ static void test_example_three_candidates(void)
 static void test_example_eight_steps(void)
 {
     Pool *pool = t_pool(t_config(4, 8));
-    Seq *a = t_seq(pool, 6);         // 1. the prompt is stored once
-    Seq *b = t_fork(a, 6);           // 2. two tables point at it
-    CHECK_TEXT(t_counts(a), "2 2");  // 3. the counts are 2
-    CHECK_OK(t_append(a, 1));        // 4. A is about to write, sees a 2,
-    CHECK_TEXT(t_table(a), "0 2");   // 5. takes a free block, copies the tail,
-    CHECK_TEXT(t_counts(b), "2 1");  //    the old count falls to 1;
-    t_check_all(pool);               // 6. A has written in the copy
-    CHECK_OK(t_append(b, 1));        // 7. B sees a 1 and writes in place
-    CHECK_TEXT(t_table(b), "0 1");   // 8. only the last blocks differ
+    Seq *a = t_seq(pool, 6);       // 1. the prompt is stored once
+    Seq *b = t_fork(a, 6);         // 2. two tables point at it
+    CHECK_TEXT(COUNTS(a), "2 2");  // 3. the counts are 2
+    t_append(a, 1);                // 4. A is about to write, sees a 2,
+    CHECK_TEXT(TABLE(a), "0 2");   // 5. takes a free block, copies the tail,
+    CHECK_TEXT(COUNTS(b), "2 1");  //    the old count falls to 1;
+    t_check_all(pool);             // 6. A has written in the copy
+    t_append(b, 1);                // 7. B sees a 1 and writes in place
+    CHECK_TEXT(TABLE(b), "0 1");   // 8. only the last blocks differ
     CHECK_EQ(pool->num_copies, 1);
-    t_check_all(pool);
     t_finish(pool);
 }
 
-// Query 1, keys log 1 .. log 4: weights 1, 2, 3, 4 tenths; values 1 .. 4. So the output is 3 and the
-// log-sum-exp log 10, in blocks of any size; and so on for the rows before, which see less.
+// Query 1, keys log 1 .. log 4: weights 1, 2, 3, 4 tenths; values 1 .. 4. So the output is 3 and
+// the log-sum-exp log 10, in blocks of any size; and so on for the rows before, which see less.
 static void test_example_softmax_by_hand(void)
 {
     const float k[] = {0, logf(2), logf(3), logf(4)}, v[] = {1, 2, 3, 4}, q[] = {1, 1, 1, 1};
@@ -785,7 +777,7 @@ static void test_example_softmax_by_hand(void)
     for (int block_size = 1; block_size <= 5; block_size++) {
         PoolConfig config = {1, 1, 1, block_size, 4, PAGED_F32, 1};
         Pool *pool = t_pool(config);
-        Seq *seq = t_seq(pool, n);
+        Seq *seq = t_bare_seq(pool, n);
         Batch batch = {1, &seq, &n};
         float out[4], lse[4];
         CHECK_OK(pool_write(pool, 0, &batch, k, v));
@@ -832,8 +824,8 @@ static void test_free_list_order(void)
     Pool *pool = t_pool(t_config(4, 8));
     CHECK_TEXT(t_free_list(pool), "0 1 2 3 4 5 6 7");
     Seq *a = t_seq(pool, 12), *b = t_seq(pool, 5);
-    CHECK_TEXT(t_table(a), "0 1 2");
-    CHECK_TEXT(t_table(b), "3 4");
+    CHECK_TEXT(TABLE(a), "0 1 2");
+    CHECK_TEXT(TABLE(b), "3 4");
     t_release(a);
     CHECK_TEXT(t_free_list(pool), "0 1 2 5 6 7");
     t_release(b);
@@ -841,8 +833,8 @@ static void test_free_list_order(void)
     a = t_seq(pool, 10);
     t_rewind(a, 7);
     CHECK_TEXT(t_free_list(pool), "4 0 1 2 5 6 7");
-    CHECK_OK(t_append(a, 7));
-    CHECK_TEXT(t_table(a), "3 4 0");
+    t_append(a, 7);
+    CHECK_TEXT(TABLE(a), "3 4 0");
     t_finish(pool);
 }
 
@@ -860,9 +852,8 @@ static void test_append_takes_blocks_exactly(void)
             CHECK_EQ(arrlen(slow->block_table), blocks);
             t_release(quick);
             if (n % b == 0) blocks++;
-            CHECK_OK(t_append(slow, 1));
+            t_append(slow, 1);
         }
-        t_check_all(pool);
         t_finish(pool);
     }
 }
@@ -872,20 +863,19 @@ static void test_append_takes_blocks_exactly(void)
 static void test_append_all_or_nothing(void)
 {
     Pool *pool = t_pool(t_config(4, 4));
-    Seq *a = t_seq(pool, 10), *b = t_fork(a, 10);  // blocks 0 1 2; the last half full, shared
-    CHECK_EQ(t_append(b, 3), PAGED_OUT_OF_BLOCKS);  // a copy and one more block
-    CHECK_OK(t_append(b, 2));                       // just the copy
-    CHECK_TEXT(t_table(b), "0 1 3");
-    CHECK_OK(t_append(a, 1));  // in place, no block needed
+    Seq *a = t_seq(pool, 10), *b = t_fork(a, 10);       // blocks 0 1 2; the last half full, shared
+    CHECK_EQ(t_try_append(b, 3), PAGED_OUT_OF_BLOCKS);  // a copy and one more block
+    t_append(b, 2);                                     // just the copy
+    CHECK_TEXT(TABLE(b), "0 1 3");
+    t_append(a, 1);  // in place, no block needed
     Seq *c = t_fork(a, 11);
     for (int again = 0; again < 3; again++)
-        CHECK_EQ(t_append(c, 1), PAGED_OUT_OF_BLOCKS);  // the slot is there, the copy is not
+        CHECK_EQ(t_try_append(c, 1), PAGED_OUT_OF_BLOCKS);  // the slot is there, the copy is not
     CHECK_SAME(pool, PAGED_OK, seq_append(c, 0));
     t_check_all(pool);
     t_release(a);
-    CHECK_OK(t_append(c, 1));  // alone now
+    t_append(c, 1);  // alone now
     CHECK_EQ(pool->num_copies, 1);
-    t_check_all(pool);
     t_finish(pool);
 }
 
@@ -901,7 +891,7 @@ static void test_too_long_or_out_of_blocks(void)
     CHECK_SAME(pool, PAGED_OUT_OF_BLOCKS, seq_append(a, 16));
     CHECK_SAME(pool, PAGED_OUT_OF_BLOCKS, seq_append(a, 13));
     t_release(b);
-    CHECK_OK(t_append(a, 16));
+    t_append(a, 16);
     CHECK_SAME(pool, PAGED_TOO_LONG, seq_append(a, 1));
     t_finish(pool);
 }
@@ -919,13 +909,12 @@ static void test_fork_at_every_position(void)
         seqs[1] = t_fork(seqs[0], at);
         int tail_shared = (length + 3) / 4 == (at + 3) / 4;  // the parent's
         CHECK_EQ(pool->num_copies, 0);
-        CHECK_OK(t_append(seqs[child_first], 1));
+        t_append(seqs[child_first], 1);
         CHECK_EQ(pool->num_copies, child_first ? at % 4 != 0 : length % 4 != 0 && tail_shared);
         t_check_all(pool);
-        CHECK_OK(t_append(seqs[!child_first], 6));
+        t_append(seqs[!child_first], 6);
         t_check_all(pool);
         t_release(seqs[child_first]);
-        t_check_all(pool);
         t_finish(pool);
     }
 }
@@ -940,14 +929,13 @@ static void test_rewind_to_every_length(void)
         t_at("length %d, rewind %d", length, n);
         Pool *pool = t_pool(t_config(4, 8));
         Seq *seq = t_seq(pool, length);
-        const char *table = t_table(seq);
+        const char *table = TABLE(seq);
         t_rewind(seq, n);
         CHECK_EQ(arrlen(seq->block_table), (length - n + 3) / 4);
         CHECK_EQ(t_used(pool), (length - n + 3) / 4);
         t_check_all(pool);
-        CHECK_OK(t_append(seq, n));
-        CHECK_TEXT(t_table(seq), table);
-        t_check_all(pool);
+        t_append(seq, n);
+        CHECK_TEXT(TABLE(seq), table);
         t_finish(pool);
     }
 }
@@ -958,22 +946,21 @@ static void test_rewind_into_shared_block(void)
 {
     Pool *pool = t_pool(t_config(4, 4));
     Seq *a = t_seq(pool, 10), *b = t_fork(a, 10);
-    CHECK_OK(t_append(b, 1));  // a: 0 1 2, b: 0 1 3
+    t_append(b, 1);  // a: 0 1 2, b: 0 1 3
     CHECK_EQ(pool->num_free, 0);
     t_rewind(b, 8);  // b: the first three slots of block 0
-    CHECK_TEXT(t_counts(a), "2 1 1");
+    CHECK_TEXT(COUNTS(a), "2 1 1");
     CHECK_TEXT(t_free_list(pool), "3");
     t_check_all(pool);  // what b dropped is still there for a
-    CHECK_OK(t_append(b, 1));
-    CHECK_TEXT(t_table(b), "3");
+    t_append(b, 1);
+    CHECK_TEXT(TABLE(b), "3");
     CHECK_EQ(pool->num_copies, 2);
     CHECK_EQ(pool->num_free, 0);
     t_check_all(pool);
     t_rewind(b, 1);
     t_rewind(a, 10);
     CHECK_TEXT(t_free_list(pool), "0 1 2");
-    CHECK_OK(t_append(a, 5));
-    t_check_all(pool);
+    t_append(a, 5);
     t_finish(pool);
 }
 
@@ -999,7 +986,7 @@ static void test_write_to_shared_block_refused(void)
 
     Seq *seqs[] = {t_seq(pool, 3), a};  // the one bad sequence of a batch stops all of it
     t_fork(a, 6);
-    Batch batch = t_batch(seqs, ones, 2);
+    Batch batch = {2, seqs, ones};
     CHECK_SAME(pool, PAGED_BLOCK_SHARED, pool_write(pool, 0, &batch, x, x));
     t_finish(pool);
 }
@@ -1014,7 +1001,7 @@ static void test_gather_and_write_back(void)
         config.dtype = dtype;
         Pool *pool = t_pool(config);
         t_shuffle(pool);
-        Seq *seq = t_seq(pool, n), *same;
+        Seq *seq = t_seq(pool, n);
         Oracle *oracle;
         float *k[2], *v[2];
         for (int layer = 0; layer < 2; layer++) {
@@ -1025,13 +1012,11 @@ static void test_gather_and_write_back(void)
         CHECK_OK(oracle_fork(t_oracle(seq), n, &oracle));
         t_release(seq);
         t_seq(pool, 6);  // somebody else takes two of the blocks
-        CHECK_OK(seq_create(pool, &same));
-        hmput(t_twins, same, oracle);
-        CHECK_OK(seq_append(same, n));
-        Batch batch = {1, &same, &n};
+        seq = t_bare_seq(pool, n);
+        hmput(t_twins, seq, oracle);
+        Batch batch = {1, &seq, &n};
         for (int layer = 0; layer < 2; layer++)
             CHECK_OK(pool_write(pool, layer, &batch, k[layer], v[layer]));
-        t_check_all(pool);
         t_finish(pool);
     }
 }
@@ -1046,14 +1031,12 @@ static void test_poison(void)
         Pool *pool = t_pool(config);
         memset(pool->k, 0, t_plane_bytes(pool));  // so that NaN can only come from the engine
         memset(pool->v, 0, t_plane_bytes(pool));
-        Seq *a = t_seq(pool, 0), *b;
-        CHECK_OK(seq_append(a, 5));
+        Seq *bare = t_bare_seq(pool, 5);
         CHECK_EQ(t_nan_slots(pool, 0, 0, 4) + t_nan_slots(pool, 1, 0, 4), 8);
         CHECK_EQ(t_nan_slots(pool, 2, 0, 4), 0);
-        CHECK_OK(seq_rewind(a, 5));
+        seq_release(bare);
 
-        CHECK_OK(t_append(a, 8));  // blocks 0 1
-        b = t_fork(a, 7);
+        Seq *a = t_seq(pool, 8), *b = t_fork(a, 7);  // blocks 0 1
         CHECK_EQ(t_nan_slots(pool, 1, 0, 4), 0);
         CHECK_OK(t_room(b, 1));  // copies three slots to block 2
         CHECK_EQ(t_nan_slots(pool, 2, 0, 3), 0);
@@ -1084,24 +1067,22 @@ static void test_no_poison_keeps_bytes(void)
     Seq *seq = t_seq(pool, 7);
     CHECK_OK(seq_rewind(seq, 7));
     CHECK_OK(seq_append(seq, 7));
-    t_check_all(pool);
     t_finish(pool);
 }
 
-// A child that forked inside a block has its parent's later tokens behind its end. They stay unseen.
+// A child that forked inside a block has its parent's later tokens behind its end, unseen.
 static void test_stale_tokens_of_a_sharer(void)
 {
     Pool *pool = t_pool(t_config(8, 4));
     Seq *a = t_seq(pool, 8), *b = t_fork(a, 3), *c = t_fork(b, 1);
     t_check_all(pool);
     t_release(a);
-    CHECK_OK(t_append(b, 1));
+    t_append(b, 1);
     CHECK_EQ(t_nan_slots(pool, b->block_table[0], 4, 8), 4);  // three slots were copied, not eight
     t_check_all(pool);
     t_release(b);
-    CHECK_OK(t_append(c, 1));  // in place, over the stale token
+    t_append(c, 1);  // in place, over the stale token
     CHECK_EQ(pool->num_copies, 1);
-    t_check_all(pool);
     t_finish(pool);
 }
 
@@ -1115,8 +1096,8 @@ static void test_refused_pools(void)
     PoolConfig bad;
     Pool *const unchanged = (Pool *)&bad;
     Pool *pool = unchanged;
-    int *fields[] = {&bad.num_layers, &bad.num_kv_heads, &bad.head_dim, &bad.block_size,
-                     &bad.num_blocks, &bad.dtype};
+    int *fields[] = {&bad.num_layers, &bad.num_kv_heads, &bad.head_dim,
+                     &bad.block_size, &bad.num_blocks,   &bad.dtype};
     for (int i = 0; i < 6 * 3; i++) {
         bad = good;
         *fields[i / 3] = i == 15 ? PAGED_BF16 + 1 : wrong[i % 3];  // dtype 0 is a good one
@@ -1134,11 +1115,11 @@ static void test_refused_pools(void)
     CHECK_EQ(pool_bytes_per_token(NULL), 0);
 
     const PoolConfig huge[] = {
-        {INT_MAX, INT_MAX, 256, INT_MAX, INT_MAX, PAGED_F32, 0},       // 2^73 bytes a token
-        {INT_MAX, 1 << 20, 256, INT_MAX, 1, PAGED_F16, 0},             // 2^61, 2^92 a block
-        {1 << 12, 1 << 12, 256, 1 << 12, INT_MAX, PAGED_F16, 0},       // 2^46 a block, 2^77 in all
-        {1 << 12, 1 << 12, 256, 1 << 12, 1 << 18, PAGED_F16, 0},       // 2^64
-        {1, 1, 256, 4096, INT_MAX, PAGED_F16, 0},                      // 4 PiB a plane
+        {INT_MAX, INT_MAX, 256, INT_MAX, INT_MAX, PAGED_F32, 0},  // 2^73 bytes a token
+        {INT_MAX, 1 << 20, 256, INT_MAX, 1, PAGED_F16, 0},        // 2^61, 2^92 a block
+        {1 << 12, 1 << 12, 256, 1 << 12, INT_MAX, PAGED_F16, 0},  // 2^46 a block, 2^77 in all
+        {1 << 12, 1 << 12, 256, 1 << 12, 1 << 18, PAGED_F16, 0},  // 2^64
+        {1, 1, 256, 4096, INT_MAX, PAGED_F16, 0},                 // 4 PiB a plane
     };
     for (int i = 0; i < 5; i++) CHECK_EQ(pool_create(&huge[i], &pool), PAGED_OUT_OF_MEMORY);
     CHECK_EQ(pool_bytes_per_token(&huge[0]), 0);
@@ -1197,17 +1178,18 @@ static void test_refused_batches(void)
     Pool *pool = t_pool(t_config(4, 8)), *other_pool = t_pool(t_config(4, 8));
     Seq *a = t_seq(pool, 5), *b = t_seq(pool, 2), *empty = t_seq(pool, 0);
     Seq *good_seqs[] = {a, b}, *twice[] = {a, a}, *null[] = {a, NULL}, *no_tokens[] = {a, empty};
-    Seq *stranger[] = {a, t_seq(other_pool, 5)};
-    const int ones[] = {1, 1}, zeros[] = {0, 0}, bad_counts[][2] = {{-1, 1}, {6, 1}, {1, INT_MAX}, {1, INT_MIN}};
-    const Batch good = {2, good_seqs, ones}, none = {0, good_seqs, ones}, nothing = {2, good_seqs, zeros};
+    Seq *stranger[] = {b, t_seq(other_pool, 5)};
+    const int ones[] = {1, 1}, zeros[] = {0, 0};
+    const int counts[][2] = {{-1, 1}, {6, 1}, {1, INT_MAX}, {1, INT_MIN}};  // bad ones
+    const Batch good = {2, good_seqs, ones}, none = {0, good_seqs, ones};
+    const Batch nothing = {2, good_seqs, zeros};
     const Batch bad[] = {
-        {-1, good_seqs, ones},         {INT_MIN, good_seqs, ones},    {INT_MAX, good_seqs, ones},
-        {2, NULL, ones},               {2, good_seqs, NULL},          {2, twice, ones},
-        {2, null, ones},               {2, stranger, ones},           {2, no_tokens, ones},
-        {2, good_seqs, bad_counts[0]}, {2, good_seqs, bad_counts[1]}, {2, good_seqs, bad_counts[2]},
-        {2, good_seqs, bad_counts[3]},
-    };
-    const int wrong[] = {-1, 2, INT_MAX, INT_MIN};          // as a method, and as a layer
+        {-1, good_seqs, ones},     {INT_MIN, good_seqs, ones}, {INT_MAX, good_seqs, ones},
+        {2, NULL, ones},           {2, good_seqs, NULL},       {2, twice, ones},
+        {2, null, ones},           {2, stranger, ones},        {2, no_tokens, ones},
+        {2, good_seqs, counts[0]}, {2, good_seqs, counts[1]},  {2, good_seqs, counts[2]},
+        {2, good_seqs, counts[3]}};
+    const int wrong[] = {-1, 2, INT_MAX, INT_MIN};              // as a method, and as a layer
     const int wrong_heads[] = {0, -2, 1, 3, INT_MAX, INT_MIN};  // there are two KV heads
     const float wrong_scales[] = {NAN, INFINITY, -INFINITY};
     float *x = t_floats(OUT), *out = t_same(OUT, 7), *lse = t_same(OUT, 7);
@@ -1222,8 +1204,10 @@ static void test_refused_batches(void)
             BAD(attend(pool, method, wrong[i], &good, 4, 0, x, out, lse));
             BAD(attend(pool, wrong[i], 0, &good, 4, 0, x, out, lse));
         }
-        for (int i = 0; i < 6; i++) BAD(attend(pool, method, 0, &good, wrong_heads[i], 0, x, out, lse));
-        for (int i = 0; i < 3; i++) BAD(attend(pool, method, 0, &good, 4, wrong_scales[i], x, out, lse));
+        for (int i = 0; i < 6; i++)
+            BAD(attend(pool, method, 0, &good, wrong_heads[i], 0, x, out, lse));
+        for (int i = 0; i < 3; i++)
+            BAD(attend(pool, method, 0, &good, 4, wrong_scales[i], x, out, lse));
         BAD(attend(NULL, method, 0, &good, 4, 0, x, out, lse));
         BAD(attend(pool, method, 0, NULL, 4, 0, x, out, lse));
         BAD(attend(pool, method, 0, &good, 4, 0, NULL, out, lse));
@@ -1273,6 +1257,8 @@ static void test_out_of_memory(void)
     seq_release(created);
     seq_release(child);
     STARVE(0, pool, pool_write(pool, 0, &batch, x, x));
+    CHECK_OK(oracle_write(t_oracle(seq), 0, n, x, x));
+    STARVE(0, pool, seq_gather(seq, 0, t_same(6 * 8, 0), t_same(6 * 8, 0)));
     for (int method = ATTEND_GATHER; method <= ATTEND_PAGED; method++) {
         t_failing = 0;
         int error = attend(pool, method, 0, &batch, 2, 0, x, out, NULL);
@@ -1364,11 +1350,9 @@ static void test_dump(void)
 static void test_destroy_with_sequences(void)
 {
     Pool *pool = t_pool(t_config(4, 8));
-    Seq *seq, *child;
-    CHECK_OK(seq_create(pool, &seq));
-    CHECK_OK(seq_append(seq, 9));
+    Seq *seq = t_bare_seq(pool, 9), *child;
     CHECK_OK(seq_fork(seq, 5, &child));
-    CHECK_TEXT(t_counts(seq), "2 2 1");
+    CHECK_TEXT(COUNTS(seq), "2 2 1");
     pool_destroy(pool);
 }
 
@@ -1412,14 +1396,18 @@ static void t_check_rounding(float x)
 // By hand: 1, -2, the largest, the first that overflows, the smallest, ties to even, zero, NaN.
 static void test_conversions_by_hand(void)
 {
-    const float f16_in[] = {1, -2, 65504, 65519.996f, 65520, -1e30f, 0x1p-24f, 0x1p-25f,
-                            0x1.8p-24f, -0.0f, 1 + 0x1p-11f, 1 + 0x1.8p-10f, INFINITY};
-    const int f16_out[] = {0x3c00, 0xc000, 0x7bff, 0x7bff, 0x7c00, 0xfc00, 1, 0,
-                           2, 0x8000, 0x3c00, 0x3c02, 0x7c00};
-    const float bf16_in[] = {1, 1 + 0x1p-8f, 1 + 0x1.8p-7f, 3.4e38f, -0.0f, -INFINITY};
-    const int bf16_out[] = {0x3f80, 0x3f80, 0x3f82, 0x7f80, 0x8000, 0xff80};
-    for (int i = 0; i < 13; i++) CHECK_EQ(f32_to_f16(f16_in[i]), f16_out[i]);
-    for (int i = 0; i < 6; i++) CHECK_EQ(f32_to_bf16(bf16_in[i]), bf16_out[i]);
+    const struct {
+        float x;
+        int bits;
+    } f16[] = {{1, 0x3c00},          {-2, 0xc000},           {65504, 0x7bff},
+               {65519.996f, 0x7bff}, {65520, 0x7c00},        {-1e30f, 0xfc00},
+               {0x1p-24f, 1},        {0x1p-25f, 0},          {0x1.8p-24f, 2},
+               {-0.0f, 0x8000},      {1 + 0x1p-11f, 0x3c00}, {1 + 0x1.8p-10f, 0x3c02},
+               {INFINITY, 0x7c00}},
+      bf16[] = {{1, 0x3f80},       {1 + 0x1p-8f, 0x3f80}, {1 + 0x1.8p-7f, 0x3f82},
+                {3.4e38f, 0x7f80}, {-0.0f, 0x8000},       {-INFINITY, 0xff80}};
+    for (int i = 0; i < 13; i++) CHECK_EQ(f32_to_f16(f16[i].x), f16[i].bits);
+    for (int i = 0; i < 6; i++) CHECK_EQ(f32_to_bf16(bf16[i].x), bf16[i].bits);
     for (uint32_t nan = 0x7f800001; nan - 1 < 0x7fffffff; nan = nan * 2 - 0x7f800000) {
         float x;  // a NaN with one more low bit set each time: none may round to infinity
         memcpy(&x, &nan, sizeof x);
@@ -1435,11 +1423,9 @@ static void test_conversions_exhaustively(void)
         double sign = bits > 0x7fff ? -1 : 1;
         float f16 = f16_to_f32((uint16_t)bits), bf16 = bf16_to_f32((uint16_t)bits);
         t_at("bits %#x", bits);
-        if (magnitude > 0x7c00) CHECK(isnan(f16) && isnan(f16_to_f32(f32_to_f16(f16))));
-        else CHECK_EQ(f32_to_f16(f16), bits);
+        CHECK(magnitude > 0x7c00 ? isnan(f16) : f32_to_f16(f16) == bits);
+        CHECK(magnitude > 0x7f80 ? isnan(bf16) : f32_to_bf16(bf16) == bits);
         if (magnitude < 0x7c00) CHECK(f16 == sign * t_f16_value(magnitude));
-        if (magnitude > 0x7f80) CHECK(isnan(bf16) && isnan(bf16_to_f32(f32_to_bf16(bf16))));
-        else CHECK_EQ(f32_to_bf16(bf16), bits);
         if (magnitude < 0x7f80) CHECK(bf16 == sign * t_bf16_value(magnitude));
     }
     for (int i = 0; i < 2 * 0x7f80; i += t_quick ? 37 : 1) {
@@ -1462,16 +1448,15 @@ static void test_conversions_exhaustively(void)
 // The cache rounds what it stores, and a gather shows the rounded values.
 static void test_cache_rounds(void)
 {
-    const float in[] = {1 + 0x1p-11f, 65519, 65520, 1e-8f}, expected[3][4] = {
-        {1 + 0x1p-11f, 65519, 65520, 1e-8f},
-        {1, 65504, INFINITY, 0},
-        {1, 65536, 65536, 0x1.58p-27f},
-    };
+    const float in[] = {1 + 0x1p-11f, 65519, 65520, 1e-8f};
+    const float expected[][4] = {{1 + 0x1p-11f, 65519, 65520, 1e-8f},
+                                 {1, 65504, INFINITY, 0},
+                                 {1, 65536, 65536, 0x1.58p-27f}};
     const int one = 1;
     for (int dtype = PAGED_F32; dtype <= PAGED_BF16; dtype++) {
         PoolConfig config = {1, 1, 4, 1, 1, dtype, 1};
         Pool *pool = t_pool(config);
-        Seq *seq = t_seq(pool, 1);
+        Seq *seq = t_bare_seq(pool, 1);
         Batch batch = {1, &seq, &one};
         float k[4], v[4];
         CHECK_OK(pool_write(pool, 0, &batch, in, in));
@@ -1488,26 +1473,26 @@ static void test_cache_rounds(void)
 // huge, but only a few blocks of it are ever touched.
 static void test_bug_32_bit_offsets(void)
 {
-    if (t_quick) t_skip("a pool of 9 GB, under --quick");
-    PoolConfig config = {1, 8, 128, 16, 140000, PAGED_F16, 0};
+    if (t_quick) t_skip("a pool of 17 GB, under --quick");
+    PoolConfig config = {2, 8, 128, 16, 132000, PAGED_F16, 0};
     Pool *pool = NULL;
     int error = pool_create(&config, &pool);
-    if (error == PAGED_OUT_OF_MEMORY) t_skip("no address space for a pool of 9 GB");
+    if (error == PAGED_OUT_OF_MEMORY) t_skip("no address space for a pool of 17 GB");
     CHECK_OK(error);
-    Seq *most, *high = t_empty_seq(pool, 64);
-    CHECK_OK(seq_create(pool, &most));
-    CHECK_OK(seq_append(most, 16 * (140000 - 4)));  // without K and V
-    CHECK_OK(t_append(high, 37));
-    CHECK_TEXT(t_table(high), "139996 139997 139998");
-    size_t at = t_offset(pool, 0, 139996, 0, 0);
-    CHECK(at > (size_t)1 << 31);
-    CHECK(t_element(pool, pool->k, at) == t_oracle(high)->k[0]);
-    CHECK(t_element(pool, pool->v, at) == t_oracle(high)->v[0]);
-    CHECK_OK(t_append(t_fork(high, 35), 1));  // copies block 139998 to 139999
+    Seq *most = t_bare_seq(pool, 16 * (132000 - 4)), *high = t_empty_seq(pool, 64);
+    t_append(high, 37);
+    CHECK_TEXT(TABLE(high), "131996 131997 131998");
+    CHECK(t_offset(pool, 0, 131996, 0, 0) > (size_t)1 << 31);
+    CHECK(t_offset(pool, 1, 131996, 0, 0) > (size_t)1 << 32);
+    for (int layer = 0; layer < 2; layer++) {  // written and read at the same wrong place?
+        size_t at = t_offset(pool, layer, 131996, 0, 0);
+        CHECK(t_element(pool, pool->k, at) == t_oracle(high)->k[layer * 64 * 8 * 128]);
+        CHECK(t_element(pool, pool->v, at) == t_oracle(high)->v[layer * 64 * 8 * 128]);
+    }
+    t_append(t_fork(high, 35), 1);  // copies block 131998 to 131999
     CHECK_EQ(pool->num_copies, 1);
     t_release(most);
-    CHECK_OK(t_append(t_empty_seq(pool, 64), 20));  // blocks 0 and 1
-    t_check_all(pool);
+    t_append(t_empty_seq(pool, 64), 20);  // blocks 0 and 1
     t_finish(pool);
 }
 
@@ -1531,7 +1516,6 @@ static void test_bug_unused_slots(void)
         seq = t_seq(pool, 11);
         t_check_all(pool);
         t_rewind(seq, 1);
-        t_check_all(pool);
         t_finish(pool);
     }
 }
@@ -1545,7 +1529,7 @@ static void test_bug_large_negative_scores(void)
     for (int n = 1; n <= 40; n += 13) {
         PoolConfig config = {1, 1, 128, 16, 4, PAGED_F32, 1};
         Pool *pool = t_pool(config);
-        Seq *seq = t_seq(pool, n);
+        Seq *seq = t_bare_seq(pool, n);
         Batch all = {1, &seq, &n}, newest = {1, &seq, &one};
         float out[128], lse;
         CHECK_OK(pool_write(pool, 0, &all, t_same(n * 128, -64), t_same(n * 128, 1)));
@@ -1582,8 +1566,8 @@ static void test_bug_release_orders(void)
         seqs[1] = t_fork(seqs[0], 10);
         seqs[2] = t_fork(seqs[0], 6);
         seqs[3] = t_fork(seqs[2], 6);
-        CHECK_OK(t_append(seqs[2], 3));
-        CHECK_OK(t_append(seqs[1], 4));
+        t_append(seqs[2], 3);
+        t_append(seqs[1], 4);
         for (int i = 0; i < 4; i++) {
             t_release(seqs[turns[i]]);
             t_check_all(pool);
@@ -1593,8 +1577,8 @@ static void test_bug_release_orders(void)
 }
 
 // Chunked prefill: the queries of a chunk see the chunks before it and their own past, no more and
-// no less (nano-vllm issue 212). Pages of 4, chunks of 3, 2, 5 and of 4, 3, 2, then a rewind of 3, as
-// in tiny-llm's tests; and its 6 tokens whose blocks go to the next 5.
+// no less (nano-vllm issue 212). Pages of 4, chunks of 3, 2, 5 and of 4, 3, 2, then a rewind of 3,
+// as in tiny-llm's tests; and its 6 tokens whose blocks go to the next 5.
 static void test_bug_chunked_prefill(void)
 {
     const int chunks[2][3] = {{3, 2, 5}, {4, 3, 2}};
@@ -1602,17 +1586,16 @@ static void test_bug_chunked_prefill(void)
         Pool *pool = t_pool(t_config(4, 8));
         t_shuffle(pool);
         Seq *seq = t_seq(pool, 6);
-        const char *table = t_table(seq);
+        const char *table = TABLE(seq);
         t_release(seq);
         seq = t_seq(pool, 5);
-        CHECK_TEXT(t_table(seq), table);
+        CHECK_TEXT(TABLE(seq), table);
         t_rewind(seq, 5);
         for (int i = 0; i < 3; i++) {
-            CHECK_OK(t_append(seq, chunks[script][i]));
+            t_append(seq, chunks[script][i]);
             t_attend(&seq, &chunks[script][i], 1, 4, 0);
         }
         t_rewind(seq, 3);
-        t_check_all(pool);
         t_finish(pool);
     }
 }
@@ -1651,7 +1634,8 @@ static void test_scale_and_lse(void)
     for (int i = 0; i < 5; i++) t_attend(&seq, &n, 1, 6, scales[i]);
 
     Batch batch = {1, &seq, &n};
-    float *q = t_floats(n * 6 * 64), *a = t_same(n * 6 * 64, 0), *b = t_same(n * 6 * 64, 0), lse[30];
+    float *q = t_floats(n * 6 * 64), *a = t_same(n * 6 * 64, 0), *b = t_same(n * 6 * 64, 0);
+    float lse[30];
     CHECK_OK(attend(pool, ATTEND_PAGED, 1, &batch, 6, 0, q, a, lse));
     CHECK_OK(attend(pool, ATTEND_PAGED, 1, &batch, 6, 0.125f, q, b, NULL));
     CHECK_BITS(a, b, n * 6 * 64);  // 1 / sqrt(64) is 0.125
@@ -1667,7 +1651,7 @@ static void test_infinite_scores(void)
     PoolConfig config = t_config(4, 12);
     config.dtype = PAGED_F16;
     Pool *pool = t_pool(config);
-    Seq *seqs[] = {t_seq(pool, 6), t_seq(pool, 6)};
+    Seq *seqs[] = {t_bare_seq(pool, 6), t_seq(pool, 6)};
     Batch write = {2, seqs, six_none}, both = {2, seqs, twos}, alone = {1, seqs + 1, twos};
     float *q = t_floats(2 * ROWS), *out = t_same(2 * ROWS, 0), *expected = t_same(ROWS, 0), lse[16];
     for (int i = 0; i < 4; i++) {
@@ -1677,15 +1661,13 @@ static void test_infinite_scores(void)
         CHECK_OK(attend(pool, i % 2, 0, &alone, 4, 0, q + ROWS, expected, NULL));
         CHECK_BITS(out + ROWS, expected, ROWS);
     }
-    t_check(seqs[1]);
-    t_attend(seqs + 1, twos, 1, 4, 0);
     t_finish(pool);
 }
 
 enum { CUT_LENGTH = 75, CUT_HEADS = 4 };
 
-// One sequence of fixed data, appended and attended chunk by chunk: out and lse of every token. With
-// company, it has a neighbour on either side of the batch.
+// One sequence of fixed data, appended and attended chunk by chunk: out and lse of every token.
+// With company, it has a neighbour on either side of the batch.
 static void t_run_chunks(PoolConfig config, int chunk, int company, const float *data, float *out,
                          float *lse)
 {
@@ -1695,7 +1677,7 @@ static void t_run_chunks(PoolConfig config, int chunk, int company, const float 
     config.num_blocks = 6 + 3 * CUT_LENGTH / config.block_size;
     Pool *pool = t_pool(config);
     t_shuffle(pool);
-    Seq *seqs[] = {t_empty_seq(pool, 1), t_empty_seq(pool, 1), t_empty_seq(pool, 1)};
+    Seq *seqs[] = {t_bare_seq(pool, 0), t_bare_seq(pool, 0), t_bare_seq(pool, 0)};
     for (int start = 0; start < CUT_LENGTH; start += chunk) {
         int n = t_min(chunk, CUT_LENGTH - start), extra = company ? t_min(n, 3) : 0;
         const int num_tokens[] = {extra, n, extra};
@@ -1748,9 +1730,9 @@ static void t_shape(PoolConfig config, int num_q_heads, const int *lengths, cons
 {
     size_t mark = arrlenu(t_memory);
     int most = 0;
-    t_at("kv heads %d, q heads %d, head_dim %d, block size %d, dtype %d, %d sequences, the first of "
-         "%d tokens, %d queries", config.num_kv_heads, num_q_heads, config.head_dim,
-         config.block_size, config.dtype, count, lengths[0], num_tokens[0]);
+    t_at("kv heads %d, q heads %d, head_dim %d, block size %d, dtype %d, length %d, queries %d",
+         config.num_kv_heads, num_q_heads, config.head_dim, config.block_size, config.dtype,
+         lengths[0], num_tokens[0]);
     config.num_blocks = 3;
     for (int i = 0; i < count; i++) {
         config.num_blocks += (lengths[i] + config.block_size - 1) / config.block_size;
@@ -1763,10 +1745,8 @@ static void t_shape(PoolConfig config, int num_q_heads, const int *lengths, cons
     for (int missing = most; missing > 0; missing /= 2)  // the gap to the end halves at each turn
         for (int i = 0; i < count; i++) {
             int left = lengths[i] - seqs[i]->length;
-            CHECK_OK(t_append(seqs[i], missing == 1 ? left : t_between(0, left)));
+            t_append(seqs[i], missing == 1 ? left : t_between(0, left));
         }
-    t_check_pool(pool);
-    for (int i = 0; i < count; i++) t_check(seqs[i]);
     t_attend(seqs, num_tokens, count, num_q_heads, 0);
     t_finish(pool);
     t_free_to(mark);
@@ -1779,8 +1759,8 @@ static void test_shapes_vllm(void)
     const int heads[][2] = {{40, 40}, {64, 8}, {32, 8}}, dims[] = {64, 80, 96, 112, 128, 256};
     const int ones[] = {1, 1, 1, 1, 1, 1, 1}, block_sizes[] = {8, 16, 32};
     for (int i = 0; i < 18; i++) {
-        const int *h = heads[i % 3];
-        PoolConfig config = {1, h[1], dims[i / 3], block_sizes[(i / 3 + i) % 3], 0, (i / 9 + i) % 3, 1};
+        const int *h = heads[i % 3], b = block_sizes[(i / 3 + i) % 3];
+        PoolConfig config = {1, h[1], dims[i / 3], b, 0, (i / 9 + i) % 3, 1};
         int lengths[7];
         for (int j = 0; j < 7; j++) lengths[j] = t_between(1, t_quick ? 20 : 120);
         t_shape(config, h[0], lengths, ones, 7);
@@ -1792,13 +1772,11 @@ static void test_shapes_flashinfer_decode(void)
 {
     const struct {
         int count, length, block_size, num_q_heads, head_dim, all;
-    } shapes[] = {
-        {12, 54, 1, 4, 128, 1},    {17, 97, 8, 32, 128, 1},   {128, 54, 16, 4, 256, 1},
-        {128, 97, 1, 4, 128, 1},   {17, 512, 16, 4, 256, 0},  {12, 2048, 8, 4, 128, 0},
-        {12, 512, 1, 32, 128, 0},  {17, 2048, 1, 4, 256, 0},  {12, 16384, 16, 4, 256, 0},
-        {12, 16384, 1, 4, 128, 0},
-    };
-    for (int i = 0; i < (t_quick ? 3 : 10); i++) {
+    } shapes[] = {{12, 54, 1, 4, 128, 1},   {17, 97, 8, 32, 128, 1},  {128, 54, 16, 4, 256, 1},
+                  {128, 97, 1, 4, 128, 1},  {17, 512, 16, 4, 256, 0}, {12, 2048, 8, 4, 128, 0},
+                  {12, 512, 1, 32, 128, 0}, {17, 2048, 1, 4, 256, 0}, {12, 16384, 16, 4, 256, 0},
+                  {12, 16384, 1, 4, 128, 0}};
+    for (int i = 0; i < (t_quick ? 2 : 10); i++) {
         int lengths[128], ones[128];
         for (int j = 0; j < 128; j++) {
             lengths[j] = j == 0 || shapes[i].all ? shapes[i].length : t_between(1, 100);
@@ -1812,7 +1790,8 @@ static void test_shapes_flashinfer_decode(void)
 // FlashInfer's prefill and verify tests: many queries at once.
 static void test_shapes_flashinfer_prefill(void)
 {
-    const int lengths[] = {54, 97, 512, 2048, 33, 17, 65, 129}, queries[] = {17, 37, 127, 577, 2, 3};
+    const int lengths[] = {54, 97, 512, 2048, 33, 17, 65, 129};
+    const int queries[] = {17, 37, 127, 577, 2, 3};
     for (int i = 0; i < 8; i++)
         for (int j = 0; j < 6; j++) {
             if (queries[j] > lengths[i] || (i < 4) != (j < 4) || (t_quick && i == 3)) continue;
@@ -1826,12 +1805,13 @@ static void test_shapes_flashinfer_prefill(void)
 // every block size with every head_dim, and the other lists in turn.
 static void test_shapes_ragged(void)
 {
-    const int heads[][2] = {{8, 8}, {8, 4}, {8, 2}, {8, 1}, {7, 1}, {40, 40}}, queries[] = {1, 2, 3, 17};
+    const int heads[][2] = {{8, 8}, {8, 4}, {8, 2}, {8, 1}, {7, 1}, {40, 40}};
     const int block_sizes[] = {1, 4, 8, 16, 32, 256}, dims[] = {8, 32, 64, 80, 128, 256};
+    const int queries[] = {1, 2, 3, 17};
     for (int i = 0; i < 36; i += t_quick ? 7 : 1) {
         int b = block_sizes[i / 6], num_tokens[8];
         const int *h = heads[(i + i / 6) % 6];
-        const int lengths[] = {97, 0, 1, b - 1, b, b + 1, 129, i % 3 == 0 ? 1000 : 40};
+        const int lengths[] = {97, 0, 1, b - 1, b, b + 1, 129, i % 3 || t_quick ? 40 : 1000};
         for (int j = 0; j < 8; j++) num_tokens[j] = t_min(lengths[j], queries[(i + j) % 4]);
         PoolConfig config = {1 + i % 2, h[1], dims[i % 6], b, 0, (i + i / 3) % 3, 1};
         t_shape(config, h[0], lengths, num_tokens, 8);
@@ -1848,9 +1828,8 @@ static void test_vllm_copy_on_write_matrix(void)
         t_at("%d tokens, append %d", length, n);
         Pool *pool = t_pool(t_config(8, 64));
         Seq *parent = t_seq(pool, length), *child = t_fork(parent, length);
-        CHECK_OK(t_append(i % 2 ? parent : child, n));
+        t_append(i % 2 ? parent : child, n);
         CHECK_EQ(pool->num_copies, length % 8 > 0);
-        t_check_all(pool);
         t_finish(pool);
     }
 }
@@ -1884,24 +1863,21 @@ static void t_play(Pool *pool, Seq **seqs, const Move *moves, int count)
 // sides of a block boundary; pops, the last one back across a shared boundary.
 static void test_tvm_scripts(void)
 {
-    const Move prefill[] = {
-        {0, 0, -1, 0, 6},  {1, 1, -1, 0, 8},  {2, 2, -1, 0, 11}, {3, 3, -1, 0, 16},
-        {4, 4, -1, 0, 19}, {4, 5, -1, 0, 20}, {5, 6, -1, 0, 21}, {5, 7, -1, 0, 24},
-        {6, 2, -1, 0, 5},  {6, 4, -1, 0, 7},  {6, 7, -1, 0, 24}, {7, 0, -1, 0, 1},
-    };
+    const Move prefill[] = {{0, 0, -1, 0, 6},  {1, 1, -1, 0, 8},  {2, 2, -1, 0, 11},
+                            {3, 3, -1, 0, 16}, {4, 4, -1, 0, 19}, {4, 5, -1, 0, 20},
+                            {5, 6, -1, 0, 21}, {5, 7, -1, 0, 24}, {6, 2, -1, 0, 5},
+                            {6, 4, -1, 0, 7},  {6, 7, -1, 0, 24}, {7, 0, -1, 0, 1}};
     const Move forks[] = {
         {0, 0, -1, 0, 60},  {0, 1, -1, 0, 88},  {0, 2, -1, 0, 17},  {0, 3, -1, 0, 4},
         {1, 4, 3, 4, 35},   {2, 5, 0, 60, 20},  {3, 6, 1, 33, 11},  {4, 7, 0, 60, 45},
         {4, 8, 0, 15, 14},  {5, 9, 0, 16, 19},  {5, 10, 0, 17, 19}, {6, 11, 5, 60, 8},
         {6, 12, 5, 80, 10}, {7, 13, 5, 75, 11}, {7, 14, 5, 76, 45}, {7, 15, 5, 77, 14},
-        {8, 6, -1, 0, 10},  {8, 11, -1, 0, 1},  {8, 15, -1, 0, 4},  {9, 0, -1, 0, 1},
-    };
+        {8, 6, -1, 0, 10},  {8, 11, -1, 0, 1},  {8, 15, -1, 0, 4},  {9, 0, -1, 0, 1}};
     const int pops[] = {17, 57, 16, 0, 37};  // sequence 4 began as a fork of 3 at 4
     for (int i = 0; i < 4; i++) {
         Pool *pool = t_pool(t_config(i / 2 ? 16 : 4, 256));
         Seq *seqs[16] = {NULL};
-        if (i % 2 == 0) t_play(pool, seqs, prefill, 12);
-        else t_play(pool, seqs, forks, 20);
+        t_play(pool, seqs, i % 2 ? forks : prefill, i % 2 ? 20 : 12);
         for (int j = 0; i % 2 && j < 5; j++) {
             t_rewind(seqs[j], pops[j]);
             t_check_all(pool);
@@ -1944,6 +1920,84 @@ static void test_beam_search(void)
     }
 }
 
+// Speculative decoding: a round appends the newest token and k guesses, all attend in one call, and
+// the wrong guesses are rewound. For every number of right ones the sequence is then the same as
+// one that was grown token by token: the same bytes, the same attention bits, the same free blocks.
+static void test_speculation_every_accept_count(void)
+{
+    for (int block_size = 1; block_size <= 5; block_size += 2)
+        for (int guesses = 0; guesses <= 8; guesses++)
+            for (int right = 0; right <= guesses; right++) {
+                t_at("block size %d, %d of %d guesses right", block_size, right, guesses);
+                Pool *pool = t_pool(t_config(block_size, 64));
+                Seq *seq = t_seq(pool, 7);
+                const int n = 1 + guesses;
+                t_append(seq, n);
+                t_attend(&seq, &n, 1, 4, 0);
+                t_rewind(seq, guesses - right);
+                CHECK_EQ(seq->length, 8 + right);
+                CHECK_EQ(t_used(pool), (8 + right + block_size - 1) / block_size);
+                t_check_all(pool);
+                t_finish(pool);
+            }
+}
+
+// 100 rounds of two speculating sequences, one a fork of the other, leak nothing.
+static void test_speculation_leaks_nothing(void)
+{
+    Pool *pool = t_pool(t_config(4, 100));
+    Seq *seqs[2];
+    seqs[0] = t_seq(pool, 6);
+    seqs[1] = t_fork(seqs[0], 6);
+    for (int round = 0; round < 100; round++) {
+        int guesses[2], counts[2];
+        for (int i = 0; i < 2; i++) {
+            guesses[i] = t_between(0, 8);
+            counts[i] = guesses[i] + 1;
+            t_append(seqs[i], counts[i]);
+        }
+        t_attend(seqs, counts, 2, 4, 0);
+        for (int i = 0; i < 2; i++) {
+            t_rewind(seqs[i], t_between(0, guesses[i]));
+            if (seqs[i]->length > 90) t_rewind(seqs[i], seqs[i]->length - 6);
+        }
+        int shared = seqs[0]->block_table[0] == seqs[1]->block_table[0];  // the first one, full
+        int blocks = (seqs[0]->length + 3) / 4 + (seqs[1]->length + 3) / 4;
+        CHECK_EQ(t_used(pool), blocks - shared);
+    }
+    t_check_all(pool);
+    t_finish(pool);
+}
+
+// Samples are forked off a sequence while its guesses are in it, so they share their blocks. It is
+// then rewound across those, down to any length, and grows again; so do the samples. Nobody sees
+// what another one wrote.
+static void test_speculation_with_samples(void)
+{
+    for (int drop = 0; drop <= 13; drop++) {
+        Pool *pool = t_pool(t_config(4, 40));
+        Seq *seq = t_seq(pool, 5);
+        t_append(seq, 8);  // guesses: 13 tokens in 4 blocks
+        Seq *samples[3] = {t_fork(seq, 13), t_fork(seq, 10), t_fork(seq, 6)};
+        CHECK_EQ(t_used(pool), 4);
+        t_at("%d tokens are rewound", drop);
+        long copies = pool->num_copies;
+        t_rewind(seq, drop);
+        CHECK_EQ(t_used(pool), 4);  // the samples still hold them
+        t_check_all(pool);
+        t_append(seq, 3);
+        // The copy is needed where the rewind ended inside a block: each of them has other readers.
+        CHECK_EQ(pool->num_copies - copies, (13 - drop) % 4 != 0);
+        t_check_all(pool);
+        for (int i = 0; i < 3; i++) {
+            t_rewind(samples[i], i);
+            t_append(samples[i], 2);
+            t_check_all(pool);
+        }
+        t_finish(pool);
+    }
+}
+
 // ---- random operations ------------------------------------------------------------------------
 
 // An append, a fork within it, and only then the write: it must be refused, until the fork is gone.
@@ -1968,9 +2022,9 @@ static int t_random_operation(Pool *pool, Seq *seq, int may_create)
         if (may_create) t_seq(pool, 0);
     } else if (choice <= 7) {
         int n = sometimes ? t_between(0, 3 * b) : t_between(0, 3);
-        return t_append(seq, t_between(0, 200) ? n : all);
-    } else if (choice <= 9) {
-        if (may_create) t_fork(seq, t_between(0, seq->length));
+        return t_try_append(seq, t_between(0, 200) ? n : all);
+    } else if (choice <= 10) {
+        if (may_create) t_fork(seq, sometimes ? t_between(0, seq->length) : seq->length);
     } else if (choice <= 12) {
         t_rewind(seq, t_between(0, sometimes ? seq->length : t_min(seq->length, b)));
     } else if (choice == 13) {
@@ -2005,10 +2059,7 @@ static void t_random_operations(int dtype, int block_size, int operations)
         }
         t_free_to(mark);
     }
-    if (operations > 1000) {  // it did run out, and did copy
-        CHECK(refused > operations / 500);
-        CHECK(block_size == 1 || pool->num_copies > operations / 1000);
-    }
+    if (operations > 1000) CHECK(refused > 0 && (block_size == 1 || pool->num_copies > 0));
     t_finish(pool);
 }
 
@@ -2022,6 +2073,12 @@ static void test_random(void)
 }
 
 // ---- documentation ----------------------------------------------------------------------------
+
+// What a program printed, and its exit status.
+typedef struct Run {
+    int status;
+    char *out, *err;
+} Run;
 
 static char *t_read(const char *path)
 {
@@ -2047,7 +2104,7 @@ static int t_is_dots(const char *line)
     return strncmp(line, "...\n", 4) == 0;
 }
 
-// Does the block stand in the source, line for line? A line of three dots stands for left-out lines.
+// Does the block stand in the source, line for line? A line of three dots leaves lines out.
 static int t_stands_in(const char *block, const char *source)
 {
     int pieces = 0;
@@ -2070,25 +2127,50 @@ static void test_documentation_checker(void)
 {
     const char *source = "one\n  two\n\nthree\nfour\n";
     const char *there[] = {"one\n", "  two\n\nthree\n", "one\n    ...\nthree\n", "...\nfour\n"};
-    const char *not_there[] = {"One\n", "two\n", "on\n", "  two\nthree\n", "three\n...\none\n",
-                               "one\n...\none\n", "one\n  twO\n", "four\nfive\n", "...\n", ""};
+    const char *not_there[] = {
+        "One\n",           "two\n",        "on\n",         "  two\nthree\n", "three\n...\none\n",
+        "one\n...\none\n", "one\n  twO\n", "four\nfive\n", "...\n",          ""};
     for (int i = 0; i < 4; i++) CHECK(t_stands_in(there[i], source));
     for (int i = 0; i < 10; i++) CHECK(!t_stands_in(not_there[i], source));
 }
 
-// Checks the C blocks of a document, and returns how many there are.
+static Run t_run(const char *command);
+static const char *t_find_program(const char *variable, const char *otherwise);
+
+// Runs the commands of a console block, lines that begin with "$ ./paged", and compares all that
+// they print with what follows them there.
+static void t_check_console(const char *block)
+{
+    while (*block) {
+        const char *end = t_next_line(block), *output = end;
+        char *words = t_format("%.*s", (int)(end - block - 1), block);
+        if (strncmp(words, "$ ./paged", 9) != 0) t_fail(__LINE__, words, "is not $ ./paged");
+        for (char *c = words; *c; c++)
+            if (*c == ' ') *c = '|';
+        while (*end && strncmp(end, "$ ", 2) != 0) end = t_next_line(end);
+        Run run = t_run(t_format("%s%s", t_find_program("PAGED", "./paged"), words + 9));
+        char *expected = (char *)t_alloc((size_t)(end - output));
+        memcpy(expected, output, (size_t)(end - output));
+        CHECK_TEXT(run.out, expected);
+        block = end;
+    }
+}
+
+// Checks the blocks of C and of commands in a document, and returns how many there are.
 static int t_check_document(const char *path, char **sources, int num_sources)
 {
     int number = 1, num_blocks = 0;
     for (const char *line = t_read(path); *line; line = t_next_line(line), number++) {
-        if (strncmp(line, "```c\n", 5) != 0) continue;
+        int is_console = strncmp(line, "```console\n", 11) == 0;
+        if (strncmp(line, "```c\n", 5) != 0 && !is_console) continue;
         const char *start = t_next_line(line), *end = start;
         t_at("%s:%d", path, number);
         for (; *end && strncmp(end, "```", 3) != 0; end = t_next_line(end)) number++;
         CHECK(*end);  // the block has an end
         char *block = (char *)t_alloc((size_t)(end - start));
         memcpy(block, start, (size_t)(end - start));
-        int found = 0;
+        int found = is_console;
+        if (is_console) t_check_console(block);
         for (int i = 0; i < num_sources; i++) found |= t_stands_in(block, sources[i]);
         if (!found) t_fail(__LINE__, "C block", "stands in no source:\n%s", block);
         num_blocks++;
@@ -2098,7 +2180,8 @@ static int t_check_document(const char *path, char **sources, int num_sources)
     return num_blocks;
 }
 
-// Every C block of the README and the walkthrough stands word for word in one of the sources.
+// Every C block of the README and the walkthrough stands word for word in one of the sources, and
+// every command with output prints just that.
 static void test_documentation(void)
 {
     enum { MOST = 32 };
@@ -2115,12 +2198,6 @@ static void test_documentation(void)
 }
 
 // ---- programs ---------------------------------------------------------------------------------
-
-// What a program printed, and its exit status.
-typedef struct Run {
-    int status;
-    char *out, *err;
-} Run;
 
 static const char *t_path(const char *name)  // of a temporary file
 {
@@ -2174,7 +2251,9 @@ static Run t_run(const char *command)
     if (child == 0) {
         alarm(300);
         setenv("OMP_WAIT_POLICY", "passive", 0);  // threads that spin starve a busy machine
-        if (freopen(out, "wb", stdout) && freopen(err, "wb", stderr)) execv(argv[0], argv);
+        if (freopen("/dev/null", "rb", stdin) && freopen(out, "wb", stdout) &&
+            freopen(err, "wb", stderr))
+            execv(argv[0], argv);
         _exit(127);
     }
     CHECK(child > 0 && waitpid(child, &status, 0) == child);
@@ -2192,7 +2271,8 @@ static void test_bug_tests_that_cannot_fail(void)
     const float nan_value = NAN, infinite = INFINITY;
     CHECK(t_close(1, 1, 1) && t_close(1, 1.000009f, 1) && t_close(100, 100.0009f, 100));
     CHECK(!t_close(1, 1.00002f, 1) && !t_close(nan_value, nan_value, 1));
-    CHECK(!t_close(1, nan_value, 1) && !t_close(nan_value, 1, 1) && !t_close(infinite, infinite, 1));
+    CHECK(!t_close(1, nan_value, 1) && !t_close(nan_value, 1, 1) &&
+          !t_close(infinite, infinite, 1));
     Run run = t_run(t_format("%s|fails_on_purpose", t_program));
     CHECK_EQ(run.status, 1);
     CHECK_HAS(run.out, "1 + 1: expected 3, got 2");
@@ -2205,7 +2285,7 @@ static void test_fails_on_purpose(void)
     CHECK_EQ(1 + 1, 3);
 }
 
-// The program of this environment variable, or else this file; if it is missing the test is skipped.
+// The program that this environment variable names, or else this file; without it, a skip.
 static const char *t_find_program(const char *variable, const char *otherwise)
 {
     const char *program = getenv(variable) ? getenv(variable) : otherwise;
@@ -2213,30 +2293,62 @@ static const char *t_find_program(const char *variable, const char *otherwise)
     return program;
 }
 
-// The tour checks itself, and says so by its exit status.
+// The whole tour prints what it printed when every number of it was compared with its source, and
+// on a file it prints no colour. A chapter alone prints its part of that.
 static void test_tour(void)
 {
-    Run run = t_run(t_find_program("PAGED", "./paged"));
+    const char *program = t_find_program("PAGED", "./paged"), *expected = t_read("checks/tour.txt");
+    Run run = t_run(program);
     CHECK_EQ(run.status, 0);
-    CHECK_HAS(run.out, "ok");
-    CHECK(!strstr(run.out, "FAILED") && !strstr(run.out, "BROKEN"));
+    CHECK_TEXT(run.out, expected);
+    CHECK(!strstr(expected, "FAILED") && !strchr(expected, '\033'));
+    for (const char *line = expected; *line; line = t_next_line(line))
+        CHECK(t_next_line(line) - line <= 81);  // 80 columns and the newline
+    for (int chapter = 1; chapter <= 9; chapter++) {
+        run = t_run(t_format("%s|%d", program, chapter));
+        CHECK_EQ(run.status, 0);
+        CHECK(strncmp(run.out, t_format("%d. ", chapter), 3) == 0);
+        CHECK_HAS(expected, run.out);
+    }
+}
+
+// Arguments of the tour: help, waiting (a standard input at its end does not hang), and errors.
+static void test_tour_arguments(void)
+{
+    const char *program = t_find_program("PAGED", "./paged");
+    const char *wrong[] = {"0", "10", "-1", "x", "--stop", ""};
+    Run run = t_run(t_format("%s|--help", program));
+    CHECK_EQ(run.status, 0);
+    CHECK_HAS(run.out, "usage:");
+    CHECK_HAS(run.out, "9  Online softmax");
+    run = t_run(t_format("%s|--step|3", program));
+    CHECK_EQ(run.status, 0);
+    CHECK_HAS(run.out, "[return]");
+    for (int i = 0; i < 6; i++) {
+        run = t_run(t_format("%s|%s", program, wrong[i]));
+        CHECK_EQ(run.status, 2);
+        CHECK_HAS(run.err, t_format("'%s'", wrong[i]));
+        CHECK_TEXT(run.out, "");
+    }
 }
 
 // ---- examples/llama.c -------------------------------------------------------------------------
 // A checkpoint with random weights is written to a temporary folder; the text it makes is nonsense,
 // but the same nonsense however it is served.
 
-enum { L_DIM = 32, L_HIDDEN = 40, L_LAYERS = 2, L_HEADS = 4, L_KV_HEADS = 2, L_SEQ = 96, L_PROMPTS = 16 };
+enum { PROMPTS = 16 };
 
-static const char *const t_prompts[L_PROMPTS] = {
-    "", "the", "Once upon a time", "a", "in there", "the thin hat", "x y z", "Zoë", "hello hello hello",
-    " ", "10 + 10", "that that", "an", "then", "he ate the hat on the heath", "Q",
-};
+static const char *const t_prompts[PROMPTS] = {"",      "the",      "Once upon a time",
+                                               "a",     "in there", "the thin hat",
+                                               "x y z", "Zoë",      "hello hello",
+                                               " ",     "10 + 10",  "that that",
+                                               "an",    "then",     "he ate the hat on the heath",
+                                               "Q"};
 
 static const char *t_all_prompts(void)
 {
     const char *options = "";
-    for (int i = 0; i < L_PROMPTS; i++) options = t_format("%s|-p|%s", options, t_prompts[i]);
+    for (int i = 0; i < PROMPTS; i++) options = t_format("%s|-p|%s", options, t_prompts[i]);
     return options;
 }
 
@@ -2264,7 +2376,7 @@ static void t_put_token(float score, const char *text, int length)
 // <unk>, <s>, </s>, the 256 bytes, the printable characters, and merges. Returns how many.
 static int t_make_tokenizer(void)
 {
-    const char *merges[] = {"th", "the", "at", "hat", " h", "in", "an", "he", "ll", "on", " the", "ë"};
+    const char *merges[] = {"th", "the", "at", "hat", " h", "in", "an", "he", "ll", "on"};
     int count = 3;
     arrsetlen(t_bytes, 0);
     t_put_int(7);
@@ -2273,7 +2385,7 @@ static int t_make_tokenizer(void)
     t_put_token(0, "\n</s>\n", 6);
     for (int i = 0; i < 256; i++, count++) t_put_token(0, t_format("<0x%02X>", i), 6);
     for (char c = ' '; c <= '~'; c++, count++) t_put_token(-100.0f - c, &c, 1);
-    for (int i = 0; i < 12; i++, count++) t_put_token((float)i, merges[i], (int)strlen(merges[i]));
+    for (int i = 0; i < 10; i++, count++) t_put_token((float)i, merges[i], (int)strlen(merges[i]));
     t_save(t_path("tokenizer"), t_bytes, arrlenu(t_bytes));
     return count;
 }
@@ -2282,24 +2394,25 @@ static int t_make_tokenizer(void)
 // win. With `separate`, vocab_size is negative and the classifier stands in the file once more.
 static void t_make_model(int separate)
 {
-    int vocab = t_make_tokenizer(), kv_dim = L_DIM / L_HEADS * L_KV_HEADS;
-    const int header[] = {L_DIM, L_HIDDEN, L_LAYERS, L_HEADS, L_KV_HEADS, separate ? -vocab : vocab, L_SEQ};
-    const int sizes[] = {L_DIM, L_DIM * L_DIM, L_DIM * kv_dim, L_DIM * kv_dim, L_DIM * L_DIM,
-                         L_DIM, L_DIM * L_HIDDEN, L_DIM * L_HIDDEN, L_DIM * L_HIDDEN};
+    enum { DIM = 32, HIDDEN = 40, LAYERS = 2, HEADS = 4, KV_HEADS = 2, KV_DIM = 16, LONGEST = 96 };
+    const int sizes[] = {DIM, DIM * DIM,    DIM * KV_DIM, DIM * KV_DIM, DIM * DIM,
+                         DIM, DIM * HIDDEN, DIM * HIDDEN, DIM * HIDDEN};
+    int vocab = t_make_tokenizer(), sign = separate ? -1 : 1;
+    const int header[] = {DIM, HIDDEN, LAYERS, HEADS, KV_HEADS, sign * vocab, LONGEST};
     t_state = t_seed;
-    float *embedding = t_floats((size_t)vocab * L_DIM);
-    memset(embedding, 0, 3 * L_DIM * sizeof *embedding);
+    float *embedding = t_floats((size_t)vocab * DIM);
+    memset(embedding, 0, 3 * DIM * sizeof *embedding);
     arrsetlen(t_bytes, 0);
     for (int i = 0; i < 7; i++) t_put_int(header[i]);
-    for (int i = 0; i < vocab * L_DIM; i++) t_put_float(embedding[i]);
+    for (int i = 0; i < vocab * DIM; i++) t_put_float(embedding[i]);
     for (int part = 0; part < 9; part++) {
-        int n = L_LAYERS * sizes[part];
+        int n = LAYERS * sizes[part];
         const float *x = t_floats((size_t)n);
-        for (int i = 0; i < n; i++) t_put_float(sizes[part] == L_DIM ? 1 + x[i] / 4 : x[i] / 2);
+        for (int i = 0; i < n; i++) t_put_float(sizes[part] == DIM ? 1 + x[i] / 4 : x[i] / 2);
     }
-    for (int i = 0; i < L_DIM; i++) t_put_float(1);
-    for (int i = 0; i < L_SEQ * L_DIM / L_HEADS; i++) t_put_float(0);
-    for (int i = 0; separate && i < vocab * L_DIM; i++) t_put_float(embedding[i]);
+    for (int i = 0; i < DIM; i++) t_put_float(1);
+    for (int i = 0; i < LONGEST * DIM / HEADS; i++) t_put_float(0);
+    for (int i = 0; separate && i < vocab * DIM; i++) t_put_float(embedding[i]);
     t_save(t_path("model"), t_bytes, arrlenu(t_bytes));
 }
 
@@ -2334,8 +2447,9 @@ static char *t_request(const char *out, int i)
 static const char *const t_caches[] = {"contiguous", "gather", "paged"};
 static const char *const t_dtypes[] = {"f32", "f16", "bf16"};
 
-// No way to serve a request changes a byte of its text: any cache, block size and chunk, alone or in
-// a batch of sixteen, with temperature (request i draws with seed S + i), from a file of prompts.
+// No way to serve a request changes a byte of its text: any cache, block size and chunk, alone or
+// in a batch of sixteen, with temperature (request i draws with seed S + i), from a file of
+// prompts.
 static void test_llama_same_text_however_served(void)
 {
     const int block_sizes[] = {1, 7, 16}, chunks[] = {1, 3, 32};
@@ -2345,20 +2459,22 @@ static void test_llama_same_text_however_served(void)
         const char *base = t_format("--steps|40|--dtype|%s|--temperature|%s", t_dtypes[mode % 3],
                                     mode == 3 ? "0.8" : "0");
         const char *batch = t_format("%s|--seed|5%s", base, t_all_prompts());
-        char *alone[L_PROMPTS];
-        for (int i = 0; i < L_PROMPTS; i++)
-            alone[i] = t_llama_text(t_format("%s|--seed|%d|--cache|contiguous|--chunk|1|-p|%s", base,
-                                             5 + i, t_prompts[i]));
+        char *alone[PROMPTS];
+        for (int i = 0; i < PROMPTS; i++) {
+            const char *one = t_format("--seed|%d|--cache|contiguous|--chunk|1", 5 + i);
+            alone[i] = t_llama_text(t_format("%s|%s|-p|%s", base, one, t_prompts[i]));
+        }
         CHECK(strcmp(alone[0], alone[1]) != 0 && strlen(alone[2]) > 20);
         for (int i = 0; i < 27; i += t_quick ? 5 : 1) {
             if (i % 3 == 0 && i % 9 > 0) continue;  // contiguous knows no block size
-            char *out = t_llama_text(t_format("%s|--cache|%s|--block-size|%d|--chunk|%d", batch,
-                                              t_caches[i % 3], block_sizes[i / 3 % 3], chunks[i / 9]));
-            for (int j = 0; j < L_PROMPTS; j++) CHECK_TEXT(t_request(out, j), alone[j]);
+            const char *how = t_format("--cache|%s|--block-size|%d|--chunk|%d", t_caches[i % 3],
+                                       block_sizes[i / 3 % 3], chunks[i / 9]);
+            char *out = t_llama_text(t_format("%s|%s", batch, how));
+            for (int j = 0; j < PROMPTS; j++) CHECK_TEXT(t_request(out, j), alone[j]);
         }
     }
     char *lines = t_format("%s\n", t_prompts[0]);
-    for (int i = 1; i < L_PROMPTS; i++) lines = t_format("%s%s\n", lines, t_prompts[i]);
+    for (int i = 1; i < PROMPTS; i++) lines = t_format("%s%s\n", lines, t_prompts[i]);
     t_save(t_path("prompts"), lines, strlen(lines));
     char *text = t_llama_text(t_format("--steps|40%s", t_all_prompts()));
     CHECK_TEXT(t_llama_text(t_format("--steps|40|-f|%s", t_path("prompts"))), text);
@@ -2370,20 +2486,94 @@ static void test_llama_same_text_however_served(void)
 // changes.
 static void test_llama_small_pools(void)
 {
-    const int pools[][2] = {{1, 40}, {1, 90}, {4, 10}, {4, 13}, {4, 30}, {7, 6}, {7, 20}, {16, 3}, {16, 5}};
+    const int pools[][2] = {{1, 40}, {1, 90}, {4, 10}, {4, 13}, {4, 30}, {7, 6}, {16, 3}, {16, 5}};
     t_find_program("LLAMA", "./llama");
     t_make_model(0);
     for (int sampled = 0; sampled < 2; sampled++) {
-        const char *options = t_format("--steps|40%s%s", sampled ? "|--temperature|0.8" : "", t_all_prompts());
+        const char *options =
+            t_format("--steps|40|--temperature|%s%s", sampled ? "0.8" : "0", t_all_prompts());
         char *expected = t_llama_text(options);
-        for (int i = 0; i < 18; i++) {
-            const int *size = pools[i / 2];
-            Run run = t_llama(t_format("--block-size|%d|--blocks|%d|--chunk|%d|--cache|%s|%s", size[0],
-                                       size[1], i % 2 ? 1 : 8, t_caches[1 + i / 2 % 2], options));
+        for (int i = 0; i < 16; i++) {
+            const char *how =
+                t_format("--block-size|%d|--blocks|%d|--chunk|%d|--cache|%s", pools[i / 2][0],
+                         pools[i / 2][1], i % 2 ? 1 : 8, t_caches[1 + i / 2 % 2]);
+            Run run = t_llama(t_format("%s|%s", how, options));
             CHECK_EQ(run.status, 0);
             CHECK_TEXT(run.out, expected);
             if (i / 2 == 4) CHECK(!strstr(run.err, " 0 preemptions"));  // a size that leads to some
         }
+    }
+}
+
+// --samples N computes a prompt once. Sample j of prompt i is the text of that prompt alone with
+// the seed S + N i + j: with any cache, with guesses, and when a small pool preempts some.
+static void test_llama_samples(void)
+{
+    const char *prompts[] = {"Once upon a time", "the thin hat"};
+    const char *more[] = {"",
+                          "|--speculate|3",
+                          "|--cache|gather|--chunk|3",
+                          "|--cache|contiguous",
+                          "|--block-size|4|--blocks|24",
+                          "|--block-size|4|--blocks|24|--speculate|4"};
+    t_find_program("LLAMA", "./llama");
+    t_make_model(0);
+    char *alone[16];
+    for (int i = 0; i < 16; i++)
+        alone[i] = t_llama_text(
+            t_format("--steps|60|--temperature|0.8|--seed|%d|-p|%s", 7 + i, prompts[i / 8]));
+    CHECK(strcmp(alone[0], alone[1]) != 0);
+    for (int m = 0; m < 6; m++) {
+        Run run =
+            t_llama(t_format("--samples|8|--steps|60|--temperature|0.8|--seed|7|-p|%s|-p|%s%s",
+                             prompts[0], prompts[1], more[m]));
+        CHECK_EQ(run.status, 0);
+        for (int i = 0; i < 16; i++) CHECK_TEXT(t_request(run.out, i), alone[i]);
+        CHECK_HAS(run.err, "separate copies");
+        CHECK(!strstr(run.err, "; 0 blocks were copied"));
+        if (m >= 4) CHECK(!strstr(run.err, " 0 preemptions"));
+    }
+}
+
+// --beam N forks and releases at every step, and finds what it finds with a contiguous cache, in
+// which every fork is a copy of all that the sequence has. One beam is greedy decoding.
+static void test_llama_beams(void)
+{
+    t_find_program("LLAMA", "./llama");
+    t_make_model(0);
+    for (int beams = 1; beams <= 5; beams += 2)
+        for (int i = 0; i < 3; i++) {
+            const char *base =
+                t_format("--beam|%d|--steps|70|-p|%s|-p|the", beams, t_prompts[2 * i]);
+            char *full_copies = t_llama_text(t_format("%s|--cache|contiguous", base));
+            CHECK_TEXT(t_llama_text(t_format("%s|--block-size|1", base)), full_copies);
+            CHECK_TEXT(t_llama_text(t_format("%s|--block-size|5|--chunk|2", base)), full_copies);
+            CHECK_TEXT(t_llama_text(t_format("%s|--cache|gather", base)), full_copies);
+            if (beams == 1) CHECK_TEXT(t_llama_text(base + strlen("--beam|1|")), full_copies);
+        }
+    Run run = t_llama("--beam|4|--steps|64|--block-size|16|--blocks|15|-p|the");
+    CHECK_EQ(run.status, 1);  // four beams of 64 tokens may need 16 blocks
+    CHECK_HAS(run.err, "refused");
+}
+
+// --speculate K changes how many steps it takes, and not one byte of the text: alone, in a batch,
+// in a pool that is too small for all, with temperature.
+static void test_llama_speculates(void)
+{
+    t_find_program("LLAMA", "./llama");
+    t_make_model(0);
+    for (int k = 1; k <= 8; k++) {
+        const char *base = t_format("--steps|80|--temperature|%s", k % 3 ? "0" : "0.5");
+        char *plain = t_llama_text(t_format("%s%s", base, t_all_prompts()));
+        CHECK_TEXT(t_llama_text(t_format("%s|--speculate|%d%s", base, k, t_all_prompts())), plain);
+        Run run = t_llama(
+            t_format("%s|--speculate|%d|--block-size|4|--blocks|45%s", base, k, t_all_prompts()));
+        CHECK_EQ(run.status, 0);
+        CHECK_TEXT(run.out, plain);
+        run = t_llama(t_format("%s|--speculate|%d|-p|%s", base, k, t_prompts[2]));
+        CHECK_TEXT(run.out, t_llama_text(t_format("%s|-p|%s", base, t_prompts[2])));
+        CHECK_HAS(run.err, "were guessed");
+        if (k % 3) CHECK(!strstr(run.err, ", 0 of them right"));
     }
 }
 
@@ -2426,9 +2616,10 @@ static void test_llama_damaged_files(void)
         t_make_model(0);
         if (file) t_make_tokenizer();
         size_t size = arrlenu(t_bytes);
-        const size_t cuts[] = {0, 1, 3, 4, 7, 12, 27, 28, 29, 100, 1000, 4000, size / 2, size - 4, size - 1};
+        const size_t cuts[] = {0,  1,   3,    4,    7,        12,       27,      28,
+                               29, 100, 1000, 3000, size / 2, size - 4, size - 1};
         for (int i = 0; i < 15; i++)
-            if (cuts[i] < size) t_llama_rejects(path, t_bytes, cuts[i], t_format("cut to %zu", cuts[i]));
+            t_llama_rejects(path, t_bytes, cuts[i], t_format("cut to %zu", cuts[i]));
         for (int at = 0; at < (file ? 12 : 28); at += file ? 8 : 4)  // header; length of a token
             for (int i = 0; i < 8; i++) {
                 unsigned char *copy = (unsigned char *)t_alloc(size);
@@ -2453,15 +2644,13 @@ static void test_llama_damaged_files(void)
 // Wrong options: exit status 2 and a message.
 static void test_llama_usage_errors(void)
 {
-    const char *const wrong[] = {
-        "--cache|none", "--cache", "--block-size|0", "--block-size|-1", "--block-size|x", "--blocks|0",
-        "--blocks|99999999999", "--dtype|f64", "--chunk|0", "--temperature|-1", "--temperature|nan",
-        "--steps|0", "--steps|1.5", "--seed|", "-p", "-f", "--unknown|1", "third",
-    };
+    char wrong[] = "--cache|none --cache --block-size|0 --block-size|-1 --block-size|x --blocks|0 "
+                   "--blocks|99999999999 --dtype|f64 --chunk|0 --temperature|-1 --temperature|nan "
+                   "--steps|0 --steps|1.5 --seed| -p -f --unknown|1 third-file";
     const char *program = t_find_program("LLAMA", "./llama");
     t_make_model(0);
-    for (int i = 0; i < 18; i++) {
-        Run run = t_llama(wrong[i]);
+    for (char *options = strtok(wrong, " "); options; options = strtok(NULL, " ")) {
+        Run run = t_llama(options);
         CHECK_EQ(run.status, 2);
         CHECK(run.err[0] && !run.out[0]);
     }
@@ -2475,28 +2664,58 @@ static void test_llama_usage_errors(void)
 static void test_llama_real_weights(void)
 {
     const char *expected =
-        "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. "
-        "One day, she saw a big, red ball. She wanted to play with it, but it was too high.\nLily's mom "
-        "said, \"Lily, let's go to the park.\" Lily was sad and didn't know what to do. She said, \"I "
-        "want to play with your ball, but I can't find it.\"\nLily was sad and didn't know what to do. "
-        "She said, \"I'm sorry, Lily. I didn't know what to do.\"\nLily didn't want to help her mom, so "
-        "she\n";
+        "Once upon a time, there was a little girl named Lily. She loved to play outside in the"
+        " park. One day, she saw a big, red ball. She wanted to play with it, but it was too "
+        "high.\n"
+        "Lily's mom said, \"Lily, let's go to the park.\" Lily was sad and didn't know what to "
+        "do. She said, \"I want to play with your ball, but I can't find it.\"\n"
+        "Lily was sad and didn't know what to do. She said, \"I'm sorry, Lily. I didn't know "
+        "what to do.\"\n"
+        "Lily didn't want to help her mom, so she\n";
     const char *folder = getenv("MODELS") ? getenv("MODELS") : "../shared/models";
-    const char *model = t_format("%s/stories260K.bin", folder), *tokenizer = t_format("%s/tok512.bin", folder);
+    const char *model = t_format("%s/stories260K.bin", folder);
+    const char *tokenizer = t_format("%s/tok512.bin", folder);
     const char *program = t_find_program("LLAMA", "./llama");
     const int block_sizes[] = {1, 7, 16};
     if (access(model, R_OK) != 0 || access(tokenizer, R_OK) != 0)
         t_skip(t_format("no stories260K.bin and tok512.bin in %s", folder));
     for (int dtype = 0; dtype < 3; dtype++) {
-        const char *base = t_format("%s|%s|%s|--temperature|0|--steps|200|--dtype|%s", program, model,
-                                    tokenizer, t_dtypes[dtype]);
+        const char *base = t_format("%s|%s|%s|--temperature|0|--steps|200|--dtype|%s", program,
+                                    model, tokenizer, t_dtypes[dtype]);
         if (dtype > 0) expected = t_run(base).out;  // rounded K and V may lead to other words
         for (int i = 0; i < 9; i++) {
-            const char *command = t_format("%s|--cache|%s|--block-size|%d", base, t_caches[i % 3], block_sizes[i / 3]);
-            t_at("%s, %s, block size %d", t_dtypes[dtype], t_caches[i % 3], block_sizes[i / 3]);
-            CHECK_TEXT(t_run(command).out, expected);
-            CHECK_TEXT(t_request(t_run(t_format("%s%s", command, t_all_prompts())).out, 0), expected);
+            const char *how =
+                t_format("--cache|%s|--block-size|%d", t_caches[i % 3], block_sizes[i / 3]);
+            t_at("--dtype|%s|%s", t_dtypes[dtype], how);
+            CHECK_TEXT(t_run(t_format("%s|%s", base, how)).out, expected);
+            if (i / 3 != dtype) continue;  // with fifteen others, too
+            Run run = t_run(t_format("%s|%s%s", base, how, t_all_prompts()));
+            CHECK_TEXT(t_request(run.out, 0), expected);
         }
+    }
+}
+
+// The same three on the real weights: --samples 8, --beam 4, --speculate 1 to 8.
+static void test_llama_real_weights_shared(void)
+{
+    const char *folder = getenv("MODELS") ? getenv("MODELS") : "../shared/models";
+    const char *base =
+        t_format("%s|%s/stories260K.bin|%s/tok512.bin|--steps|120|-p|Once upon a time",
+                 t_find_program("LLAMA", "./llama"), folder, folder);
+    if (access(t_format("%s/stories260K.bin", folder), R_OK) != 0)
+        t_skip(t_format("no stories260K.bin in %s", folder));
+    char *samples = t_run(t_format("%s|--samples|8|--temperature|0.9", base)).out;
+    for (int i = 0; i < 8; i++)
+        CHECK_TEXT(t_request(samples, i),
+                   t_run(t_format("%s|--temperature|0.9|--seed|%d", base, 1 + i)).out);
+    char *beams = t_run(t_format("%s|--beam|4|--cache|contiguous", base)).out;
+    CHECK_TEXT(t_run(t_format("%s|--beam|4", base)).out, beams);
+    CHECK_TEXT(t_run(t_format("%s|--beam|4|--block-size|3", base)).out, beams);
+    for (int k = 1; k <= 8; k++) {
+        CHECK_TEXT(t_run(t_format("%s|--speculate|%d", base, k)).out, t_run(base).out);
+        CHECK_TEXT(
+            t_request(t_run(t_format("%s%s|--speculate|%d", base, t_all_prompts(), k)).out, 0),
+            t_run(base).out);
     }
 }
 
@@ -2507,6 +2726,7 @@ typedef struct Test {
     void (*run)(void);
 } Test;
 
+// clang-format off
 static const Test t_tests[] = {
 #define TEST(name) {#name, test_##name}
     TEST(example_bytes), TEST(example_blocks_on_demand), TEST(example_system_prompt),
@@ -2524,12 +2744,17 @@ static const Test t_tests[] = {
     TEST(bug_release_orders), TEST(bug_chunked_prefill), TEST(bug_wrong_block_order_shows),
     TEST(scale_and_lse), TEST(infinite_scores), TEST(same_bits_however_cut), TEST(shapes_vllm),
     TEST(shapes_flashinfer_decode), TEST(shapes_flashinfer_prefill), TEST(shapes_ragged),
-    TEST(vllm_copy_on_write_matrix), TEST(tvm_scripts), TEST(beam_search), TEST(random),
+    TEST(vllm_copy_on_write_matrix), TEST(tvm_scripts), TEST(beam_search),
+    TEST(speculation_every_accept_count), TEST(speculation_leaks_nothing),
+    TEST(speculation_with_samples), TEST(random),
     TEST(documentation_checker), TEST(documentation), TEST(bug_tests_that_cannot_fail), TEST(tour),
+    TEST(tour_arguments),
     TEST(llama_same_text_however_served), TEST(llama_small_pools), TEST(llama_refuses),
-    TEST(llama_damaged_files), TEST(llama_usage_errors), TEST(llama_real_weights),
+    TEST(llama_samples), TEST(llama_beams), TEST(llama_speculates), TEST(llama_damaged_files),
+    TEST(llama_usage_errors), TEST(llama_real_weights), TEST(llama_real_weights_shared),
     TEST(fails_on_purpose),  // the last one runs only when it is named
 };
+// clang-format on
 enum { T_COUNT = sizeof t_tests / sizeof t_tests[0] };
 
 static double t_now(void)
@@ -2551,8 +2776,7 @@ static int t_run_test(const Test *test)
         test->run();
         printf("ok %8.2f s\n", t_now() - start);
         return T_PASSED;
-    case T_SKIPPED:
-        return T_SKIPPED;
+    case T_SKIPPED: return T_SKIPPED;
     default:
         printf("  FAILED: %s --seed %llu %s\n", t_program, (unsigned long long)t_seed, test->name);
         return T_FAILED;
@@ -2596,7 +2820,6 @@ int main(int argc, char **argv)
 {
     int count[3] = {0, 0, 0}, chosen[T_COUNT + 1] = {0};  // the last one: any at all
     t_program = argv[0];
-    setvbuf(stdout, NULL, _IOLBF, BUFSIZ);  // what was printed stands, should a sanitizer stop it
     for (int i = 1; i < argc; i++) {
         int last = t_argument(argv, i, chosen);
         if (strcmp(argv[i], "--list") == 0) {
@@ -2618,6 +2841,7 @@ int main(int argc, char **argv)
         }
     arrfree(t_memory);
     arrfree(t_bytes);
-    printf("%d passed, %d failed, %d skipped\n", count[T_PASSED], count[T_FAILED], count[T_SKIPPED]);
+    printf("%d passed, %d failed, %d skipped\n", count[T_PASSED], count[T_FAILED],
+           count[T_SKIPPED]);
     return count[T_FAILED] > 0;
 }
