@@ -16,7 +16,7 @@ all: paged llama
 help:                        ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## */\t/' | expand -t 16
 
-paged: $(SOURCES)            ## the tour: ./paged
+paged: $(SOURCES) examples/tour.c            ## the tour: ./paged
 	$(CC) $(CFLAGS) -g $(WARN) paged.cu.c -o $@ -lm
 
 paged.o: $(SOURCES)

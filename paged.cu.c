@@ -10,15 +10,15 @@
 //
 // Read paged.h first, then this file from top to bottom:
 //
-//     numbers      float32 to and from the two 16-bit types of the cache
-//     layout       where the element of a token, layer and head lies: the only address arithmetic
-//     pool         the memory, its free list and its reference counts
-//     sequences    append, fork, rewind, release: nothing but edits of tables and counts
-//     K and V      write them, gather them
-//     attention    online softmax through a block table
-//     oracle       the same without blocks, as plain as can be: what all of it is checked against
-//     check, dump  recount everything; draw pools and tables
-//     tour         what ./paged prints: the numbers of the literature, on live pools
+//     numbers, layout    16-bit floats; where the element of a token, layer and head lies
+//     memory, pool       where the bytes are; free list and reference counts
+//     sequences          append, fork, rewind, release: nothing but edits of tables and counts
+//     K and V            what moves them, on either processor
+//     attention          online softmax through a block table, on the CPU
+//     GPU, kernels       a stand-in for machines without one; the same work as CUDA kernels
+//     calls              pool_write(), seq_gather(), attend(): a batch in, on either processor
+//     oracle             the same without blocks, plain as can be: what all of it is checked
+//     against check, dump, tour  recount everything; draw it; what ./paged prints
 //
 // Left out on purpose: sampling, models and servers (see examples/), 8-bit caches, sliding windows.
 //
@@ -32,19 +32,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-// ---- arrays: stb_ds ---------------------------------------------------------------------------
-// A dynamic array of stb_ds is a plain pointer `int *a` with its length hidden in front: arrlen(a),
-// arrput(a, x), arrpop(a). NULL is the empty array. arrput may move the array, so it assigns to
-// `a`: never keep a second pointer to one. stb_ds does not look whether its realloc succeeded, so
-// that one does; it is the only allocation that stops the program instead of returning an error.
+// stb_ds: a dynamic array is a plain pointer `int *a` with its length hidden in front of it:
+// arrlen(a), arrput(a, x), arrpop(a); NULL is the empty one. arrput may move the array and assigns
+// to `a`, so never keep a second pointer to it. stb_ds does not look whether its realloc succeeded,
+// so this one does: the only allocation here that stops the program instead of returning an error.
 
 static void *realloc_or_stop(void *old, size_t size)
 {
     void *p = realloc(old, size);
-    if (!p) {
-        fprintf(stderr, "paged: out of memory: an array cannot grow to %zu bytes\n", size);
-        abort();
-    }
+    if (!p) fprintf(stderr, "paged: out of memory: an array cannot grow to %zu bytes\n", size);
+    if (!p) abort();
     return p;
 }
 
@@ -57,17 +54,14 @@ static void *realloc_or_stop(void *old, size_t size)
 #include <stb_ds.h>
 #endif
 
-// ---- errors -----------------------------------------------------------------------------------
 // Exhaustion and bad arguments are return codes. A broken invariant means that the memory can no
 // longer be trusted: say what broke and stop, so that a debugger shows the moment.
 
 #define INVARIANT(condition, what) \
     do { \
-        if (!(condition)) { \
-            fprintf(stderr, "%s:%d: broken invariant: %s (%s)\n", __FILE__, __LINE__, what, \
-                    #condition); \
-            abort(); \
-        } \
+        if (condition) break; \
+        fprintf(stderr, "%s:%d: broken: %s (%s)\n", __FILE__, __LINE__, what, #condition); \
+        abort(); \
     } while (0)
 
 const char *paged_error(int error)
@@ -77,9 +71,16 @@ const char *paged_error(int error)
                                         "too few free blocks",
                                         "longer than the whole pool",
                                         "out of memory",
-                                        "the block is shared"};
-    return error >= 0 && error <= PAGED_BLOCK_SHARED ? texts[error] : "unknown error code";
+                                        "the block is shared",
+                                        "there is no GPU"};
+    return error >= 0 && error <= PAGED_NO_GPU ? texts[error] : "unknown error code";
 }
+
+#ifdef __CUDACC__
+#define HD __host__ __device__  // for functions of both processors
+#else
+#define HD
+#endif
 
 // ---- numbers ----------------------------------------------------------------------------------
 // Tensors outside the cache are float32; the cache may store 16 bits. Both 16-bit types are a
@@ -87,21 +88,21 @@ const char *paged_error(int error)
 // upper half of a float32. Reading one back is exact, so only storing rounds: to nearest, ties to
 // even. (These lines need IEEE arithmetic; -ffast-math breaks them, and every test for NaN.)
 
-static uint32_t float_bits(float x)
+HD static uint32_t float_bits(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits;
 }
 
-static float bits_float(uint32_t bits)
+HD static float bits_float(uint32_t bits)
 {
     float x;
     memcpy(&x, &bits, sizeof x);
     return x;
 }
 
-static uint16_t f32_to_f16(float x)
+HD static uint16_t f32_to_f16(float x)
 {
     uint32_t sign = float_bits(x) >> 16 & 0x8000, bits = float_bits(x) & 0x7fffffff;
     if (bits > 0x7f800000) return (uint16_t)(sign | 0x7e00);   // NaN
@@ -112,42 +113,40 @@ static uint16_t f32_to_f16(float x)
     return (uint16_t)(sign | (bits - 0x38000000) >> 13);
 }
 
-static float f16_to_f32(uint16_t h)
+HD static float f16_to_f32(uint16_t h)
 {
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16;
     // The f16 bits in the place of float32 bits mean a number 2^112 too small, subnormals included.
-    float magnitude = bits_float((uint32_t)(h & 0x7fff) << 13) * 0x1p112f;
-    uint32_t infinite =
-        magnitude >= 65536.0f ? 0x7f800000 : 0;  // infinity and NaN stay what they are
-    return bits_float(sign | float_bits(magnitude) | infinite);
+    float x = bits_float((uint32_t)(h & 0x7fff) << 13) * 0x1p112f;
+    uint32_t infinite = x >= 65536.0f ? 0x7f800000 : 0;  // infinity and NaN stay what they are
+    return bits_float((uint32_t)(h & 0x8000) << 16 | float_bits(x) | infinite);
 }
 
-static uint16_t f32_to_bf16(float x)
+HD static uint16_t f32_to_bf16(float x)
 {
     uint32_t bits = float_bits(x);
     if ((bits & 0x7fffffff) > 0x7f800000) return (uint16_t)(bits >> 16 | 0x40);  // NaN stays NaN
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-static float bf16_to_f32(uint16_t h)
+HD static float bf16_to_f32(uint16_t h)
 {
     return bits_float((uint32_t)h << 16);
 }
 
-static size_t dtype_size(int dtype)
+HD static size_t dtype_size(int dtype)
 {
     return dtype == PAGED_F32 ? 4 : 2;
 }
 
-// Element i of a plane of K or V, and its counterpart for storing.
-static float load_element(const void *plane, size_t i, int dtype)
+// Element i of a plane of K or V.
+HD static float load_element(const void *plane, size_t i, int dtype)
 {
     if (dtype == PAGED_F32) return ((const float *)plane)[i];
     uint16_t h = ((const uint16_t *)plane)[i];
     return dtype == PAGED_F16 ? f16_to_f32(h) : bf16_to_f32(h);
 }
 
-static void store_element(void *plane, size_t i, int dtype, float x)
+HD static void store_element(void *plane, size_t i, int dtype, float x)
 {
     if (dtype == PAGED_F32)
         ((float *)plane)[i] = x;
@@ -156,7 +155,7 @@ static void store_element(void *plane, size_t i, int dtype, float x)
 }
 
 // ---- layout -----------------------------------------------------------------------------------
-// From a token to its bytes, the walk that a page table walk is in an operating system:
+// From a token to its bytes; in an operating system this is the page table walk:
 //
 //     position t of a sequence
 //       t / block_size     logical block     which entry of the block table
@@ -168,7 +167,7 @@ static void store_element(void *plane, size_t i, int dtype, float x)
 // and head are one contiguous run of block_size * head_dim elements, which is what attention reads.
 // Offsets are size_t: a pool of a few GiB already has more elements than an int can count.
 
-static size_t kv_offset(const PoolConfig *c, int layer, int block, int kv_head, int slot)
+HD static size_t kv_offset(const PoolConfig *c, int layer, int block, int kv_head, int slot)
 {
     size_t i = (size_t)layer * c->num_blocks + block;
     i = i * c->num_kv_heads + kv_head;
@@ -176,16 +175,59 @@ static size_t kv_offset(const PoolConfig *c, int layer, int block, int kv_head, 
     return i * c->head_dim;
 }
 
-// The address of that element.
-static char *kv_address(const PoolConfig *c, void *plane, int layer, int block, int kv_head,
-                        int slot)
-{
-    return (char *)plane + kv_offset(c, layer, block, kv_head, slot) * dtype_size(c->dtype);
-}
-
 static int ceil_div(int64_t a, int b)
 {
     return (int)((a + b - 1) / b);
+}
+
+// ---- memory -----------------------------------------------------------------------------------
+// A pool lives in the memory of the CPU or of a GPU. Compiled by nvcc, the GPU is a real one. For
+// any other compiler the three calls of CUDA that move memory become calls of the C library, and
+// section "GPU" has a stand-in that runs the kernels: both memories are the same then.
+
+#ifndef __CUDACC__
+#define cudaSuccess 0
+#define cudaGetDeviceCount(count) (*(count) = 1, 0)
+#define cudaMalloc(p, bytes) ((*(p) = malloc(bytes)) == NULL)
+#define cudaFree(p) (free(p), 0)
+#define cudaMemcpy(to, from, bytes, kind) (memcpy(to, from, bytes), 0)
+#define cudaGetErrorString(error) "failed"
+#define cudaGetLastError() 0
+#endif
+
+#define CUDA(call) \
+    do { \
+        int error_ = (int)(call); \
+        if (error_ == cudaSuccess) break; \
+        fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, \
+                cudaGetErrorString((cudaError_t)error_)); \
+        abort(); \
+    } while (0)
+
+static void *memory_create(int device, size_t bytes)
+{
+    void *p = NULL;
+    if (device == PAGED_CPU) return malloc(bytes);
+    if (cudaMalloc(&p, bytes) == cudaSuccess) return p;
+    (void)cudaGetLastError();  // too little memory is no error that sticks
+    return NULL;
+}
+
+static void memory_free(int device, void *p)
+{
+    if (device == PAGED_CPU)
+        free(p);
+    else
+        CUDA(cudaFree(p));
+}
+
+static void memory_copy(int device, void *to, const void *from, size_t bytes)
+{
+    if (bytes == 0) return;
+    if (device == PAGED_CPU)
+        memcpy(to, from, bytes);
+    else
+        CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
 }
 
 // ---- pool -------------------------------------------------------------------------------------
@@ -198,7 +240,8 @@ static int config_ok(const PoolConfig *c)
 {
     return c && c->num_layers >= 1 && c->num_kv_heads >= 1 && c->head_dim >= 1 &&
            c->head_dim <= PAGED_MAX_HEAD_DIM && c->block_size >= 1 && c->dtype >= PAGED_F32 &&
-           c->dtype <= PAGED_BF16;
+           c->dtype <= PAGED_BF16 &&
+           (c->device == PAGED_CPU || (c->device == PAGED_GPU && c->num_kv_heads < 1 << 16));
 }
 
 // a * b, or 0 where that overflows; 0 is a size that nothing here has.
@@ -240,7 +283,10 @@ static void free_list_insert_after(Pool *pool, int prev, int block)
 
 int pool_create(const PoolConfig *config, Pool **out)
 {
+    int gpus = 0, head;
     if (!config_ok(config) || config->num_blocks < 1 || !out) return PAGED_BAD_ARGUMENT;
+    if (config->device == PAGED_GPU && (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus == 0))
+        return PAGED_NO_GPU;
     size_t plane = multiply(pool_bytes_per_block(config) / 2, config->num_blocks);
     size_t records = multiply((size_t)config->num_blocks + 1, sizeof(Block));
     if (plane == 0 || plane > PTRDIFF_MAX || records == 0) return PAGED_OUT_OF_MEMORY;
@@ -248,15 +294,15 @@ int pool_create(const PoolConfig *config, Pool **out)
     Pool *pool = (Pool *)calloc(1, sizeof *pool);
     if (!pool) return PAGED_OUT_OF_MEMORY;
     pool->config = *config;
-    pool->k = malloc(plane);
-    pool->v = malloc(plane);
+    pool->k = memory_create(config->device, plane);
+    pool->v = memory_create(config->device, plane);
     pool->blocks = (Block *)malloc(records);
     if (!pool->k || !pool->v || !pool->blocks) {
         pool_destroy(pool);
         return PAGED_OUT_OF_MEMORY;
     }
-    int head = config->num_blocks;
-    pool->blocks[head].ref_count = 0;
+    head = config->num_blocks;
+    memset(&pool->blocks[head], 0, sizeof(Block));
     pool->blocks[head].prev = pool->blocks[head].next = head;
     for (int block = 0; block < config->num_blocks; block++) {
         pool->blocks[block].ref_count = 0;
@@ -271,38 +317,21 @@ void pool_destroy(Pool *pool)
     if (!pool) return;
     while (arrlen(pool->seqs) > 0) seq_release(arrlast(pool->seqs));
     arrfree(pool->seqs);
+    memory_free(pool->config.device, pool->k);
+    memory_free(pool->config.device, pool->v);
+    memory_free(pool->config.device, pool->workspace);
     free(pool->blocks);
-    free(pool->k);
-    free(pool->v);
     free(pool);
 }
 
-// Fills slots from..to - 1 of a block with NaN, in every layer, in a pool that asks for it. All
-// bits set is a NaN in each of the three types.
-static void block_poison(Pool *pool, int block, int from, int to)
-{
-    const PoolConfig *c = &pool->config;
-    if (!c->poison) return;
-    size_t bytes = (size_t)(to - from) * c->head_dim * dtype_size(c->dtype);
-    for (int layer = 0; layer < c->num_layers; layer++)
-        for (int head = 0; head < c->num_kv_heads; head++) {
-            memset(kv_address(c, pool->k, layer, block, head, from), 0xff, bytes);
-            memset(kv_address(c, pool->v, layer, block, head, from), 0xff, bytes);
-        }
-}
+// Moves slots first .. first + count - 1 of K and V, in every layer: from one block to another, or
+// NaN to it if `from` is POISON. It stands with the calls, further down.
+enum { POISON = -1 };
+static void move_slots(Pool *pool, int to, int from, int first, int count);
 
-// Copies the first `slots` slots of a block to another, in every layer.
-static void block_copy(Pool *pool, int to, int from, int slots)
+static void block_poison(Pool *pool, int block, int first, int count)
 {
-    const PoolConfig *c = &pool->config;
-    size_t bytes = (size_t)slots * c->head_dim * dtype_size(c->dtype);
-    for (int layer = 0; layer < c->num_layers; layer++)
-        for (int head = 0; head < c->num_kv_heads; head++) {
-            memcpy(kv_address(c, pool->k, layer, to, head, 0),
-                   kv_address(c, pool->k, layer, from, head, 0), bytes);
-            memcpy(kv_address(c, pool->v, layer, to, head, 0),
-                   kv_address(c, pool->v, layer, from, head, 0), bytes);
-        }
+    if (pool->config.poison) move_slots(pool, block, POISON, first, count);
 }
 
 // Takes the first free block. The caller has counted: there is one.
@@ -364,7 +393,7 @@ int seq_append(Seq *seq, int n)
     //    of the old one.
     if (copy) {
         int shared = seq->block_table[have - 1], own = block_take(pool);
-        block_copy(pool, own, shared, live);
+        move_slots(pool, own, shared, 0, live);
         seq->block_table[have - 1] = own;
         block_drop(pool, shared);
         pool->num_copies++;
@@ -406,7 +435,8 @@ int seq_rewind(Seq *seq, int n)
     }
     seq->length = length;
     if (length % block_size > 0 && pool->blocks[arrlast(seq->block_table)].ref_count == 1)
-        block_poison(pool, arrlast(seq->block_table), length % block_size, filled);
+        block_poison(pool, arrlast(seq->block_table), length % block_size,
+                     filled - length % block_size);
     return PAGED_OK;
 }
 
@@ -425,9 +455,12 @@ void seq_release(Seq *seq)
 
 // ---- K and V ----------------------------------------------------------------------------------
 // A batch is ragged: sequence i brings num_tokens[i] rows. Before anything is moved or read, it is
-// unrolled into a Step, flat arrays that say for every row to which sequence it belongs and where
+// unrolled into a Step: flat arrays that say for every row to which sequence it belongs and where
 // in that sequence it stands, and for every sequence which blocks it has. No pointer to a Seq is
-// left in it: this is all that the code below, and a GPU, needs to know.
+// left in it, so it is all that a kernel needs to know.
+//
+// A Piece is a part of the work of a step that does not depend on the others: a GPU has a thread
+// block for each, the CPU does one after the other, as thread 0 of 1.
 
 typedef struct Row {
     int seq;       // index in the batch
@@ -437,128 +470,101 @@ typedef struct Row {
 typedef struct Step {
     PoolConfig layout;
     void *k, *v;  // planes of that layout
-    int layer;
-    int num_seqs, table_width;
-    int *tables;  // [num_seqs][table_width], block tables padded with -1
-    Row *rows;    // [num_rows]
-    int64_t num_rows;
-    void *dense;  // what attention gathered, if it did
+    int layer, num_seqs, num_rows, table_width;
+    int longest;             // the most positions that a row sees
+    const int *tables;       // [num_seqs][table_width], block tables padded with -1
+    const Row *rows;         // [num_rows]
+    float *k_rows, *v_rows;  // write, gather: [num_rows][num_kv_heads][head_dim]
+    PoolConfig dense;        // dense gather: layout and planes of the copy
+    void *dense_k, *dense_v;
+    int num_q_heads, num_splits;  // attention
+    float scale;
+    const float *q;              // [num_rows][num_q_heads][head_dim]
+    float *out, *lse;            // likewise; [num_rows][num_q_heads] or NULL
+    float *partial;              // [num_rows][num_q_heads][num_splits][head_dim + 2]
+    int to, from, first, count;  // move_slots()
 } Step;
 
-static void step_free(Step *step)
-{
-    free(step->tables);
-    free(step->rows);
-    free(step->dense);
-}
-
-// Validates a batch and unrolls it. On success the caller ends with step_free().
-static int step_create(const Pool *pool, int layer, const Batch *batch, Step *step)
-{
-    memset(step, 0, sizeof *step);
-    if (!pool || layer < 0 || layer >= pool->config.num_layers || !batch || batch->num_seqs < 0 ||
-        batch->num_seqs > arrlen(pool->seqs) ||  // then one would be in it twice
-        (batch->num_seqs > 0 && (!batch->seqs || !batch->num_tokens)))
-        return PAGED_BAD_ARGUMENT;
-
-    // 1. Look at everything, and measure.
-    char *seen = (char *)calloc(arrlenu(pool->seqs) + 1, 1);  // [seq->index]
-    if (!seen) return PAGED_OUT_OF_MEMORY;
-    int ok = 1;
-    for (int i = 0; i < batch->num_seqs && ok; i++) {
-        const Seq *seq = batch->seqs[i];
-        int n = batch->num_tokens[i];
-        ok = seq && seq->pool == pool && !seen[seq->index]++ && n >= 0 && n <= seq->length;
-        int entries = ok && n > 0 ? (int)arrlen(seq->block_table) : 0;
-        if (step->table_width < entries) step->table_width = entries;
-        step->num_rows += n;
-    }
-    free(seen);
-    if (!ok) return PAGED_BAD_ARGUMENT;
-
-    // 2. Fill in.
-    step->layout = pool->config;
-    step->k = pool->k;
-    step->v = pool->v;
-    step->layer = layer;
-    step->num_seqs = batch->num_seqs;
-    size_t entries = (size_t)step->num_seqs * step->table_width;
-    step->tables = (int *)malloc(multiply(entries + 1, sizeof(int)));
-    step->rows = (Row *)malloc(((size_t)step->num_rows + 1) * sizeof(Row));
-    if (!step->tables || !step->rows) {
-        step_free(step);
-        return PAGED_OUT_OF_MEMORY;
-    }
-    int *entry = step->tables;
-    Row *row = step->rows;
-    for (int i = 0; i < batch->num_seqs; i++) {
-        const Seq *seq = batch->seqs[i];
-        int n = batch->num_tokens[i], used = n > 0 ? (int)arrlen(seq->block_table) : 0;
-        for (int j = 0; j < step->table_width; j++) *entry++ = j < used ? seq->block_table[j] : -1;
-        for (int t = seq->length - n; t < seq->length; t++, row++) row->seq = i, row->position = t;
-    }
-    return PAGED_OK;
-}
+typedef struct Piece {
+    int x, y, z, thread, threads;
+} Piece;
 
 // The walk of section "layout": where K and V of a token and head are, as an element of a plane.
-static size_t step_offset(const Step *step, int seq, int position, int kv_head)
+HD static size_t step_offset(const Step *s, int seq, int position, int kv_head)
 {
-    const PoolConfig *c = &step->layout;
-    int block = step->tables[(size_t)seq * step->table_width + position / c->block_size];
-    return kv_offset(c, step->layer, block, kv_head, position % c->block_size);
+    const PoolConfig *c = &s->layout;
+    int block = s->tables[(size_t)seq * s->table_width + position / c->block_size];
+    return kv_offset(c, s->layer, block, kv_head, position % c->block_size);
 }
 
-// Row r of k and v, [num_rows][num_kv_heads][head_dim], to its slot (write) or back from there.
-static void move_row(const Step *step, int64_t r, float *k, float *v, int write)
+// Row x of k_rows and v_rows, rounded, to its slot.
+HD static void write_row(const Step *s, Piece p)
 {
-    const PoolConfig *c = &step->layout;
-    for (int head = 0; head < c->num_kv_heads; head++) {
-        size_t at = step_offset(step, step->rows[r].seq, step->rows[r].position, head);
-        size_t x = ((size_t)r * c->num_kv_heads + head) * c->head_dim;
-        for (int i = 0; i < c->head_dim; i++, at++, x++) {
-            if (write) {
-                store_element(step->k, at, c->dtype, k[x]);
-                store_element(step->v, at, c->dtype, v[x]);
-            } else {
-                k[x] = load_element(step->k, at, c->dtype);
-                v[x] = load_element(step->v, at, c->dtype);
-            }
-        }
+    int dim = s->layout.head_dim, dtype = s->layout.dtype, n = s->layout.num_kv_heads * dim;
+    for (int i = p.thread; i < n; i += p.threads) {
+        size_t at = step_offset(s, s->rows[p.x].seq, s->rows[p.x].position, i / dim) + i % dim;
+        store_element(s->k, at, dtype, s->k_rows[(size_t)p.x * n + i]);
+        store_element(s->v, at, dtype, s->v_rows[(size_t)p.x * n + i]);
     }
 }
 
-int pool_write(Pool *pool, int layer, const Batch *batch, const float *k, const float *v)
+// And back from there: exact, for what is stored has been rounded before.
+HD static void read_row(const Step *s, Piece p)
 {
-    Step step;
-    int error = step_create(pool, layer, batch, &step);
-    if (error) return error;
-    if (step.num_rows > 0 && (!k || !v)) error = PAGED_BAD_ARGUMENT;
-    // Nobody else may see what is written: ask for every row before the first is touched.
-    for (int64_t r = 0; r < step.num_rows && !error; r++) {
-        const Seq *seq = batch->seqs[step.rows[r].seq];
-        int block = seq->block_table[step.rows[r].position / pool->config.block_size];
-        if (pool->blocks[block].ref_count > 1) error = PAGED_BLOCK_SHARED;
+    int dim = s->layout.head_dim, dtype = s->layout.dtype, n = s->layout.num_kv_heads * dim;
+    for (int i = p.thread; i < n; i += p.threads) {
+        size_t at = step_offset(s, s->rows[p.x].seq, s->rows[p.x].position, i / dim) + i % dim;
+        s->k_rows[(size_t)p.x * n + i] = load_element(s->k, at, dtype);
+        s->v_rows[(size_t)p.x * n + i] = load_element(s->v, at, dtype);
     }
-    for (int64_t r = 0; r < step.num_rows && !error; r++)
-        move_row(&step, r, (float *)k, (float *)v, 1);
-    step_free(&step);
-    return error;
 }
 
-int seq_gather(const Seq *seq, int layer, float *k, float *v)
+// `slots` slots of one head, from one place of a plane to another; `from` NULL: NaN, which all bits
+// set is in each of the three types. Two bytes at a time, as every dtype has an even size.
+HD static void move_run(void *to, const void *from, int slots, const PoolConfig *c, Piece p)
 {
-    if (!seq || (seq->length > 0 && (!k || !v))) return PAGED_BAD_ARGUMENT;
-    Seq *whole = seq->pool->seqs[seq->index];
-    Batch batch = {1, &whole, &seq->length};  // all of its tokens
-    Step step;
-    int error = step_create(seq->pool, layer, &batch, &step);
-    if (error) return error;
-    for (int64_t r = 0; r < step.num_rows; r++) move_row(&step, r, k, v, 0);
-    step_free(&step);
-    return PAGED_OK;
+    size_t bytes = (size_t)slots * c->head_dim * dtype_size(c->dtype);
+    if (p.threads == 1 && from) {
+        memcpy(to, from, bytes);
+        return;
+    }
+    for (size_t i = p.thread; i < bytes / 2; i += p.threads)
+        ((uint16_t *)to)[i] = from ? ((const uint16_t *)from)[i] : 0xffff;
 }
 
-// ---- attention --------------------------------------------------------------------------------
+HD static char *address(void *plane, const PoolConfig *c, int layer, int block, int head, int slot)
+{
+    return (char *)plane + kv_offset(c, layer, block, head, slot) * dtype_size(c->dtype);
+}
+
+// Copy-on-write, or poison, for layer x and head y.
+HD static void move_block(const Step *s, Piece p)
+{
+    const PoolConfig *c = &s->layout;
+    void *planes[2] = {s->k, s->v};
+    for (int i = 0; i < 2; i++) {
+        char *to = address(planes[i], c, p.x, s->to, p.y, s->first);
+        char *from = address(planes[i], c, p.x, s->from < 0 ? 0 : s->from, p.y, s->first);
+        move_run(to, s->from == POISON ? NULL : from, s->count, c, p);
+    }
+}
+
+// Dense gather of logical block x of sequence y, for head z: out of the pool, into one contiguous
+// piece. The copy is a small pool, too: one layer, and a block per sequence, as long as the
+// longest.
+HD static void gather_block(const Step *s, Piece p)
+{
+    const PoolConfig *c = &s->layout;
+    int block = s->tables[(size_t)p.y * s->table_width + p.x], start = p.x * c->block_size;
+    int left = s->longest - start, slots = left < c->block_size ? left : c->block_size;
+    if (block < 0) return;  // padding: this sequence is shorter
+    move_run(address(s->dense_k, &s->dense, 0, p.y, p.z, start),
+             address(s->k, c, s->layer, block, p.z, 0), slots, c, p);
+    move_run(address(s->dense_v, &s->dense, 0, p.y, p.z, start),
+             address(s->v, c, s->layer, block, p.z, 0), slots, c, p);
+}
+
+// ---- attention on the CPU ---------------------------------------------------------------------
 // out = sum over visible tokens t of softmax(q . K[t] * scale) V[t], for each query token and head.
 //
 // The sum is built up tile by tile, and never sees all scores at once (online softmax, Milakov and
@@ -566,8 +572,8 @@ int seq_gather(const Seq *seq, int layer, float *k, float *v)
 // the sum of exp(score - m) V. When a tile raises m, what was summed before is scaled down by
 // exp(old m - new m). The result is o / l.
 //
-// A tile is a fixed number of tokens, whatever the block size, so the result does not depend on the
-// block size by one bit.
+// A tile is a fixed number of tokens, whatever the block size, so not one bit of the result depends
+// on the block size; nor on whether the blocks are those of the pool or of a dense copy.
 
 enum { TILE = 16 };
 
@@ -579,12 +585,13 @@ static const float *vector_at(const void *plane, size_t at, const PoolConfig *c,
     return buffer;
 }
 
-// One query vector, of row r and a head. q, out: [head_dim].
-static void attend_row(const Step *step, int64_t r, int kv_head, float scale, const float *q,
-                       float *out, float *lse)
+static void attend_row(const Step *s, int r, int head)
 {
-    const PoolConfig *c = &step->layout;
-    int seq = step->rows[r].seq, visible = step->rows[r].position + 1;  // itself included
+    const PoolConfig *c = &s->layout;
+    int seq = s->rows[r].seq, visible = s->rows[r].position + 1;  // itself included
+    int kv_head = head / (s->num_q_heads / c->num_kv_heads);
+    size_t vector = ((size_t)r * s->num_q_heads + head) * c->head_dim;
+    const float *q = s->q + vector;
     float m = -INFINITY, l = 0, o[PAGED_MAX_HEAD_DIM] = {0}, buffer[PAGED_MAX_HEAD_DIM];
 
     for (int start = 0; start < visible; start += TILE) {
@@ -593,11 +600,10 @@ static void attend_row(const Step *step, int64_t r, int kv_head, float scale, co
         // 1. The scores of this tile, and the maximum so far.
         float score[TILE], new_m = m;
         for (int t = 0; t < tokens; t++) {
-            const float *k =
-                vector_at(step->k, step_offset(step, seq, start + t, kv_head), c, buffer);
+            const float *k = vector_at(s->k, step_offset(s, seq, start + t, kv_head), c, buffer);
             float dot = 0;
             for (int i = 0; i < c->head_dim; i++) dot += q[i] * k[i];
-            score[t] = dot * scale;
+            score[t] = dot * s->scale;
             if (score[t] > new_m) new_m = score[t];
         }
         if (new_m == -INFINITY) continue;  // nothing to see yet, and -inf minus -inf is NaN
@@ -605,8 +611,7 @@ static void attend_row(const Step *step, int64_t r, int kv_head, float scale, co
         // 2. The weights and values of this tile.
         float sum = 0, acc[PAGED_MAX_HEAD_DIM] = {0};
         for (int t = 0; t < tokens; t++) {
-            const float *v =
-                vector_at(step->v, step_offset(step, seq, start + t, kv_head), c, buffer);
+            const float *v = vector_at(s->v, step_offset(s, seq, start + t, kv_head), c, buffer);
             float p = expf(score[t] - new_m);
             sum += p;
             for (int i = 0; i < c->head_dim; i++) acc[i] += p * v[i];
@@ -618,82 +623,678 @@ static void attend_row(const Step *step, int64_t r, int kv_head, float scale, co
         for (int i = 0; i < c->head_dim; i++) o[i] = o[i] * shrink + acc[i];
         m = new_m;
     }
-    for (int i = 0; i < c->head_dim; i++) out[i] = l > 0 ? o[i] / l : 0;
-    if (lse) *lse = m + logf(l);
+    for (int i = 0; i < c->head_dim; i++) s->out[vector + i] = l != 0 ? o[i] / l : 0;
+    if (s->lse) s->lse[(size_t)r * s->num_q_heads + head] = m + logf(l);
 }
 
-// Dense gather: copies K and V of the batch out of the blocks, each sequence into one contiguous
-// piece, and turns the step to the copy. The copy is a small pool, too: with one layer, and a block
-// per sequence that is as long as the longest. So the same attention reads both, tile for tile,
-// and gathered and paged results agree in every bit.
-static int step_gather(Step *step)
-{
-    PoolConfig from = step->layout, to = from;
-    to.num_layers = 1;
-    to.num_blocks = step->num_seqs;
-    to.block_size = 0;
-    for (int64_t r = 0; r < step->num_rows; r++)
-        if (to.block_size <= step->rows[r].position) to.block_size = step->rows[r].position + 1;
+// ---- GPU --------------------------------------------------------------------------------------
+// A kernel is a function that runs in many threads at once. 32 threads are a warp and go hand in
+// hand: a shuffle reads a variable of another lane. Some warps are a thread block, which has memory
+// of its own, `shared`, and can meet at a barrier. A launch starts a grid of thread blocks.
+//
+// Without nvcc the kernels run on this stand-in: each thread is a coroutine with a stack of its
+// own, run one at a time up to its next barrier or shuffle. So gdb stops in any lane and shows its
+// variables, and the sanitizers see every access. Lanes can run in another order: a kernel that
+// lacks a barrier gives another result then. On a first reading, skip to "kernels".
 
-    size_t plane = multiply(pool_bytes_per_block(&to) / 2, to.num_blocks);
-    int *tables = (int *)malloc((size_t)step->num_seqs * sizeof(int));
-    step->dense = multiply(2, plane) ? malloc(2 * plane) : NULL;
-    if (!tables || !step->dense) {
-        free(tables);
-        return PAGED_OUT_OF_MEMORY;
+enum { WARP = 32, THREADS = 128, WARPS = THREADS / WARP };
+#define ALL_LANES 0xffffffffu
+#define LAUNCH(kernel, x, y, z, shared_floats, s) launch(kernel, #kernel, x, y, z, shared_floats, s)
+
+#ifdef __CUDACC__
+
+#define KERNEL static __global__ void
+#define DEVICE static __device__ __forceinline__
+extern __shared__ float shared[];
+
+static void launch(void (*kernel)(Step), const char *, int x, int y, int z, int shared_floats,
+                   const Step *s)
+{
+    kernel<<<dim3(x, y, z), THREADS, shared_floats * sizeof(float)>>>(*s);
+    CUDA(cudaGetLastError());
+    CUDA(cudaDeviceSynchronize());
+}
+
+#else
+
+#include <setjmp.h>
+#include <ucontext.h>
+
+#ifndef __has_feature
+#define __has_feature(feature) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
+#include <sanitizer/common_interface_defs.h>  // it wants to know when the stack is another one
+#else
+#define __sanitizer_start_switch_fiber(save, bottom, size) (void)(save)
+#define __sanitizer_finish_switch_fiber(saved, bottom, size) (void)(saved)
+#endif
+
+#define KERNEL static void
+#define DEVICE static inline __attribute__((always_inline))
+#define __syncthreads() gpu_meet(&gpu.block, THREADS, "__syncthreads", __LINE__)
+#define __shfl_sync(mask, value, lane) gpu_shuffle(mask, value, lane, __LINE__)
+#define __shfl_xor_sync(mask, value, bits) __shfl_sync(mask, value, (threadIdx.x % WARP) ^ (bits))
+
+typedef struct Meeting {  // of the threads of a block at a barrier, of those of a warp at a shuffle
+    int arrived, line;
+    unsigned mask, generation;
+    float values[2][WARP];  // of this shuffle, and of the last one, which some may yet read
+} Meeting;
+
+typedef struct Thread {
+    int id, started, done, line;
+    const char *waits_at;  // with line: where it waits, and for which meeting
+    const Meeting *meeting;
+    unsigned generation;
+    jmp_buf here;        // where it left off
+    ucontext_t context;  // where it begins
+    void *fake_stack;
+    char stack[128 << 10];
+} Thread;
+
+static struct {
+    unsigned x, y, z;
+} threadIdx, blockIdx;
+static float shared[12288];      // 48 KB, what every GPU has for a thread block
+static unsigned gpu_lane_order;  // 0: ascending, 1: descending, else the seed of a shuffle
+static struct {
+    Thread *threads, *now;  // [THREADS], and the one that runs
+    Meeting block, warps[WARPS];
+    jmp_buf launcher;
+    void (*kernel)(Step);
+    const char *name;
+    Step step;
+    const void *stack;  // of the launcher
+    size_t stack_bytes;
+    void *fake_stack;
+} gpu;
+
+// longjmp by another name: FORTIFY lets longjmp itself only go up the same stack.
+#ifdef __APPLE__
+void gpu_jump(jmp_buf, int) __asm__("__longjmp");
+#else
+void gpu_jump(jmp_buf, int) __asm__("_longjmp");
+#endif
+
+static void gpu_stop(const Thread *t, const char *what, int line)
+{
+    fprintf(stderr, "%s:%d: %s, thread block (%u, %u, %u), thread %d (warp %d, lane %d): %s\n",
+            __FILE__, line, gpu.name, blockIdx.x, blockIdx.y, blockIdx.z, t->id, t->id / WARP,
+            t->id % WARP, what);
+    abort();
+}
+
+// From a thread to the launcher. Returns when the thread is resumed.
+static void gpu_pause(Thread *t)
+{
+    __sanitizer_start_switch_fiber(&t->fake_stack, gpu.stack, gpu.stack_bytes);
+    if (_setjmp(t->here) == 0) gpu_jump(gpu.launcher, 1);
+    __sanitizer_finish_switch_fiber(t->fake_stack, &gpu.stack, &gpu.stack_bytes);
+}
+
+static void gpu_thread_main(void)
+{
+    __sanitizer_finish_switch_fiber(NULL, &gpu.stack, &gpu.stack_bytes);
+    for (;;) {  // once for each thread block
+        gpu.kernel(gpu.step);
+        gpu.now->done = 1;
+        gpu_pause(gpu.now);
     }
-    void *k = step->dense, *v = (char *)step->dense + plane;
-    for (int seq = 0; seq < step->num_seqs; seq++) {
-        const int *table = step->tables + (size_t)seq * step->table_width;
-        for (int i = 0; i < step->table_width && table[i] >= 0; i++)
-            for (int head = 0; head < from.num_kv_heads; head++) {
-                int start = i * from.block_size, left = to.block_size - start;
-                size_t slots = left < from.block_size ? left : from.block_size;
-                size_t bytes = slots * from.head_dim * dtype_size(from.dtype);
-                memcpy(kv_address(&to, k, 0, seq, head, start),
-                       kv_address(&from, step->k, step->layer, table[i], head, 0), bytes);
-                memcpy(kv_address(&to, v, 0, seq, head, start),
-                       kv_address(&from, step->v, step->layer, table[i], head, 0), bytes);
+}
+
+// From the launcher to a thread. Returns when the thread pauses. Not inlined: a caller's variables
+// in registers would not survive the jump.
+__attribute__((noinline)) static void gpu_resume(Thread *t)
+{
+    gpu.now = t;
+    threadIdx.x = t->id;
+    __sanitizer_start_switch_fiber(&gpu.fake_stack, t->stack, sizeof t->stack);
+    if (_setjmp(gpu.launcher) == 0) {
+        if (t->started++) gpu_jump(t->here, 1);
+        setcontext(&t->context);
+    }
+    __sanitizer_finish_switch_fiber(gpu.fake_stack, NULL, NULL);
+}
+
+// Waits until `expected` threads have come. The last one goes on at once.
+static void gpu_meet(Meeting *meeting, int expected, const char *what, int line)
+{
+    Thread *t = gpu.now;
+    if (meeting->arrived > 0 && meeting->line != line)
+        gpu_stop(t, "the other threads wait at another barrier or shuffle", line);
+    meeting->line = t->line = line;
+    if (++meeting->arrived == expected) {
+        meeting->arrived = 0;
+        meeting->generation++;
+        return;
+    }
+    t->waits_at = what;
+    t->meeting = meeting;
+    t->generation = meeting->generation;
+    gpu_pause(t);
+}
+
+static float gpu_shuffle(unsigned mask, float x, int lane, int line)
+{
+    Thread *t = gpu.now;
+    Meeting *warp = &gpu.warps[t->id / WARP];
+    if (!(mask >> t->id % WARP & 1)) gpu_stop(t, "not in the mask of its own shuffle", line);
+    if (!(mask >> lane & 1)) gpu_stop(t, "shuffles from a lane that is not in the mask", line);
+    if (warp->arrived > 0 && warp->mask != mask)
+        gpu_stop(t, "its mask is not that of the lanes which wait at the shuffle", line);
+    float *values = warp->values[warp->generation % 2];
+    int expected = 0;
+    for (unsigned m = mask; m; m &= m - 1) expected++;
+    values[t->id % WARP] = x;
+    warp->mask = mask;
+    gpu_meet(warp, expected, "__shfl_sync", line);
+    return values[lane];
+}
+
+// One thread block: each thread in turn, as far as it gets, until all are done.
+static void gpu_run_block(const int *order)
+{
+    memset(shared, 0xff, sizeof shared);  // NaN: what is read must have been written
+    for (int i = 0; i < THREADS; i++) gpu.threads[i].done = 0;
+    for (int left = THREADS, moved = 1; left > 0; moved = 0) {
+        for (int i = 0; i < THREADS; i++) {
+            Thread *t = &gpu.threads[order[i]];
+            if (t->done || (t->meeting && t->meeting->generation == t->generation)) continue;
+            t->meeting = NULL;
+            gpu_resume(t);
+            left -= t->done;
+            moved = 1;
+        }
+        for (int i = 0; i < THREADS && !moved; i++)
+            if (!gpu.threads[i].done) {
+                fprintf(stderr, "deadlock: not all threads come to %s\n", gpu.threads[i].waits_at);
+                gpu_stop(&gpu.threads[i], "waits there", gpu.threads[i].line);
             }
-        tables[seq] = seq;
     }
-    free(step->tables);
-    step->tables = tables;
-    step->table_width = 1;
-    step->layout = to;
-    step->layer = 0;
-    step->k = k;
-    step->v = v;
+}
+
+static void gpu_create_threads(void)
+{
+    gpu.threads = (Thread *)realloc_or_stop(NULL, THREADS * sizeof(Thread));
+    for (int i = 0; i < THREADS; i++) {
+        Thread *t = &gpu.threads[i];
+        memset(t, 0, offsetof(Thread, stack));
+        t->id = i;
+        getcontext(&t->context);
+        t->context.uc_stack.ss_sp = t->stack;
+        t->context.uc_stack.ss_size = sizeof t->stack;
+        makecontext(&t->context, gpu_thread_main, 0);
+    }
+}
+
+static void launch(void (*kernel)(Step), const char *name, int x, int y, int z, int shared_floats,
+                   const Step *s)
+{
+    int order[THREADS];
+    unsigned random = gpu_lane_order;
+    INVARIANT(shared_floats <= (int)(sizeof shared / sizeof *shared), "too much shared memory");
+    if (!gpu.threads) gpu_create_threads();
+    for (int i = 0; i < THREADS; i++) {  // thread i goes to place j of those before it
+        random = random * 1664525 + 1013904223;
+        int j = gpu_lane_order == 0 ? i : gpu_lane_order == 1 ? 0 : (int)(random >> 8) % (i + 1);
+        memmove(order + j + 1, order + j, (i - j) * sizeof *order);
+        order[j] = i;
+    }
+    gpu.kernel = kernel;
+    gpu.name = name;
+    gpu.step = *s;
+    for (blockIdx.z = 0; blockIdx.z < (unsigned)z; blockIdx.z++)
+        for (blockIdx.y = 0; blockIdx.y < (unsigned)y; blockIdx.y++)
+            for (blockIdx.x = 0; blockIdx.x < (unsigned)x; blockIdx.x++) gpu_run_block(order);
+}
+
+#endif
+
+// ---- kernels ----------------------------------------------------------------------------------
+// What moves K and V is the same code as on the CPU.
+
+DEVICE Piece this_piece(void)
+{
+    Piece p = {(int)blockIdx.x, (int)blockIdx.y, (int)blockIdx.z, (int)threadIdx.x, THREADS};
+    return p;
+}
+
+KERNEL write_row_kernel(Step s)
+{
+    write_row(&s, this_piece());
+}
+KERNEL read_row_kernel(Step s)
+{
+    read_row(&s, this_piece());
+}
+KERNEL move_block_kernel(Step s)
+{
+    move_block(&s, this_piece());
+}
+KERNEL gather_block_kernel(Step s)
+{
+    gather_block(&s, this_piece());
+}
+
+// Attention is a ladder of three rungs. In all of them each warp, or part of a warp, takes every so
+// many-th token and ends with an (m, l, o) of its own, head_dim + 2 floats. Merging such states is
+// what step 3 on the CPU does. This returns element d of the merged o, and m and l; a state with
+// l = 0 has seen nothing, and is skipped (-inf minus -inf is NaN).
+DEVICE float merge(const float *states, int count, int head_dim, int d, float *m, float *l)
+{
+    float o = 0;
+    *m = -INFINITY;
+    *l = 0;
+    for (int i = 0; i < count; i++)
+        if (states[i * (head_dim + 2) + 1] != 0) *m = fmaxf(*m, states[i * (head_dim + 2)]);
+    for (int i = 0; i < count; i++) {
+        const float *state = states + i * (head_dim + 2);
+        if (state[1] == 0) continue;
+        float weight = expf(state[0] - *m);
+        *l += weight * state[1];
+        o += weight * state[2 + d];
+    }
+    return o;
+}
+
+// Rung 1 is dense gather: gather_block_kernel, then attend_paged over the copy.
+//
+// Rung 2, paged, the plain way: a thread block for each row and KV head, one warp a token, and the
+// block table is read on the way. Lane i holds elements i, i + 32, ... of the vectors, so the 32
+// lanes read neighbouring addresses; a dot product is summed in each lane, then across the lanes.
+// Against rung 1 nothing is copied: K and V are read once, not read, written and read again.
+KERNEL attend_paged(Step s)
+{
+    enum { PER_LANE = PAGED_MAX_HEAD_DIM / WARP };
+    int row = blockIdx.x, kv_head = blockIdx.y, warp = threadIdx.x / WARP,
+        lane = threadIdx.x % WARP;
+    int head_dim = s.layout.head_dim, dtype = s.layout.dtype;
+    int group = s.num_q_heads / s.layout.num_kv_heads;
+    int seq = s.rows[row].seq, visible = s.rows[row].position + 1;
+
+    for (int head = kv_head * group; head < (kv_head + 1) * group; head++) {
+        size_t vector = ((size_t)row * s.num_q_heads + head) * head_dim;
+        float q[PER_LANE], o[PER_LANE], m = -INFINITY, l = 0;
+        for (int i = 0, d = lane; i < PER_LANE; i++, d += WARP) {
+            q[i] = d < head_dim ? s.q[vector + d] * s.scale : 0;
+            o[i] = 0;
+        }
+        for (int t = warp; t < visible; t += WARPS) {
+            size_t at = step_offset(&s, seq, t, kv_head);
+            float score = 0;
+            for (int i = 0, d = lane; i < PER_LANE; i++, d += WARP)
+                if (d < head_dim) score += q[i] * load_element(s.k, at + d, dtype);
+            for (int bits = WARP / 2; bits > 0; bits /= 2)
+                score += __shfl_xor_sync(ALL_LANES, score, bits);
+            if (score == -INFINITY) continue;
+            float new_m = fmaxf(m, score), shrink = expf(m - new_m), p = expf(score - new_m);
+            l = l * shrink + p;
+            for (int i = 0, d = lane; i < PER_LANE; i++, d += WARP)
+                if (d < head_dim) o[i] = o[i] * shrink + p * load_element(s.v, at + d, dtype);
+            m = new_m;
+        }
+
+        float *state = shared + warp * (head_dim + 2);
+        for (int i = 0, d = lane; i < PER_LANE; i++, d += WARP)
+            if (d < head_dim) state[2 + d] = o[i];
+        if (lane == 0) state[0] = m, state[1] = l;
+        __syncthreads();
+        for (int d = threadIdx.x; d < head_dim; d += THREADS) {
+            float sum = merge(shared, WARPS, head_dim, d, &m, &l);
+            s.out[vector + d] = l != 0 ? sum / l : 0;
+            if (d == 0 && s.lse) s.lse[(size_t)row * s.num_q_heads + head] = m + logf(l);
+        }
+        __syncthreads();  // all have read `shared`; the next head may write it
+    }
+}
+
+// Rung 3, paged and split. Three things change. The sequence is cut into splits of SPLIT tokens,
+// each a thread block, so that one long sequence fills the whole GPU; a second kernel merges them.
+// A lane holds 8 neighbouring elements, loads them with 16-byte loads, and only as many lanes share
+// a vector as it needs, so a warp has several tokens in hand and a sum crosses fewer lanes. And up
+// to `heads` query heads of a group use each K and V that was loaded.
+enum { SPLIT = 256, VEC = 8, MAX_HEADS = 4 };
+
+typedef struct __attribute__((aligned(16), may_alias)) Words {
+    uint32_t w[4];
+} Words;
+
+// Elements at to at + VEC - 1 as float32; those from `count` on are 0.
+DEVICE void load_vector(const void *plane, size_t at, int dtype, int count, float *x)
+{
+    if (count >= VEC && at % VEC == 0) {
+        const Words *from = (const Words *)((const char *)plane + at * dtype_size(dtype));
+        Words words[2] = {from[0], from[dtype == PAGED_F32]};
+        uint16_t halves[VEC];
+        memcpy(halves, words, sizeof halves);
+        if (dtype == PAGED_F32)
+            memcpy(x, words, sizeof words);
+        else
+            for (int i = 0; i < VEC; i++)
+                x[i] = dtype == PAGED_F16 ? f16_to_f32(halves[i]) : bf16_to_f32(halves[i]);
+        return;
+    }
+    for (int i = 0; i < VEC; i++) x[i] = i < count ? load_element(plane, at + i, dtype) : 0;
+}
+
+// Lanes that share a vector: the smallest power of two that holds it.
+HD static int lanes_per_vector(int head_dim)
+{
+    int lanes = 1;
+    while (lanes * VEC < head_dim) lanes *= 2;
+    return lanes;
+}
+
+DEVICE void attend_split(const Step *s, int dtype, int heads)
+{
+    int head_dim = s->layout.head_dim, group = s->num_q_heads / s->layout.num_kv_heads;
+    int tiles = (group + heads - 1) / heads;  // of query heads, in a group
+    int row = blockIdx.x, kv_head = blockIdx.y / tiles, split = blockIdx.z;
+    int head = kv_head * group + blockIdx.y % tiles * heads, end_head = (kv_head + 1) * group;
+    int lanes = lanes_per_vector(head_dim), tokens = THREADS / lanes;  // in hand at once
+    int d = threadIdx.x % lanes * VEC, token = threadIdx.x / lanes;  // elements d.. of which token
+    int seq = s->rows[row].seq, visible = s->rows[row].position + 1;
+    int end = visible < (split + 1) * SPLIT ? visible : (split + 1) * SPLIT;
+    size_t vector = ((size_t)row * s->num_q_heads + head) * head_dim;
+
+    float q[MAX_HEADS][VEC], o[MAX_HEADS][VEC], m[MAX_HEADS], l[MAX_HEADS];
+    for (int h = 0; h < heads; h++) {
+        m[h] = -INFINITY;
+        l[h] = 0;
+        for (int i = 0; i < VEC; i++) {
+            int live = head + h < end_head && d + i < head_dim;
+            q[h][i] = live ? s->q[vector + h * head_dim + d + i] * s->scale : 0;
+            o[h][i] = 0;
+        }
+    }
+    for (int base = split * SPLIT; base < end; base += tokens) {
+        int t = base + token, live = t < end;
+        size_t at = live ? step_offset(s, seq, t, kv_head) + d : 0;
+        float k[VEC], v[VEC];
+        load_vector(s->k, at, dtype, live ? head_dim - d : 0, k);
+        load_vector(s->v, at, dtype, live ? head_dim - d : 0, v);
+        for (int h = 0; h < heads; h++) {
+            float score = 0;
+            for (int i = 0; i < VEC; i++) score += q[h][i] * k[i];
+            for (int bits = lanes / 2; bits > 0; bits /= 2)
+                score += __shfl_xor_sync(ALL_LANES, score, bits);
+            if (!live || score == -INFINITY) continue;
+            float new_m = fmaxf(m[h], score), shrink = expf(m[h] - new_m), p = expf(score - new_m);
+            l[h] = l[h] * shrink + p;
+            for (int i = 0; i < VEC; i++) o[h][i] = o[h][i] * shrink + p * v[i];
+            m[h] = new_m;
+        }
+    }
+    for (int h = 0; h < heads && head + h < end_head; h++) {
+        float *state = shared + token * (head_dim + 2), all_m, all_l;
+        for (int i = 0; i < VEC; i++)
+            if (d + i < head_dim) state[2 + d + i] = o[h][i];
+        if (d == 0) state[0] = m[h], state[1] = l[h];
+        __syncthreads();
+        size_t to = ((size_t)row * s->num_q_heads + head + h) * s->num_splits + split;
+        float *partial = s->partial + to * (head_dim + 2);
+        for (int i = threadIdx.x; i < head_dim; i += THREADS) {
+            partial[2 + i] = merge(shared, tokens, head_dim, i, &all_m, &all_l);
+            if (i == 0) partial[0] = all_m, partial[1] = all_l;
+        }
+        __syncthreads();
+    }
+}
+
+// In C++ this would be a template; here it is a forced-inline body with constant arguments.
+#define ATTEND_SPLIT(suffix, dtype, heads) \
+    KERNEL attend_split_##suffix(Step s) \
+    { \
+        attend_split(&s, dtype, heads); \
+    }
+ATTEND_SPLIT(f32_1, PAGED_F32, 1)
+ATTEND_SPLIT(f32_4, PAGED_F32, 4)
+ATTEND_SPLIT(f16_1, PAGED_F16, 1)
+ATTEND_SPLIT(f16_4, PAGED_F16, 4)
+ATTEND_SPLIT(bf16_1, PAGED_BF16, 1)
+ATTEND_SPLIT(bf16_4, PAGED_BF16, 4)
+
+KERNEL merge_splits(Step s)  // of row x and query head y
+{
+    int head_dim = s.layout.head_dim, splits = s.rows[blockIdx.x].position / SPLIT + 1;
+    size_t to = (size_t)blockIdx.x * s.num_q_heads + blockIdx.y;
+    const float *states = s.partial + to * s.num_splits * (head_dim + 2);
+    for (int d = threadIdx.x; d < head_dim; d += THREADS) {
+        float m, l, o = merge(states, splits, head_dim, d, &m, &l);
+        s.out[to * head_dim + d] = l != 0 ? o / l : 0;
+        if (d == 0 && s.lse) s.lse[to] = m + logf(l);
+    }
+}
+
+// ---- calls ------------------------------------------------------------------------------------
+// A batch in, its rows and tables to the device of the pool, the work done there.
+
+#define RUN(s, work, x, y, z) run(s, work, work##_kernel, #work, x, y, z)
+
+static void run(const Step *s, void (*work)(const Step *, Piece), void (*kernel)(Step),
+                const char *name, int num_x, int num_y, int num_z)
+{
+    Piece p = {0, 0, 0, 0, 1};
+    if (s->layout.device == PAGED_GPU) {
+        launch(kernel, name, num_x, num_y, num_z, 0, s);
+        return;
+    }
+    for (p.z = 0; p.z < num_z; p.z++)
+        for (p.y = 0; p.y < num_y; p.y++)
+            for (p.x = 0; p.x < num_x; p.x++) work(s, p);
+}
+
+static void move_slots(Pool *pool, int to, int from, int first, int count)
+{
+    Step s;
+    memset(&s, 0, sizeof s);
+    s.layout = pool->config;
+    s.k = pool->k;
+    s.v = pool->v;
+    s.to = to;
+    s.from = from;
+    s.first = first;
+    s.count = count;
+    RUN(&s, move_block, s.layout.num_layers, s.layout.num_kv_heads, 1);
+}
+
+// Validates a batch and measures it.
+static int step_create(Pool *pool, int layer, const Batch *batch, Step *s)
+{
+    memset(s, 0, sizeof *s);
+    if (!pool || layer < 0 || layer >= pool->config.num_layers || !batch || batch->num_seqs < 0 ||
+        batch->num_seqs > arrlen(pool->seqs) ||  // then one would be in it twice
+        (batch->num_seqs > 0 && (!batch->seqs || !batch->num_tokens)))
+        return PAGED_BAD_ARGUMENT;
+    char *seen = (char *)calloc(arrlenu(pool->seqs) + 1, 1);  // [seq->index]
+    if (!seen) return PAGED_OUT_OF_MEMORY;
+    int64_t num_rows = 0, ok = 1;
+    for (int i = 0; i < batch->num_seqs && ok; i++) {
+        const Seq *seq = batch->seqs[i];
+        int n = batch->num_tokens[i];
+        ok = seq && seq->pool == pool && !seen[seq->index]++ && n >= 0 && n <= seq->length;
+        if (ok && n > 0 && s->longest < seq->length) s->longest = seq->length;
+        num_rows += n;
+    }
+    free(seen);
+    s->layout = pool->config;
+    s->k = pool->k;
+    s->v = pool->v;
+    s->layer = layer;
+    s->num_seqs = batch->num_seqs;
+    s->num_rows = (int)num_rows;
+    s->table_width = ceil_div(s->longest, s->layout.block_size);
+    return ok && num_rows <= INT_MAX ? PAGED_OK : PAGED_BAD_ARGUMENT;
+}
+
+// Unrolls the batch into the workspace of the pool, on its device, and makes room for `extra` bytes
+// behind it, at *room. From here on the tables of the sequences may change.
+static int step_upload(Pool *pool, const Batch *batch, Step *s, size_t extra, char **room)
+{
+    size_t entries = (size_t)s->num_seqs * (s->table_width + 1);
+    size_t bytes = (s->num_rows * sizeof(Row) + entries * sizeof(int) + 255) / 256 * 256;
+    Row *row = (Row *)malloc(bytes), *rows = row;
+    if (!row) return PAGED_OUT_OF_MEMORY;
+    int *entry = (int *)(row + s->num_rows), ok = 1;
+    for (int i = 0; i < s->num_seqs; i++) {
+        const Seq *seq = batch->seqs[i];
+        int n = batch->num_tokens[i], used = n > 0 ? (int)arrlen(seq->block_table) : 0;
+        for (int j = 0; j < s->table_width; j++, entry++) {
+            *entry = j < used ? seq->block_table[j] : -1;
+            if (j < used && (*entry < 0 || *entry >= s->layout.num_blocks)) ok = 0;
+        }
+        for (int t = seq->length - n; t < seq->length; t++, row++) row->seq = i, row->position = t;
+    }
+    for (int i = 0; i < s->num_seqs; i++) *entry++ = i;  // tables of a dense copy: block i for i
+    int error = ok ? PAGED_OK : PAGED_BAD_ARGUMENT;
+    if (ok && pool->workspace_bytes < bytes + extra) {  // it grows, and is kept
+        void *bigger = memory_create(s->layout.device, bytes + extra);
+        if (bigger) {
+            memory_free(s->layout.device, pool->workspace);
+            pool->workspace = bigger;
+            pool->workspace_bytes = bytes + extra;
+        } else
+            error = PAGED_OUT_OF_MEMORY;
+    }
+    if (!error) memory_copy(s->layout.device, pool->workspace, rows, bytes);
+    free(rows);
+    s->rows = (const Row *)pool->workspace;
+    s->tables = (const int *)(s->rows + s->num_rows);
+    *room = (char *)pool->workspace + bytes;
+    return error;
+}
+
+int pool_write(Pool *pool, int layer, const Batch *batch, const float *k, const float *v)
+{
+    Step s;
+    char *room;
+    int error = step_create(pool, layer, batch, &s);
+    if (error || s.num_rows == 0) return error;
+    if (!k || !v) return PAGED_BAD_ARGUMENT;
+    // Nobody else may see what is written: ask for every block before the first is touched.
+    for (int i = 0; i < batch->num_seqs; i++) {
+        const Seq *seq = batch->seqs[i];
+        int first = (seq->length - batch->num_tokens[i]) / s.layout.block_size;
+        for (int j = first; j < (int)arrlen(seq->block_table) && batch->num_tokens[i] > 0; j++)
+            if (pool->blocks[seq->block_table[j]].ref_count > 1) return PAGED_BLOCK_SHARED;
+    }
+    error = step_upload(pool, batch, &s, 0, &room);
+    if (error) return error;
+    s.k_rows = (float *)k;
+    s.v_rows = (float *)v;
+    RUN(&s, write_row, s.num_rows, 1, 1);
     return PAGED_OK;
+}
+
+int seq_gather(const Seq *seq, int layer, float *k, float *v)
+{
+    if (!seq || (seq->length > 0 && (!k || !v))) return PAGED_BAD_ARGUMENT;
+    Batch batch = {1, &seq->pool->seqs[seq->index], &seq->length};  // all of its tokens
+    Step s;
+    char *room;
+    int error = step_create(seq->pool, layer, &batch, &s);
+    if (!error) error = step_upload(seq->pool, &batch, &s, 0, &room);
+    if (error) return error;
+    s.k_rows = k;
+    s.v_rows = v;
+    if (s.num_rows > 0) RUN(&s, read_row, s.num_rows, 1, 1);
+    return PAGED_OK;
+}
+
+static void attend_on_cpu(const Step *s)
+{
+    int64_t items = (int64_t)s->num_rows * s->num_q_heads;
+#ifdef _OPENMP
+    double work = 0;  // threads pay off from some 100 microseconds on
+    for (int r = 0; r < s->num_rows; r++) work += s->rows[r].position;
+#pragma omp parallel for schedule(dynamic) if (work * s->num_q_heads * s->layout.head_dim > 1e5)
+#endif
+    for (int64_t i = 0; i < items; i++)
+        attend_row(s, (int)(i / s->num_q_heads), (int)(i % s->num_q_heads));
+}
+
+static void attend_on_gpu(const Step *s, int method)
+{
+    static void (*const split[3][2])(Step) = {{attend_split_f32_1, attend_split_f32_4},
+                                              {attend_split_f16_1, attend_split_f16_4},
+                                              {attend_split_bf16_1, attend_split_bf16_4}};
+    int head_dim = s->layout.head_dim, kv_heads = s->layout.num_kv_heads;
+    int group = s->num_q_heads / kv_heads, grouped = group > 1, heads = grouped ? MAX_HEADS : 1;
+    if (method != ATTEND_SPLIT) {
+        LAUNCH(attend_paged, s->num_rows, kv_heads, 1, WARPS * (head_dim + 2), s);
+        return;
+    }
+    launch(split[s->layout.dtype][grouped], "attend_split", s->num_rows,
+           kv_heads * ceil_div(group, heads), s->num_splits,
+           THREADS / lanes_per_vector(head_dim) * (head_dim + 2), s);
+    LAUNCH(merge_splits, s->num_rows, s->num_q_heads, 1, 0, s);
 }
 
 int attend(Pool *pool, int method, int layer, const Batch *batch, int num_q_heads, float scale,
            const float *q, float *out, float *lse)
 {
-    Step step;
-    int error = step_create(pool, layer, batch, &step);
+    Step s;
+    char *room;
+    int error = step_create(pool, layer, batch, &s);
     if (error) return error;
     const PoolConfig *c = &pool->config;
-    if (method < ATTEND_GATHER || method > ATTEND_PAGED || num_q_heads < 1 ||
-        num_q_heads % c->num_kv_heads != 0 || !isfinite(scale) ||
-        (step.num_rows > 0 && (!q || !out)))
-        error = PAGED_BAD_ARGUMENT;
-    if (!error && method == ATTEND_GATHER && step.num_rows > 0) error = step_gather(&step);
+    if (method < ATTEND_GATHER || method > ATTEND_SPLIT || num_q_heads < 1 || !isfinite(scale) ||
+        num_q_heads % c->num_kv_heads != 0 || (s.num_rows > 0 && (!q || !out)))
+        return PAGED_BAD_ARGUMENT;
+    if (s.num_rows == 0) return PAGED_OK;
+    s.num_q_heads = num_q_heads;
+    s.scale = scale == 0 ? 1 / sqrtf((float)c->head_dim) : scale;
+    s.q = q;
+    s.out = out;
+    s.lse = lse;
+    s.num_splits = ceil_div(s.longest, SPLIT);
 
-    // Rows and heads are independent of one another: each output is one call of attend_row().
-    int group = error ? 1 : num_q_heads / c->num_kv_heads;  // query heads that share a KV head
-    int64_t items = error ? 0 : step.num_rows * num_q_heads;
-    if (scale == 0) scale = 1 / sqrtf((float)c->head_dim);
-#ifdef _OPENMP
-    double work = 0;  // threads pay off from some 100 microseconds on
-    for (int64_t r = 0; r < step.num_rows; r++) work += step.rows[r].position;
-#pragma omp parallel for schedule(dynamic) if (work * group * c->head_dim > 1e5)
-#endif
-    for (int64_t i = 0; i < items; i++)  // [num_rows][num_q_heads]
-        attend_row(&step, i / num_q_heads, (int)(i % num_q_heads) / group, scale,
-                   q + i * c->head_dim, out + i * c->head_dim, lse ? lse + i : NULL);
-    step_free(&step);
-    return error;
+    size_t extra = 0;
+    if (method == ATTEND_GATHER) {
+        s.dense = *c;
+        s.dense.num_layers = 1;
+        s.dense.num_blocks = s.num_seqs;
+        s.dense.block_size = s.longest;
+        extra = multiply(pool_bytes_per_block(&s.dense), s.num_seqs);
+    } else if (c->device == PAGED_GPU) {
+        extra = sizeof(float) * s.num_rows * num_q_heads * s.num_splits * (c->head_dim + 2);
+    }
+    error = step_upload(pool, batch, &s, extra, &room);
+    if (error) return error;
+    s.partial = (float *)room;
+    if (method == ATTEND_GATHER) {
+        s.dense_k = room;
+        s.dense_v = room + extra / 2;
+        RUN(&s, gather_block, s.table_width, s.num_seqs, c->num_kv_heads);
+        s.layout = s.dense;  // and from here on the step reads the copy
+        s.layer = 0;
+        s.k = s.dense_k;
+        s.v = s.dense_v;
+        s.tables += (size_t)s.num_seqs * s.table_width;
+        s.table_width = 1;
+    }
+    if (c->device == PAGED_GPU)
+        attend_on_gpu(&s, method);
+    else
+        attend_on_cpu(&s);
+    return PAGED_OK;
+}
+
+float *tensor_create(const Pool *pool, size_t count)
+{
+    size_t bytes = multiply(count, sizeof(float));
+    return pool && bytes > 0 ? (float *)memory_create(pool->config.device, bytes) : NULL;
+}
+
+void tensor_free(const Pool *pool, float *tensor)
+{
+    if (pool) memory_free(pool->config.device, tensor);
+}
+
+void tensor_copy(const Pool *pool, float *to, const float *from, size_t count)
+{
+    if (pool && to && from) memory_copy(pool->config.device, to, from, count * sizeof(float));
 }
 
 // ---- oracle -----------------------------------------------------------------------------------
@@ -952,469 +1553,9 @@ void seq_dump(const Seq *seq, FILE *out)
         }
 }
 
-// ---- tour -------------------------------------------------------------------------------------
-// What ./paged prints: the examples of the public texts on PagedAttention, each on a pool of its
-// own. Bytes come from the shapes of real models; every count is read off a live pool, small in
-// layers and heads. Whatever is done to a sequence is done to its twin, an oracle, as well; at the
-// end of a chapter their attention is compared.
+// ---- main -------------------------------------------------------------------------------------
+// ./paged prints a tour of all this: the numbers of the literature, on live pools.
 
 #ifndef PAGED_NO_MAIN
-
-#include <unistd.h>
-
-static int failures, waits;  // waits: --step was given
-static const char *bold = "", *plain = "";
-static uint64_t seed;
-static struct {
-    Seq *key;
-    Oracle *value;
-} * twins;  // a map of stb_ds
-
-static const double MIB = 1 << 20;
-static const PoolConfig GPT = {32, 32, 128, 16, 1, PAGED_F16, 0};  // the model of the examples
-
-static void must(int error)
-{
-    if (error) fprintf(stderr, "paged: %s\n", paged_error(error));
-    if (error) exit(1);
-}
-
-static void pause_tour(void)
-{
-    if (!waits) return;
-    printf("%s[return]%s ", bold, plain);
-    fflush(stdout);
-    for (int c = 0; c != '\n' && c != EOF;) c = getchar();
-}
-
-static double uniform(void)  // in [0, 1): splitmix64 (Steele, Lea, Flood 2014)
-{
-    uint64_t z = seed += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return (double)((z ^ z >> 31) >> 11) * 0x1p-53;
-}
-
-static float *random_tensor(int rows, int heads, int head_dim)
-{
-    float *x = NULL;
-    arrsetlen(x, (size_t)rows * heads * head_dim);
-    for (size_t i = 0; i < arrlenu(x); i++) x[i] = (float)(2 * uniform() - 1);
-    return x;
-}
-
-// A pool whose free list begins with the n blocks of `order`: takes all, gives these back last.
-static Pool *new_pool(int block_size, int num_blocks, const int *order, int n)
-{
-    PoolConfig config = {2, 2, 8, block_size, num_blocks, PAGED_F32, 1};
-    Pool *pool;
-    must(pool_create(&config, &pool));
-    Seq *all[16], *last[16];
-    for (int b = 0; n > 0 && b < num_blocks; b++) {
-        must(seq_create(pool, &all[b]));
-        must(seq_append(all[b], 1));
-    }
-    for (int i = 0; i < n; i++) last[i] = all[order[i]], all[order[i]] = NULL;
-    for (int b = num_blocks - 1; n > 0 && b >= 0; b--) seq_release(all[b]);
-    for (int i = n - 1; i >= 0; i--) seq_release(last[i]);
-    return pool;
-}
-
-// n more tokens with random K and V, for a sequence and its twin.
-static void grow(Seq *seq, int n)
-{
-    const PoolConfig *c = &seq->pool->config;
-    Oracle *twin = hmget(twins, seq);
-    Batch batch = {1, &seq, &n};
-    must(seq_append(seq, n));
-    must(oracle_append(twin, n));
-    for (int layer = 0; layer < c->num_layers; layer++) {
-        float *k = random_tensor(n, c->num_kv_heads, c->head_dim);
-        float *v = random_tensor(n, c->num_kv_heads, c->head_dim);
-        must(pool_write(seq->pool, layer, &batch, k, v));
-        must(oracle_write(twin, layer, n, k, v));
-        arrfree(k);
-        arrfree(v);
-    }
-}
-
-static Seq *new_seq(Pool *pool, int n)
-{
-    Seq *seq;
-    Oracle *twin;
-    must(seq_create(pool, &seq));
-    must(oracle_create(&pool->config, 2048, &twin));
-    hmput(twins, seq, twin);
-    grow(seq, n);
-    return seq;
-}
-
-static Seq *fork_seq(const Seq *parent)
-{
-    Seq *child, *key = parent->pool->seqs[parent->index];
-    Oracle *twin;
-    must(seq_fork(parent, parent->length, &child));
-    must(oracle_fork(hmget(twins, key), parent->length, &twin));
-    hmput(twins, child, twin);
-    return child;
-}
-
-static void release(Seq *seq)
-{
-    oracle_release(hmget(twins, seq));
-    (void)hmdel(twins, seq);
-    seq_release(seq);
-}
-
-// The newest tokens of a sequence attend, by both methods, in every layer, as its twin says.
-static int agrees(Seq *seq)
-{
-    const PoolConfig *c = &seq->pool->config;
-    Oracle *twin = hmget(twins, seq);
-    int n = seq->length < 3 ? seq->length : 3, num_q_heads = 2 * c->num_kv_heads, same = 1;
-    float *q = random_tensor(n, num_q_heads, c->head_dim), *out = NULL, *expected = NULL;
-    arrsetlen(out, arrlenu(q));
-    arrsetlen(expected, arrlenu(q));
-    Batch batch = {1, &seq, &n};
-    for (int i = 0; i < 2 * c->num_layers; i++) {
-        int method = i % 2 ? ATTEND_PAGED : ATTEND_GATHER;
-        must(attend(seq->pool, method, i / 2, &batch, num_q_heads, 0, q, out, NULL));
-        must(oracle_attend(twin, i / 2, n, num_q_heads, 0, q, expected, NULL));
-        for (size_t j = 0; j < arrlenu(q); j++)
-            if (!(fabsf(out[j] - expected[j]) <= 1e-6f)) same = 0;  // so written, NaN differs
-    }
-    arrfree(q);
-    arrfree(out);
-    arrfree(expected);
-    return same;
-}
-
-// Ends a pool of the tour: compares, recounts, and gives everything back.
-static void finish(Pool *pool)
-{
-    const char *wrong = pool_check(pool);
-    while (arrlen(pool->seqs) > 0) {
-        if (!agrees(arrlast(pool->seqs))) wrong = "attention is not within 1e-6 of the oracle";
-        release(arrlast(pool->seqs));
-    }
-    if (!wrong && pool->num_free != pool->config.num_blocks) wrong = "blocks were lost";
-    printf("[%s] %s\n", wrong ? "FAILED" : "ok",
-           wrong ? wrong
-                 : "attention within 1e-6 of the oracle; all blocks counted and given back");
-    failures += wrong != NULL;
-    pool_destroy(pool);
-    pause_tour();
-}
-
-static int blocks_used(const Pool *pool)
-{
-    return pool->config.num_blocks - pool->num_free;
-}
-
-// name [table] counts [of its blocks], with room for `width` entries.
-static void print_table(const char *name, const Seq *seq, int width)
-{
-    int entries = (int)arrlen(seq->block_table);
-    printf("%s [", name);
-    for (int i = 0; i < entries; i++) printf("%3d", seq->block_table[i]);
-    printf("%.*s ]  counts [", 3 * (width - entries), "  x  x  x");
-    for (int i = 0; i < entries; i++)
-        printf("%2d", seq->pool->blocks[seq->block_table[i]].ref_count);
-    printf(" ]  %d in the last\n", (seq->length - 1) % seq->pool->config.block_size + 1);
-}
-
-static void chapter_cost(void)
-{
-    PoolConfig gqa = GPT, opt = {48, 56, 128, 16, 1, PAGED_F16, 0};
-    gqa.num_kv_heads = 8;
-    printf("2 (K and V) x %d layers x %d heads x %d dims x 2 bytes (f16) = %zu bytes\n"
-           "for every token: %zu KiB. There is no cache of queries: only the newest counts.\n"
-           "With %d KV heads that the %d query heads share (GQA): %zu KiB.\n"
-           "OPT-30B, %d layers x %d dims, 128 requests of 1024 tokens: %.1f GB of\n"
-           "K and V, beside about 60 GB of weights.\n",
-           GPT.num_layers, GPT.num_kv_heads, GPT.head_dim, pool_bytes_per_token(&GPT),
-           pool_bytes_per_token(&GPT) / 1024, gqa.num_kv_heads, GPT.num_kv_heads,
-           pool_bytes_per_token(&gqa) / 1024, opt.num_layers, opt.num_kv_heads * opt.head_dim,
-           (double)pool_bytes_per_token(&opt) * 1024 * 128 / 1e9);
-    pause_tour();
-}
-
-static void chapter_reserve(void)
-{
-    // Reserving is paging, too: with one block a request, as long as the longest request.
-    Pool *pool = new_pool(2048, 1, NULL, 0);
-    Seq *seq = new_seq(pool, 500);
-    double reserved = (double)pool_bytes_per_token(&GPT) * pool->config.block_size / MIB;
-    double used = (double)pool_bytes_per_token(&GPT) * seq->length / MIB;
-    printf("At most %d tokens, %d on average: a request reserves %.0f MiB and uses\n"
-           "%.0f MiB, %.1f %%. Wasted: %.0f MiB a request, %.1f GiB over 100 requests.\n",
-           pool->config.block_size, seq->length, reserved, used, 100 * used / reserved,
-           reserved - used, 100 * (reserved - used) / 1024);
-    finish(pool);
-}
-
-static void chapter_blocks(void)
-{
-    static const int lengths[5] = {320, 48, 160, 96, 272};
-    Pool *pool = new_pool(16, 512, NULL, 0);
-    Seq *seqs[5];
-    for (int i = 0; i < 5; i++) {
-        seqs[i] = new_seq(pool, lengths[i]);
-        printf("request %d: %3d tokens in %2d blocks, %2d to %2d\n", i, seqs[i]->length,
-               (int)arrlen(seqs[i]->block_table), seqs[i]->block_table[0],
-               arrlast(seqs[i]->block_table));
-    }
-    pool_dump(pool, stdout);
-    printf("Request 1 is done and gives its blocks back:\n");
-    release(seqs[1]);
-    pool_dump(pool, stdout);
-    printf("The next request starts in block %d.\n", new_seq(pool, 1)->block_table[0]);
-    finish(pool);
-}
-
-static void chapter_copy_on_write(void)
-{
-    Pool *pool = new_pool(16, 32, NULL, 0);
-    Seq *prompt = new_seq(pool, 200), *requests[10];
-    int apart = 10 * blocks_used(pool);
-    for (int i = 0; i < 10; i++) requests[i] = fork_seq(prompt);
-    int together = blocks_used(pool);
-    double mib = (double)pool_bytes_per_block(&GPT) / MIB;
-    printf("Ten requests share a system prompt of %d tokens ('+': 10 or more references).\n",
-           prompt->length);
-    pool_dump(pool, stdout);
-    seq_dump(requests[3], stdout);
-    printf("Counts of %d: the ten, and the prompt's own handle. %d blocks in place of %d;\n"
-           "at 512 KiB a token %.0f MiB in place of %.0f MiB: %d blocks, %.1f MiB saved.\n",
-           pool->blocks[12].ref_count, together, apart, together * mib, apart * mib,
-           apart - together, (apart - together) * mib);
-    pause_tour();
-
-    printf("Request 3 writes its first own token, into a copy of the last block:\n");
-    grow(requests[3], 1);
-    seq_dump(requests[3], stdout);
-    printf("Copies: %ld. The nine others still read block 12; its count is %d.\n"
-           "The handle of the prompt is released, and the nine others write:\n",
-           pool->num_copies, pool->blocks[12].ref_count);
-    release(prompt);
-    for (int i = 0; i < 10; i++)
-        if (i != 3) grow(requests[i], 1);
-    pool_dump(pool, stdout);
-    printf("Copies: %ld for ten writers. The last found a count of 1 and wrote in place.\n",
-           pool->num_copies);
-    finish(pool);
-}
-
-static void chapter_utilisation(void)
-{
-    static const int batches[5] = {10, 25, 50, 100, 200};
-    printf("Lengths: normal, mean 500, sd 200, clipped to [200, 2048].\n"
-           "requests   2048 slots reserved for each       blocks of 16\n");
-    for (int b = 0; b < 5; b++) {
-        Pool *pools[2] = {new_pool(2048, batches[b], NULL, 0),
-                          new_pool(16, batches[b] * 128, NULL, 0)};
-        double tokens = 0, pi = 3.14159265358979;
-        for (int i = 0; i < batches[b]; i++) {
-            double normal = sqrt(-2 * log(1 - uniform()));  // Box and Muller 1958
-            normal *= cos(2 * pi * uniform());
-            int length = (int)fmin(fmax(500 + 200 * normal, 200), 2048);
-            for (int p = 0; p < 2; p++) {
-                Seq *seq;
-                must(seq_create(pools[p], &seq));
-                must(seq_append(seq, length));
-            }
-            tokens += length;
-        }
-        printf("%8d", batches[b]);
-        for (int p = 0; p < 2; p++) {
-            double in_use = tokens / ((double)blocks_used(pools[p]) * pools[p]->config.block_size);
-            int bar = (int)(20 * in_use + 0.5);
-            printf("   %4.1f %% %.*s%.*s", 100 * in_use, bar, "####################", 20 - bar,
-                   "....................");
-            pool_destroy(pools[p]);
-        }
-        printf("\n");
-    }
-    printf("Reserving wastes the same at every batch size: it is in the design. Paging\n"
-           "wastes the unfilled slots of each last block, %d at most.\n",
-           16 - 1);
-    pause_tour();
-}
-
-static void chapter_block_table(void)
-{
-    static const int order[3] = {1, 5, 3}, turing[3] = {7, 1, 5}, lengths[4] = {60, 32, 40, 12};
-    static const char *const words[9] = {
-        "Alan", "Turing", "is", "a", "computer", "scientist", "and", "mathematician", "renowned"};
-    Pool *pool = new_pool(16, 8, order, 3);
-    Seq *seq = new_seq(pool, 38);
-    seq_dump(seq, stdout);
-    for (int t = 5; t < 38; t += 16)
-        printf("token %2d: entry %2d / 16 = %d of the table is block %d; slot %2d %% 16 = %d\n", t,
-               t, t / 16, seq->block_table[t / 16], t, t % 16);
-    finish(pool);
-
-    printf("Four sequences; a batch passes their tables as one padded array:\n");
-    pool = new_pool(16, 12, NULL, 0);
-    for (int i = 0; i < 4; i++) print_table("", new_seq(pool, lengths[i]), 4);
-    printf("The next free block is %d.\n", pool->blocks[pool->config.num_blocks].next);
-    finish(pool);
-
-    printf("Blocks of 4, one word a token:\n");
-    pool = new_pool(4, 8, turing, 3);
-    seq = new_seq(pool, 9);
-    for (int t = 0; t < 9; t++) {
-        if (t % 4 == 0) printf("  block %d:", seq->block_table[t / 4]);
-        printf(" %s%s", words[t], t % 4 == 3 || t == 8 ? "\n" : "");
-    }
-    finish(pool);
-}
-
-static void chapter_decode(void)
-{
-    static const int order[6] = {7, 2, 12, 5, 3, 9};
-    Pool *pool = new_pool(4, 16, order, 6);
-    Seq *a = new_seq(pool, 6);
-    print_table("prefill, 6 tokens:", a, 2);
-    grow(a, 1);
-    print_table("decode, 1 more:   ", a, 2);
-    printf("Block %d was not touched.\n", a->block_table[0]);
-    Seq *b = new_seq(pool, 9);
-    print_table("another, 9 tokens:", b, 3);
-    printf("Its next token goes to slot %d of block %d.\n", b->length % 4,
-           b->block_table[b->length / 4]);
-    grow(b, 8);
-    grow(b, 1);
-    printf("At %d tokens, decode writes one row; to repack a dense copy moves all %d.\n", b->length,
-           b->length);
-    pause_tour();
-
-    printf("Speculation: four drafted tokens are appended; three are rejected and rewound.\n");
-    grow(b, 4);
-    seq_dump(b, stdout);
-    pool_dump(pool, stdout);
-    must(seq_rewind(b, 3));
-    must(oracle_rewind(hmget(twins, b), 3));
-    seq_dump(b, stdout);
-    pool_dump(pool, stdout);
-    finish(pool);
-}
-
-static void chapter_sampling(void)
-{
-    static const int order[5] = {2, 6, 9, 11, 14};
-    printf("Three candidates of one prompt of two full blocks, each with a token of its own:\n");
-    Pool *pool = new_pool(4, 16, order, 5);
-    Seq *seqs[3] = {new_seq(pool, 8), NULL, NULL};
-    for (int i = 1; i < 3; i++) seqs[i] = fork_seq(seqs[0]);
-    for (int i = 0; i < 3; i++) grow(seqs[i], 1);
-    for (int i = 0; i < 3; i++) print_table("candidate", seqs[i], 3);
-    pool_dump(pool, stdout);
-    printf("Copies: %ld. A full block is never written again, so it stays shared.\n",
-           pool->num_copies);
-    finish(pool);
-
-    printf("Two samples, A and B, of a prompt that ends inside a block:\n");
-    pool = new_pool(4, 8, NULL, 0);
-    Seq *a = new_seq(pool, 6), *b = fork_seq(a);
-    print_table("both see:  A", a, 2);
-    print_table("           B", b, 2);
-    grow(a, 1);
-    print_table("A wrote:   A", a, 2);
-    print_table("           B", b, 2);
-    grow(b, 1);
-    print_table("B wrote:   A", a, 2);
-    print_table("           B", b, 2);
-    printf("Copies: %ld. A saw a count of 2 and copied; B then saw a count of 1.\n",
-           pool->num_copies);
-    finish(pool);
-}
-
-static void chapter_online_softmax(void)
-{
-    Pool *pool = new_pool(4, 8, NULL, 0);
-    Seq *seq = new_seq(pool, 10);
-    const PoolConfig *c = &pool->config;
-    int n = 1, row = c->num_kv_heads * c->head_dim;  // floats from one token to the next
-    Batch batch = {1, &seq, &n};
-    float *k = random_tensor(10, 1, row), *v = random_tensor(10, 1, row);
-    float *q = random_tensor(1, 1, row), *out = random_tensor(1, 1, row);
-    must(seq_gather(seq, 0, k, v));
-    must(attend(pool, ATTEND_PAGED, 0, &batch, c->num_kv_heads, 0, q, out, NULL));
-
-    double m = -INFINITY, l = 0, o = 0;  // of head 0, and of o the first element
-    printf("block  scores                            m       l       o   o / l\n");
-    for (int j = 0; j < 3; j++) {
-        double score[4], old_m = m, sum = 0, acc = 0;
-        int tokens = j < 2 ? 4 : 2;
-        printf("%5d ", seq->block_table[j]);
-        for (int t = 0; t < tokens; t++) {
-            score[t] = 0;
-            for (int i = 0; i < c->head_dim; i++)
-                score[t] += (double)q[i] * k[(4 * j + t) * row + i] / sqrt((double)c->head_dim);
-            m = fmax(m, score[t]);
-            printf(" %6.3f", score[t]);
-        }
-        for (int t = 0; t < tokens; t++) {
-            sum += exp(score[t] - m);
-            acc += exp(score[t] - m) * v[(4 * j + t) * row];
-        }
-        l = exp(old_m - m) * l + sum;
-        o = exp(old_m - m) * o + acc;
-        printf("%*s %7.3f %7.3f %7.3f %7.3f\n", 7 * (4 - tokens), "", m, l, o, o / l);
-    }
-    int same = fabs(o / l - out[0]) <= 1e-6;
-    printf("The last o / l is what attend() returned: %s.\n", same ? "yes" : "NO");
-    failures += !same;
-    arrfree(k);
-    arrfree(v);
-    arrfree(q);
-    arrfree(out);
-    finish(pool);
-}
-
-int main(int argc, char **argv)
-{
-    static const struct {
-        const char *title;
-        void (*run)(void);
-    } chapters[9] = {
-        {"What one token costs", chapter_cost},
-        {"Reserving the maximum", chapter_reserve},
-        {"Blocks on demand", chapter_blocks},
-        {"Copy-on-write of a shared system prompt", chapter_copy_on_write},
-        {"Utilisation: reserved against paged", chapter_utilisation},
-        {"The block table", chapter_block_table},
-        {"Prefill, decode, rewind", chapter_decode},
-        {"Parallel sampling", chapter_sampling},
-        {"Online softmax, block by block", chapter_online_softmax},
-    };
-    int only = -1;
-    for (int i = 1; i < argc; i++) {
-        int help = strcmp(argv[i], "--help") == 0;
-        if (strcmp(argv[i], "--step") == 0) {
-            waits = 1;
-        } else if (argv[i][0] >= '1' && argv[i][0] <= '9' && !argv[i][1]) {
-            only = argv[i][0] - '1';
-        } else {
-            FILE *to = help ? stdout : stderr;
-            if (!help) fprintf(to, "paged: unknown argument '%s'\n", argv[i]);
-            fprintf(to, "usage: ./paged [--step] [CHAPTER]   --step waits for return\n");
-            for (int n = 0; n < 9; n++) fprintf(to, "  %d  %s\n", n + 1, chapters[n].title);
-            return help ? 0 : 2;
-        }
-    }
-    if (isatty(1) && !getenv("NO_COLOR")) bold = "\033[1m", plain = "\033[0m";
-    for (int n = 0; n < 9; n++) {
-        if (only >= 0 && only != n) continue;
-        seed = 1;  // a chapter alone prints what it prints in the whole tour
-        printf("%s%d. %s%s\n", bold, n + 1, chapters[n].title, plain);
-        chapters[n].run();
-        if (only < 0 && n < 8) printf("\n");
-    }
-    hmfree(twins);
-    if (failures) fprintf(stderr, "paged: %d checks FAILED\n", failures);
-    return failures > 0;
-}
-
+#include "examples/tour.c"
 #endif

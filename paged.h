@@ -51,13 +51,18 @@ enum {  // what calls return
     PAGED_TOO_LONG,       // the sequence would not fit into the whole pool: waiting will not help
     PAGED_OUT_OF_MEMORY,  // the machine has not that much memory, or the size overflows size_t
     PAGED_BLOCK_SHARED,   // a write to a block that another sequence sees too
+    PAGED_NO_GPU,         // compiled with nvcc, and there is no GPU
 };
 
 enum { PAGED_F32, PAGED_F16, PAGED_BF16 };  // PoolConfig.dtype: how K and V are stored
 
+enum { PAGED_CPU, PAGED_GPU };  // PoolConfig.device: in whose memory, and who computes
+
 enum {              // the method of attend()
     ATTEND_GATHER,  // copy K and V of each sequence into one contiguous piece, then attend over it
     ATTEND_PAGED,   // read K and V where they are, through the block table
+    ATTEND_SPLIT,   // the same, and on a GPU many thread blocks share a sequence; the CPU does not
+                    // split
 };
 
 typedef struct PoolConfig {
@@ -69,6 +74,7 @@ typedef struct PoolConfig {
     int dtype;         // PAGED_F32, PAGED_F16 or PAGED_BF16
     int poison;        // 1: fill blocks with NaN when they are handed out and given back, so that
                        // a read of anything not written shows; 0: leave the bytes (fast)
+    int device;        // PAGED_CPU or PAGED_GPU
 } PoolConfig;
 
 typedef struct Pool Pool;
@@ -89,6 +95,8 @@ struct Pool {
     int num_free;
     Seq **seqs;       // the live sequences, in no order (an array of stb_ds)
     long num_copies;  // blocks copied on write since the pool was made
+    void *workspace;  // memory on the device that calls use on the way
+    size_t workspace_bytes;
 };
 
 struct Seq {
@@ -188,6 +196,13 @@ int pool_write(Pool *pool, int layer, const Batch *batch, const float *k, const 
 // Errors: PAGED_BAD_ARGUMENT, PAGED_OUT_OF_MEMORY; out and lse are unchanged then.
 int attend(Pool *pool, int method, int layer, const Batch *batch, int num_q_heads, float scale,
            const float *q, float *out, float *lse);
+
+// Tensors that pool_write(), seq_gather() and attend() take live where the pool lives: in host
+// memory for PAGED_CPU, in device memory for PAGED_GPU. (Without nvcc both are host memory.) These
+// make and free `count` floats there, NULL if they do not fit, and copy from anywhere to anywhere.
+float *tensor_create(const Pool *pool, size_t count);
+void tensor_free(const Pool *pool, float *tensor);
+void tensor_copy(const Pool *pool, float *to, const float *from, size_t count);
 
 // ---- the oracle -------------------------------------------------------------------------------
 

@@ -351,7 +351,7 @@ static void read_tokenizer(Tokenizer *t, const char *path, int vocab_size)
     read_file(&t->file, path);
     const int32_t longest = take_int(&t->file);
     t->longest = 1;
-    sh_new_arena(t->ids);
+    sh_new_strdup(t->ids);
     for (int token = 0; token < vocab_size; token++) {
         float score;
         memcpy(&score, take(&t->file, sizeof score), sizeof score);
@@ -978,8 +978,8 @@ static void start(Server *s)
         double all = (double)arrlen(s->waiting) * blocks_for(s, o->steps) * o->samples * o->beams;
         o->num_blocks = all < 1 ? 1 : all > INT_MAX ? INT_MAX : (int)all;
     }
-    PoolConfig config = {
-        m->num_layers, m->num_kv_heads, m->head_dim, o->block_size, o->num_blocks, o->dtype, 0};
+    PoolConfig config = {m->num_layers, m->num_kv_heads, m->head_dim, o->block_size,
+                         o->num_blocks, o->dtype,        0,           PAGED_CPU};
     int error = pool_create(&config, &s->pool);
     if (error)
         die(1, "a pool of %d blocks of %d tokens: %s", o->num_blocks, o->block_size,
