@@ -2559,6 +2559,11 @@ static void test_tour(void)
     CHECK(!strstr(expected, "FAILED") && !strchr(expected, '\033'));
     for (const char *line = expected; *line; line = t_next_line(line))
         CHECK(t_next_line(line) - line <= 81);  // 80 columns and the newline
+    run = t_run(t_format("%s|--gpu", program));  // the kernels make the same tour
+    if (!strstr(run.err, "there is no GPU")) {
+        CHECK_EQ(run.status, 0);
+        CHECK_TEXT(run.out, expected);
+    }
     for (int chapter = 1; chapter <= 9; chapter++) {
         run = t_run(t_format("%s|%d", program, chapter));
         CHECK_EQ(run.status, 0);

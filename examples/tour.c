@@ -7,7 +7,7 @@
 
 #include <unistd.h>
 
-static int failures, waits;  // waits: --step was given
+static int failures, waits, device = PAGED_CPU;  // waits: --step was given; device: --gpu was
 static const char *bold = "", *plain = "";
 static uint64_t seed;
 static struct {
@@ -41,7 +41,7 @@ static double uniform(void)  // in [0, 1): splitmix64 (Steele, Lea, Flood 2014)
     return (double)((z ^ z >> 31) >> 11) * 0x1p-53;
 }
 
-static float *random_tensor(int rows, int heads, int head_dim)
+static float *random_tensor(int rows, int heads, int head_dim)  // an array of stb_ds
 {
     float *x = NULL;
     arrsetlen(x, (size_t)rows * heads * head_dim);
@@ -49,10 +49,25 @@ static float *random_tensor(int rows, int heads, int head_dim)
     return x;
 }
 
+// A copy of a tensor where the pool lives; with back, copies it from there and frees it there.
+static float *there(const Pool *pool, const float *x)
+{
+    float *copy = tensor_create(pool, arrlenu(x));
+    must(copy ? PAGED_OK : PAGED_OUT_OF_MEMORY);
+    tensor_copy(pool, copy, x, arrlenu(x));
+    return copy;
+}
+
+static void back(const Pool *pool, float *x, float *copy)
+{
+    tensor_copy(pool, x, copy, arrlenu(x));
+    tensor_free(pool, copy);
+}
+
 // A pool whose free list begins with the n blocks of `order`: takes all, gives these back last.
 static Pool *new_pool(int block_size, int num_blocks, const int *order, int n)
 {
-    PoolConfig config = {2, 2, 8, block_size, num_blocks, PAGED_F32, 1, PAGED_CPU};
+    PoolConfig config = {2, 2, 8, block_size, num_blocks, PAGED_F32, 1, device};
     Pool *pool;
     must(pool_create(&config, &pool));
     Seq *all[16], *last[16];
@@ -77,8 +92,11 @@ static void grow(Seq *seq, int n)
     for (int layer = 0; layer < c->num_layers; layer++) {
         float *k = random_tensor(n, c->num_kv_heads, c->head_dim);
         float *v = random_tensor(n, c->num_kv_heads, c->head_dim);
-        must(pool_write(seq->pool, layer, &batch, k, v));
+        float *k_there = there(seq->pool, k), *v_there = there(seq->pool, v);
+        must(pool_write(seq->pool, layer, &batch, k_there, v_there));
         must(oracle_write(twin, layer, n, k, v));
+        tensor_free(seq->pool, k_there);
+        tensor_free(seq->pool, v_there);
         arrfree(k);
         arrfree(v);
     }
@@ -112,7 +130,7 @@ static void release(Seq *seq)
     seq_release(seq);
 }
 
-// The newest tokens of a sequence attend, by both methods, in every layer, as its twin says.
+// The newest tokens of a sequence attend, by each method, in every layer, as its twin says.
 static int agrees(Seq *seq)
 {
     const PoolConfig *c = &seq->pool->config;
@@ -122,10 +140,12 @@ static int agrees(Seq *seq)
     arrsetlen(out, arrlenu(q));
     arrsetlen(expected, arrlenu(q));
     Batch batch = {1, &seq, &n};
-    for (int i = 0; i < 2 * c->num_layers; i++) {
-        int method = i % 2 ? ATTEND_PAGED : ATTEND_GATHER;
-        must(attend(seq->pool, method, i / 2, &batch, num_q_heads, 0, q, out, NULL));
-        must(oracle_attend(twin, i / 2, n, num_q_heads, 0, q, expected, NULL));
+    for (int i = 0; i < 3 * c->num_layers; i++) {
+        float *q_there = there(seq->pool, q), *out_there = there(seq->pool, q);
+        must(attend(seq->pool, i % 3, i / 3, &batch, num_q_heads, 0, q_there, out_there, NULL));
+        must(oracle_attend(twin, i / 3, n, num_q_heads, 0, q, expected, NULL));
+        tensor_free(seq->pool, q_there);
+        back(seq->pool, out, out_there);
         for (size_t j = 0; j < arrlenu(q); j++)
             if (!(fabsf(out[j] - expected[j]) <= 1e-6f)) same = 0;  // so written, NaN differs
     }
@@ -385,8 +405,14 @@ static void chapter_online_softmax(void)
     Batch batch = {1, &seq, &n};
     float *k = random_tensor(10, 1, row), *v = random_tensor(10, 1, row);
     float *q = random_tensor(1, 1, row), *out = random_tensor(1, 1, row);
-    must(seq_gather(seq, 0, k, v));
-    must(attend(pool, ATTEND_PAGED, 0, &batch, c->num_kv_heads, 0, q, out, NULL));
+    float *k_there = there(pool, k), *v_there = there(pool, v);
+    float *q_there = there(pool, q), *out_there = there(pool, out);
+    must(seq_gather(seq, 0, k_there, v_there));
+    must(attend(pool, ATTEND_PAGED, 0, &batch, c->num_kv_heads, 0, q_there, out_there, NULL));
+    tensor_free(pool, q_there);
+    back(pool, k, k_there);
+    back(pool, v, v_there);
+    back(pool, out, out_there);
 
     double m = -INFINITY, l = 0, o = 0;  // of head 0, and of o the first element
     printf("block  scores                            m       l       o   o / l\n");
@@ -440,12 +466,16 @@ int main(int argc, char **argv)
         int help = strcmp(argv[i], "--help") == 0;
         if (strcmp(argv[i], "--step") == 0) {
             waits = 1;
+        } else if (strcmp(argv[i], "--gpu") == 0) {
+            device = PAGED_GPU;
         } else if (argv[i][0] >= '1' && argv[i][0] <= '9' && !argv[i][1]) {
             only = argv[i][0] - '1';
         } else {
             FILE *to = help ? stdout : stderr;
             if (!help) fprintf(to, "paged: unknown argument '%s'\n", argv[i]);
-            fprintf(to, "usage: ./paged [--step] [CHAPTER]   --step waits for return\n");
+            fprintf(to, "usage: ./paged [--step] [--gpu] [CHAPTER]\n");
+            fprintf(to,
+                    "--step waits for return; --gpu runs the kernels (without nvcc: on the CPU)\n");
             for (int n = 0; n < 9; n++) fprintf(to, "  %d  %s\n", n + 1, chapters[n].title);
             return help ? 0 : 2;
         }
