@@ -1,44 +1,63 @@
 # make            builds ./paged, the tour            make test       the tests (under 3 minutes)
 # make help       says what else there is             make test-all   the tests in every way
 # The one-command build of the README needs none of this: cc -O2 paged.cu.c -o paged -lm
+# CPPFLAGS=-Ifolder says where stb_ds.h is, if it is not where the system has it.
 
 CFLAGS ?= -O2
 WARN    = -Wall -Wextra
-# stb_ds shifts into the sign bit; that check of UBSan is off, all others stop the program.
-SAN     = -O1 -fsanitize=address,undefined -fno-sanitize=shift-base -fno-sanitize-recover=all
 OPENMP := $(shell echo 'int main(void) { return 0; }' | $(CC) -fopenmp -x c - -o /dev/null \
             2>/dev/null && echo -fopenmp)
-NVCC   := $(shell command -v nvcc 2>/dev/null)
-SOURCES = paged.cu.c paged.h
+COMPILE = $(CC) $(CFLAGS) -g $(WARN) $(CPPFLAGS)
+ENGINE  = paged.cu.c paged.h
+ARCH   ?=
+NVCC    = nvcc -x cu -O2 -g $(CPPFLAGS) -Xcompiler -Wall,-Wextra \
+          $(if $(ARCH),-arch=$(ARCH),-gencode arch=compute_75,code=[sm_75,compute_75])
 
 all: paged llama
 
-help:                        ## this list
+help:             ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## */\t/' | expand -t 16
 
-paged: $(SOURCES) examples/tour.c            ## the tour: ./paged
-	$(CC) $(CFLAGS) -g $(WARN) paged.cu.c -o $@ -lm
+paged: $(ENGINE) examples/tour.c  ## the tour: ./paged
+	$(COMPILE) paged.cu.c -o $@ -lm
 
-paged.o: $(SOURCES)
-	$(CC) $(CFLAGS) -g $(WARN) $(OPENMP) -DPAGED_NO_MAIN -c paged.cu.c -o $@
+paged.o: $(ENGINE)
+	$(COMPILE) $(OPENMP) -DPAGED_NO_MAIN -c paged.cu.c -o $@
 
-llama: examples/llama.c paged.o  ## a Llama served from the cache: ./llama --help
-	$(CC) $(CFLAGS) -g $(WARN) $(OPENMP) examples/llama.c paged.o -o $@ -lm
+llama: examples/llama.c paged.o   ## a Llama served from the cache: ./llama --help
+	$(COMPILE) $(OPENMP) examples/llama.c paged.o -o $@ -lm
 
-tests: tests.c $(SOURCES)
-	$(CC) $(CFLAGS) -g $(WARN) $(OPENMP) tests.c -o $@ -lm
+tests: tests.c $(ENGINE)
+	$(COMPILE) $(OPENMP) tests.c -o $@ -lm
 
-test: paged llama tests      ## the tests, with what is needed for them
-	@if [ -n "$(NVCC)" ]; then echo "nvcc: $(NVCC)"; else echo "nvcc: not found"; fi
+cuda: $(ENGINE)   ## build/cuda-paged with nvcc: sm_75 and PTX, or ARCH=sm_90
+	@mkdir -p build
+	$(NVCC) paged.cu.c -o build/cuda-paged
+
+debug: $(ENGINE) examples/tour.c  ## gdb in ./paged --gpu, with the commands of paged.gdb
+	@mkdir -p build
+	$(CC) -O0 -g3 $(WARN) $(CPPFLAGS) paged.cu.c -o build/debug -lm
+	gdb -x paged.gdb --args build/debug --gpu
+
+test: paged llama tests  ## the tests, and what they start
 	./tests
+	sh checks/cuda.sh
+	sh checks/gdb.sh
 
-test-all: test               ## sanitizers, valgrind, all compilers as C and C++, -O0 to -O3
+test-all:         ## sanitizers, valgrind, all compilers as C and C++, -O0 to -O3, planted bugs
 	sh checks/all.sh
+	sh checks/mutants.sh
 
-format:                      ## clang-format over the sources
+mutants:          ## plants the bugs of checks/bugs.txt and shows which test catches each
+	sh checks/mutants.sh
+
+gpu-check:        ## all that can be seen on a real GPU, in one call
+	sh checks/cuda.sh --gpu
+
+format:           ## clang-format over the sources
 	clang-format -i paged.cu.c paged.h tests.c examples/*.c
 
-clean:                       ## removes what was built
+clean:            ## removes what was built
 	rm -rf paged llama tests build *.o
 
-.PHONY: all help test test-all format clean
+.PHONY: all help cuda debug test test-all mutants gpu-check format clean

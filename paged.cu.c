@@ -817,6 +817,7 @@ static void gpu_run_block(const int *order)
 static void gpu_create_threads(void)
 {
     gpu.threads = (Thread *)realloc_or_stop(NULL, THREADS * sizeof(Thread));
+    if (getenv("PAGED_LANE_ORDER")) gpu_lane_order = (unsigned)atoi(getenv("PAGED_LANE_ORDER"));
     for (int i = 0; i < THREADS; i++) {
         Thread *t = &gpu.threads[i];
         memset(t, 0, offsetof(Thread, stack));

@@ -2558,7 +2558,7 @@ static void test_tour(void)
     CHECK_TEXT(run.out, expected);
     CHECK(!strstr(expected, "FAILED") && !strchr(expected, '\033'));
     for (const char *line = expected; *line; line = t_next_line(line))
-        CHECK(t_next_line(line) - line <= 81);  // 80 columns and the newline
+        CHECK(t_next_line(line) - line <= 81);   // 80 columns and the newline
     run = t_run(t_format("%s|--gpu", program));  // the kernels make the same tour
     if (!strstr(run.err, "there is no GPU")) {
         CHECK_EQ(run.status, 0);
@@ -2955,6 +2955,54 @@ static void test_llama_real_weights(void)
     }
 }
 
+// --device gpu: gathered, paged and contiguous give the same text, whatever the order of the lanes,
+// also when a pool is too small for all, with guesses and with samples.
+static void test_llama_on_gpu(void)
+{
+    const char *more[] = {"", "|--cache|gather", "|--cache|contiguous", "|--speculate|3",
+                          "|--block-size|4|--blocks|20|--chunk|3"};
+    t_find_program("LLAMA", "./llama");
+    t_make_model(0);
+    const char *base = "--device|gpu|--steps|20|-p|the|-p|Once upon a time|-p|a";
+    Run run = t_llama(base);
+    if (strstr(run.err, "there is no GPU")) t_skip("there is no GPU");
+    CHECK_EQ(run.status, 0);
+    for (int i = 0; i < 5; i++) {
+        setenv("PAGED_LANE_ORDER", t_format("%d", i), 1);
+        char *text = t_llama_text(t_format("%s%s", base, more[i]));
+        unsetenv("PAGED_LANE_ORDER");
+        CHECK_TEXT(text, run.out);
+    }
+    char *split = t_llama_text(t_format("%s|--cache|split", base));
+    setenv("PAGED_LANE_ORDER", "9", 1);
+    char *shuffled = t_llama_text(t_format("%s|--cache|split|--chunk|2", base));
+    unsetenv("PAGED_LANE_ORDER");
+    CHECK_TEXT(shuffled, split);
+}
+
+// The story on a GPU pool: whole in one order of the lanes, its beginning in two others.
+static void test_llama_real_weights_on_gpu(void)
+{
+    const char *folder = getenv("MODELS") ? getenv("MODELS") : "../shared/models";
+    const char *base = t_format("%s|%s/stories260K.bin|%s/tok512.bin",
+                                t_find_program("LLAMA", "./llama"), folder, folder);
+    if (access(t_format("%s/stories260K.bin", folder), R_OK) != 0)
+        t_skip(t_format("no stories260K.bin in %s", folder));
+    const char *steps = t_quick ? "20" : "200";
+    char *story = t_run(t_format("%s|--steps|%s", base, steps)).out;
+    char *start = t_run(t_format("%s|--steps|20", base)).out;
+    Run run = t_run(t_format("%s|--device|gpu|--steps|%s", base, steps));
+    if (strstr(run.err, "there is no GPU")) t_skip("there is no GPU");
+    CHECK_TEXT(run.out, story);
+    CHECK_TEXT(t_run(t_format("%s|--device|gpu|--cache|split|--steps|%s", base, steps)).out, story);
+    for (int order = 1; order <= 2; order++) {
+        setenv("PAGED_LANE_ORDER", order == 1 ? "1" : "77", 1);
+        run = t_run(t_format("%s|--device|gpu|--steps|20", base));
+        unsetenv("PAGED_LANE_ORDER");
+        CHECK_TEXT(run.out, start);
+    }
+}
+
 // The same three on the real weights: --samples 8, --beam 4, --speculate 1 to 8.
 static void test_llama_real_weights_shared(void)
 {
@@ -3015,6 +3063,7 @@ static const Test t_tests[] = {
     TEST(llama_same_text_however_served), TEST(llama_small_pools), TEST(llama_refuses),
     TEST(llama_samples), TEST(llama_beams), TEST(llama_speculates), TEST(llama_damaged_files),
     TEST(llama_usage_errors), TEST(llama_real_weights), TEST(llama_real_weights_shared),
+    TEST(llama_on_gpu), TEST(llama_real_weights_on_gpu),
     TEST(fails_on_purpose),  // the last one runs only when it is named
 };
 // clang-format on

@@ -196,7 +196,9 @@ typedef struct Workspace {  // the activations
     float *rope;            // [rows][head_dim / 2][2] cosine and sine
     float *logits;          // [num_wanted][vocab_size]
     float *row;             // [vocab_size] the one that is sampled from
-    float *memory;          // all of them: an array of stb_ds that grows with the largest step
+    float *on_device;       // [rows] of q, k, v and the result, for a pool that is not on the CPU
+    size_t device_rows;
+    float *memory;  // all of them: an array of stb_ds that grows with the largest step
 } Workspace;
 
 // The sum of a[i] * b[i]. It is one function, never inlined, and its order of summation depends on
@@ -258,6 +260,25 @@ static OUT_OF_LINE void rotate(float *x, const float *rope, int num_heads, int h
         }
 }
 
+// The tensors that meet the cache live where the cache lives; the model is computed by the CPU. A
+// CPU pool takes them as they are.
+static void attention(const Model *m, Pool *pool, int method, int layer, const Batch *batch,
+                      size_t rows, Workspace *w)
+{
+    float *q = w->q, *k = w->k, *v = w->v, *out = w->norm;
+    int copy = pool->config.device != PAGED_CPU;
+    if (copy) {
+        q = w->on_device;
+        k = q + rows * m->dim;
+        v = k + rows * m->kv_dim;
+        out = v + rows * m->kv_dim;
+        tensor_copy(pool, q, w->q, rows * (m->dim + 2 * m->kv_dim));  // q, k and v are neighbours
+    }
+    must(pool_write(pool, layer, batch, k, v), "pool_write");
+    must(attend(pool, method, layer, batch, m->num_heads, 0, q, out, NULL), "attend");
+    if (copy) tensor_copy(pool, w->norm, out, rows * m->dim);
+}
+
 static void attention_layer(const Model *m, Pool *pool, int method, int layer, const Batch *batch,
                             int rows, Workspace *w)
 {
@@ -271,8 +292,7 @@ static void attention_layer(const Model *m, Pool *pool, int method, int layer, c
         rotate(w->q + row * dim, rope, m->num_heads, m->head_dim);
         rotate(w->k + row * kv_dim, rope, m->num_kv_heads, m->head_dim);
     }
-    must(pool_write(pool, layer, batch, w->k, w->v), "pool_write");
-    must(attend(pool, method, layer, batch, m->num_heads, 0, w->q, w->norm, NULL), "attend");
+    attention(m, pool, method, layer, batch, rows, w);
     matmul(w->y, w->norm, m->wo + l * dim * dim, rows, m->dim, m->dim);
     for (size_t i = 0; i < rows * dim; i++) w->x[i] += w->y[i];
 }
@@ -316,6 +336,12 @@ static float *forward(const Model *m, Pool *pool, int method, const Step *step, 
     size_t dim = m->dim;
     Batch batch = {(int)arrlen(step->seqs), step->seqs, step->num_tokens};
     size_workspace(w, m, rows, num_wanted);
+    if (pool->config.device != PAGED_CPU && w->device_rows < (size_t)rows) {
+        tensor_free(pool, w->on_device);
+        w->on_device = tensor_create(pool, (size_t)rows * 2 * (m->dim + m->kv_dim));
+        w->device_rows = rows;
+        if (!w->on_device) die(1, "out of device memory");
+    }
     for (int row = 0; row < rows; row++)
         memcpy(w->x + row * dim, m->embedding + step->tokens[row] * dim, dim * sizeof(float));
     fill_rope(w->rope, step->positions, rows, m->head_dim);
@@ -484,12 +510,12 @@ static int sample(float *logits, int n, float temperature, uint64_t *rng)
 
 // ---- options ----------------------------------------------------------------------------------
 
-enum { CACHE_CONTIGUOUS, CACHE_GATHER, CACHE_PAGED };
+enum { CACHE_CONTIGUOUS, CACHE_GATHER, CACHE_PAGED, CACHE_SPLIT };
 
 typedef struct Options {
     const char *checkpoint, *tokenizer;
     char *prompts;  // one after the other, each with its '\0' (an array of stb_ds)
-    int cache, dtype, block_size, num_blocks, chunk, steps;  // num_blocks 0: enough for all
+    int cache, device, dtype, block_size, num_blocks, chunk, steps;  // num_blocks 0: enough for all
     int samples, beams, drafts;  // of a request; 1, 1 and 0 are plain decoding
     float temperature;
     uint64_t seed;
@@ -499,7 +525,10 @@ static const char help[] =
     "usage: llama CHECKPOINT TOKENIZER [options]\n"
     "  -p TEXT           a prompt; may be repeated\n"
     "  -f FILE           prompts from a file, one a line; without -p and -f: one empty prompt\n"
-    "  --cache KIND      paged; gather; contiguous: each request reserves all positions (paged)\n"
+    "  --cache KIND      paged; gather; contiguous: each request reserves all positions; split: "
+    "as\n"
+    "                    paged, and a GPU splits long sequences (paged)\n"
+    "  --device KIND     where the cache is, and who attends: cpu or gpu (cpu)\n"
     "  --block-size N    tokens in a block (16)\n"
     "  --blocks N        blocks in the pool (enough for all requests at their longest)\n"
     "  --dtype TYPE      how K and V are stored: f32, f16 or bf16 (f32)\n"
@@ -527,11 +556,11 @@ static int parse_count(const char *option, const char *text)
     return (int)value;
 }
 
-static int parse_choice(const char *option, const char *text, const char *const choices[3])
+static int parse_choice(const char *option, const char *text, const char *const *choices)
 {
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; choices[i]; i++)
         if (strcmp(text, choices[i]) == 0) return i;
-    die(2, "%s '%s': not %s, %s or %s", option, text, choices[0], choices[1], choices[2]);
+    die(2, "%s '%s': no such choice; see --help", option, text);
 }
 
 static void read_prompts(Options *o, const char *path)
@@ -547,8 +576,10 @@ static void read_prompts(Options *o, const char *path)
 
 static void parse_option(Options *o, const char *name, const char *value)
 {
-    static const char *const caches[] = {"contiguous", "gather", "paged"};
-    static const char *const dtypes[] = {"f32", "f16", "bf16"};  // PAGED_F32, ... in this order
+    static const char *const caches[] = {"contiguous", "gather", "paged", "split", NULL};
+    static const char *const devices[] = {"cpu", "gpu", NULL};  // PAGED_CPU, PAGED_GPU
+    static const char *const dtypes[] = {"f32", "f16", "bf16",
+                                         NULL};  // PAGED_F32, ... in this order
     if (!value)
         die(2, "%s: no such option, or its value is missing; see --help", name);
     else if (strcmp(name, "-p") == 0)
@@ -557,6 +588,8 @@ static void parse_option(Options *o, const char *name, const char *value)
         read_prompts(o, value);
     else if (strcmp(name, "--cache") == 0)
         o->cache = parse_choice(name, value, caches);
+    else if (strcmp(name, "--device") == 0)
+        o->device = parse_choice(name, value, devices);
     else if (strcmp(name, "--dtype") == 0)
         o->dtype = parse_choice(name, value, dtypes);
     else if (strcmp(name, "--block-size") == 0)
@@ -850,8 +883,8 @@ static float *compute(Server *s)
     }
     s->num_steps++;
     s->num_tokens += arrlen(s->step.tokens);
-    int method = s->options.cache == CACHE_GATHER ? ATTEND_GATHER : ATTEND_PAGED;
-    return forward(&s->model, s->pool, method, &s->step, &s->work);
+    static const int methods[] = {ATTEND_PAGED, ATTEND_GATHER, ATTEND_PAGED, ATTEND_SPLIT};
+    return forward(&s->model, s->pool, methods[s->options.cache], &s->step, &s->work);
 }
 
 static void serve(Server *s)
@@ -979,7 +1012,7 @@ static void start(Server *s)
         o->num_blocks = all < 1 ? 1 : all > INT_MAX ? INT_MAX : (int)all;
     }
     PoolConfig config = {m->num_layers, m->num_kv_heads, m->head_dim, o->block_size,
-                         o->num_blocks, o->dtype,        0,           PAGED_CPU};
+                         o->num_blocks, o->dtype,        0,           o->device};
     int error = pool_create(&config, &s->pool);
     if (error)
         die(1, "a pool of %d blocks of %d tokens: %s", o->num_blocks, o->block_size,
@@ -1023,6 +1056,7 @@ static void print_texts(Server *s)
 
 static void free_server(Server *s)
 {
+    tensor_free(s->pool, s->work.on_device);
     pool_destroy(s->pool);
     for (ptrdiff_t i = 0; i < arrlen(s->requests); i++) {
         arrfree(s->requests[i]->tokens);
