@@ -17,8 +17,8 @@
 //     attention          online softmax through a block table, on the CPU
 //     GPU, kernels       a stand-in for machines without one; the same work as CUDA kernels
 //     calls              pool_write(), seq_gather(), attend(): a batch in, on either processor
-//     oracle             the same without blocks, plain as can be: what all of it is checked
-//     against check, dump, tour  recount everything; draw it; what ./paged prints
+//     oracle             the same without blocks, plain as can be: the judge of all the rest
+//     check, dump        recount everything; draw pools and tables; then comes the tour
 //
 // Left out on purpose: sampling, models and servers (see examples/), 8-bit caches, sliding windows.
 //
@@ -32,16 +32,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+// Exhaustion and bad arguments are return codes. A broken invariant means that the memory can no
+// longer be trusted: say what broke and stop, so that a debugger shows the moment.
+static void stop(int line, const char *what, const char *why)
+{
+    fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, line, what, why);
+    abort();
+}
+
+#define INVARIANT(condition, why) ((condition) ? (void)0 : stop(__LINE__, #condition, why))
+
 // stb_ds: a dynamic array is a plain pointer `int *a` with its length hidden in front of it:
 // arrlen(a), arrput(a, x), arrpop(a); NULL is the empty one. arrput may move the array and assigns
 // to `a`, so never keep a second pointer to it. stb_ds does not look whether its realloc succeeded,
 // so this one does: the only allocation here that stops the program instead of returning an error.
-
 static void *realloc_or_stop(void *old, size_t size)
 {
     void *p = realloc(old, size);
-    if (!p) fprintf(stderr, "paged: out of memory: an array cannot grow to %zu bytes\n", size);
-    if (!p) abort();
+    INVARIANT(p, "out of memory: an array cannot grow");
     return p;
 }
 
@@ -54,32 +62,32 @@ static void *realloc_or_stop(void *old, size_t size)
 #include <stb_ds.h>
 #endif
 
-// Exhaustion and bad arguments are return codes. A broken invariant means that the memory can no
-// longer be trusted: say what broke and stop, so that a debugger shows the moment.
-
-#define INVARIANT(condition, what) \
-    do { \
-        if (condition) break; \
-        fprintf(stderr, "%s:%d: broken: %s (%s)\n", __FILE__, __LINE__, what, #condition); \
-        abort(); \
-    } while (0)
-
 const char *paged_error(int error)
 {
     static const char *const texts[] = {"ok",
                                         "bad argument",
                                         "too few free blocks",
-                                        "longer than the whole pool",
+                                        "longer than the whole pool",  //
                                         "out of memory",
                                         "the block is shared",
                                         "there is no GPU"};
     return error >= 0 && error <= PAGED_NO_GPU ? texts[error] : "unknown error code";
 }
 
+// nvcc compiles this file for a CPU and a GPU. For other compilers these lines turn the few calls of
+// CUDA that handle memory into the C library's; section "GPU" has a stand-in for the rest.
+
 #ifdef __CUDACC__
 #define HD __host__ __device__  // for functions of both processors
 #else
 #define HD
+#define cudaSuccess 0
+#define cudaGetDeviceCount(count) (*(count) = 1, 0)
+#define cudaMalloc(p, bytes) ((*(p) = malloc(bytes)) == NULL)
+#define cudaFree(p) (free(p), 0)
+#define cudaMemcpy(to, from, bytes, kind) (memcpy(to, from, bytes), 0)
+#define cudaGetErrorString(error) "failed"
+#define cudaGetLastError() 0
 #endif
 
 // ---- numbers ----------------------------------------------------------------------------------
@@ -128,15 +136,9 @@ HD static uint16_t f32_to_bf16(float x)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-HD static float bf16_to_f32(uint16_t h)
-{
-    return bits_float((uint32_t)h << 16);
-}
+HD static float bf16_to_f32(uint16_t h) { return bits_float((uint32_t)h << 16); }
 
-HD static size_t dtype_size(int dtype)
-{
-    return dtype == PAGED_F32 ? 4 : 2;
-}
+HD static size_t dtype_size(int dtype) { return dtype == PAGED_F32 ? 4 : 2; }
 
 // Element i of a plane of K or V.
 HD static float load_element(const void *plane, size_t i, int dtype)
@@ -175,34 +177,17 @@ HD static size_t kv_offset(const PoolConfig *c, int layer, int block, int kv_hea
     return i * c->head_dim;
 }
 
-static int ceil_div(int64_t a, int b)
-{
-    return (int)((a + b - 1) / b);
-}
+static int ceil_div(int64_t a, int b) { return (int)((a + b - 1) / b); }
 
 // ---- memory -----------------------------------------------------------------------------------
-// A pool lives in the memory of the CPU or of a GPU. Compiled by nvcc, the GPU is a real one. For
-// any other compiler the three calls of CUDA that move memory become calls of the C library, and
-// section "GPU" has a stand-in that runs the kernels: both memories are the same then.
+// A pool lives in the memory of the CPU or of a GPU. With the stand-in both are the same.
 
-#ifndef __CUDACC__
-#define cudaSuccess 0
-#define cudaGetDeviceCount(count) (*(count) = 1, 0)
-#define cudaMalloc(p, bytes) ((*(p) = malloc(bytes)) == NULL)
-#define cudaFree(p) (free(p), 0)
-#define cudaMemcpy(to, from, bytes, kind) (memcpy(to, from, bytes), 0)
-#define cudaGetErrorString(error) "failed"
-#define cudaGetLastError() 0
-#endif
+static void cuda_or_stop(int error, const char *call, int line)
+{
+    if (error != cudaSuccess) stop(line, call, cudaGetErrorString((cudaError_t)error));
+}
 
-#define CUDA(call) \
-    do { \
-        int error_ = (int)(call); \
-        if (error_ == cudaSuccess) break; \
-        fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, \
-                cudaGetErrorString((cudaError_t)error_)); \
-        abort(); \
-    } while (0)
+#define CUDA(call) cuda_or_stop((int)(call), #call, __LINE__)
 
 static void *memory_create(int device, size_t bytes)
 {
@@ -245,10 +230,7 @@ static int config_ok(const PoolConfig *c)
 }
 
 // a * b, or 0 where that overflows; 0 is a size that nothing here has.
-static size_t multiply(size_t a, size_t b)
-{
-    return a > 0 && b <= SIZE_MAX / a ? a * b : 0;
-}
+static size_t multiply(size_t a, size_t b) { return a > 0 && b <= SIZE_MAX / a ? a * b : 0; }
 
 size_t pool_bytes_per_token(const PoolConfig *c)
 {
@@ -474,8 +456,9 @@ typedef struct Step {
     int longest;             // the most positions that a row sees
     const int *tables;       // [num_seqs][table_width], block tables padded with -1
     const Row *rows;         // [num_rows]
-    float *k_rows, *v_rows;  // write, gather: [num_rows][num_kv_heads][head_dim]
-    PoolConfig dense;        // dense gather: layout and planes of the copy
+    float *k_rows, *v_rows;  // to write, or to gather: [num_rows][num_kv_heads][head_dim]
+    int write;
+    PoolConfig dense;  // dense gather: layout and planes of the copy
     void *dense_k, *dense_v;
     int num_q_heads, num_splits;  // attention
     float scale;
@@ -486,7 +469,7 @@ typedef struct Step {
 } Step;
 
 typedef struct Piece {
-    int x, y, z, thread, threads;
+    int x, y, thread, threads;
 } Piece;
 
 // The walk of section "layout": where K and V of a token and head are, as an element of a plane.
@@ -497,25 +480,20 @@ HD static size_t step_offset(const Step *s, int seq, int position, int kv_head)
     return kv_offset(c, s->layer, block, kv_head, position % c->block_size);
 }
 
-// Row x of k_rows and v_rows, rounded, to its slot.
-HD static void write_row(const Step *s, Piece p)
+// Row x of k_rows and v_rows, rounded, to its slot; or back from there, which is exact.
+HD static void move_row(const Step *s, Piece p)
 {
     int dim = s->layout.head_dim, dtype = s->layout.dtype, n = s->layout.num_kv_heads * dim;
+    float *k = s->k_rows + (size_t)p.x * n, *v = s->v_rows + (size_t)p.x * n;
     for (int i = p.thread; i < n; i += p.threads) {
         size_t at = step_offset(s, s->rows[p.x].seq, s->rows[p.x].position, i / dim) + i % dim;
-        store_element(s->k, at, dtype, s->k_rows[(size_t)p.x * n + i]);
-        store_element(s->v, at, dtype, s->v_rows[(size_t)p.x * n + i]);
-    }
-}
-
-// And back from there: exact, for what is stored has been rounded before.
-HD static void read_row(const Step *s, Piece p)
-{
-    int dim = s->layout.head_dim, dtype = s->layout.dtype, n = s->layout.num_kv_heads * dim;
-    for (int i = p.thread; i < n; i += p.threads) {
-        size_t at = step_offset(s, s->rows[p.x].seq, s->rows[p.x].position, i / dim) + i % dim;
-        s->k_rows[(size_t)p.x * n + i] = load_element(s->k, at, dtype);
-        s->v_rows[(size_t)p.x * n + i] = load_element(s->v, at, dtype);
+        if (s->write) {
+            store_element(s->k, at, dtype, k[i]);
+            store_element(s->v, at, dtype, v[i]);
+        } else {
+            k[i] = load_element(s->k, at, dtype);
+            v[i] = load_element(s->v, at, dtype);
+        }
     }
 }
 
@@ -549,19 +527,18 @@ HD static void move_block(const Step *s, Piece p)
     }
 }
 
-// Dense gather of logical block x of sequence y, for head z: out of the pool, into one contiguous
-// piece. The copy is a small pool, too: one layer, and a block per sequence, as long as the
-// longest.
+// Dense gather of entry x of the tables, for head y: from the pool into one contiguous piece. The
+// copy is a small pool, too: one layer, and a block per sequence, as long as the longest.
 HD static void gather_block(const Step *s, Piece p)
 {
     const PoolConfig *c = &s->layout;
-    int block = s->tables[(size_t)p.y * s->table_width + p.x], start = p.x * c->block_size;
+    int seq = p.x / s->table_width, start = p.x % s->table_width * c->block_size;
     int left = s->longest - start, slots = left < c->block_size ? left : c->block_size;
-    if (block < 0) return;  // padding: this sequence is shorter
-    move_run(address(s->dense_k, &s->dense, 0, p.y, p.z, start),
-             address(s->k, c, s->layer, block, p.z, 0), slots, c, p);
-    move_run(address(s->dense_v, &s->dense, 0, p.y, p.z, start),
-             address(s->v, c, s->layer, block, p.z, 0), slots, c, p);
+    if (s->tables[p.x] < 0) return;  // padding: this sequence is shorter
+    move_run(address(s->dense_k, &s->dense, 0, seq, p.y, start),
+             address(s->k, c, s->layer, s->tables[p.x], p.y, 0), slots, c, p);
+    move_run(address(s->dense_v, &s->dense, 0, seq, p.y, start),
+             address(s->v, c, s->layer, s->tables[p.x], p.y, 0), slots, c, p);
 }
 
 // ---- attention on the CPU ---------------------------------------------------------------------
@@ -628,14 +605,14 @@ static void attend_row(const Step *s, int r, int head)
 }
 
 // ---- GPU --------------------------------------------------------------------------------------
-// A kernel is a function that runs in many threads at once. 32 threads are a warp and go hand in
+// A kernel is a function that runs in many threads at once. 32 of them are a warp and go hand in
 // hand: a shuffle reads a variable of another lane. Some warps are a thread block, which has memory
 // of its own, `shared`, and can meet at a barrier. A launch starts a grid of thread blocks.
 //
-// Without nvcc the kernels run on this stand-in: each thread is a coroutine with a stack of its
-// own, run one at a time up to its next barrier or shuffle. So gdb stops in any lane and shows its
-// variables, and the sanitizers see every access. Lanes can run in another order: a kernel that
-// lacks a barrier gives another result then. On a first reading, skip to "kernels".
+// Without nvcc the kernels run on this stand-in: each thread is a coroutine with a stack of its own,
+// run alone up to its next barrier or shuffle. So gdb stops in any lane, the sanitizers see every
+// access, and lanes can run in another order: a kernel that lacks a barrier gives another result
+// then. On a first reading, skip to "kernels".
 
 enum { WARP = 32, THREADS = 128, WARPS = THREADS / WARP };
 #define ALL_LANES 0xffffffffu
@@ -672,7 +649,7 @@ static void launch(void (*kernel)(Step), const char *, int x, int y, int z, int 
 
 #define KERNEL static void
 #define DEVICE static inline __attribute__((always_inline))
-#define __syncthreads() gpu_meet(&gpu.block, THREADS, "__syncthreads", __LINE__)
+#define __syncthreads() gpu_meet(&gpu.block, THREADS, __LINE__)
 #define __shfl_sync(mask, value, lane) gpu_shuffle(mask, value, lane, __LINE__)
 #define __shfl_xor_sync(mask, value, bits) __shfl_sync(mask, value, (threadIdx.x % WARP) ^ (bits))
 
@@ -684,11 +661,10 @@ typedef struct Meeting {  // of the threads of a block at a barrier, of those of
 
 typedef struct Thread {
     int id, started, done, line;
-    const char *waits_at;  // with line: where it waits, and for which meeting
-    const Meeting *meeting;
-    unsigned generation;
-    jmp_buf here;        // where it left off
-    ucontext_t context;  // where it begins
+    const Meeting *meeting;  // what it waits for, in which line; NULL: nothing
+    unsigned generation;     // of that meeting
+    jmp_buf here;            // where it left off
+    ucontext_t context;      // where it begins
     void *fake_stack;
     char stack[128 << 10];
 } Thread;
@@ -719,10 +695,9 @@ void gpu_jump(jmp_buf, int) __asm__("_longjmp");
 
 static void gpu_stop(const Thread *t, const char *what, int line)
 {
-    fprintf(stderr, "%s:%d: %s, thread block (%u, %u, %u), thread %d (warp %d, lane %d): %s\n",
-            __FILE__, line, gpu.name, blockIdx.x, blockIdx.y, blockIdx.z, t->id, t->id / WARP,
-            t->id % WARP, what);
-    abort();
+    fprintf(stderr, "%s, thread block (%u, %u, %u), thread %d (warp %d, lane %d): ", gpu.name,
+            blockIdx.x, blockIdx.y, blockIdx.z, t->id, t->id / WARP, t->id % WARP);
+    stop(line, "GPU", what);
 }
 
 // From a thread to the launcher. Returns when the thread is resumed.
@@ -758,7 +733,7 @@ __attribute__((noinline)) static void gpu_resume(Thread *t)
 }
 
 // Waits until `expected` threads have come. The last one goes on at once.
-static void gpu_meet(Meeting *meeting, int expected, const char *what, int line)
+static void gpu_meet(Meeting *meeting, int expected, int line)
 {
     Thread *t = gpu.now;
     if (meeting->arrived > 0 && meeting->line != line)
@@ -769,7 +744,6 @@ static void gpu_meet(Meeting *meeting, int expected, const char *what, int line)
         meeting->generation++;
         return;
     }
-    t->waits_at = what;
     t->meeting = meeting;
     t->generation = meeting->generation;
     gpu_pause(t);
@@ -779,8 +753,8 @@ static float gpu_shuffle(unsigned mask, float x, int lane, int line)
 {
     Thread *t = gpu.now;
     Meeting *warp = &gpu.warps[t->id / WARP];
-    if (!(mask >> t->id % WARP & 1)) gpu_stop(t, "not in the mask of its own shuffle", line);
-    if (!(mask >> lane & 1)) gpu_stop(t, "shuffles from a lane that is not in the mask", line);
+    if (!(mask >> t->id % WARP & 1) || !(mask >> lane & 1))
+        gpu_stop(t, "the mask of the shuffle lacks this lane, or the one it reads", line);
     if (warp->arrived > 0 && warp->mask != mask)
         gpu_stop(t, "its mask is not that of the lanes which wait at the shuffle", line);
     float *values = warp->values[warp->generation % 2];
@@ -788,7 +762,7 @@ static float gpu_shuffle(unsigned mask, float x, int lane, int line)
     for (unsigned m = mask; m; m &= m - 1) expected++;
     values[t->id % WARP] = x;
     warp->mask = mask;
-    gpu_meet(warp, expected, "__shfl_sync", line);
+    gpu_meet(warp, expected, line);
     return values[lane];
 }
 
@@ -806,11 +780,9 @@ static void gpu_run_block(const int *order)
             left -= t->done;
             moved = 1;
         }
-        for (int i = 0; i < THREADS && !moved; i++)
-            if (!gpu.threads[i].done) {
-                fprintf(stderr, "deadlock: not all threads come to %s\n", gpu.threads[i].waits_at);
-                gpu_stop(&gpu.threads[i], "waits there", gpu.threads[i].line);
-            }
+        for (Thread *t = gpu.threads; t < gpu.threads + THREADS && !moved; t++)
+            if (!t->done)
+                gpu_stop(t, "deadlock: it waits here for threads that never come", t->line);
     }
 }
 
@@ -842,9 +814,7 @@ static void launch(void (*kernel)(Step), const char *name, int x, int y, int z, 
         memmove(order + j + 1, order + j, (i - j) * sizeof *order);
         order[j] = i;
     }
-    gpu.kernel = kernel;
-    gpu.name = name;
-    gpu.step = *s;
+    gpu.kernel = kernel, gpu.name = name, gpu.step = *s;
     for (blockIdx.z = 0; blockIdx.z < (unsigned)z; blockIdx.z++)
         for (blockIdx.y = 0; blockIdx.y < (unsigned)y; blockIdx.y++)
             for (blockIdx.x = 0; blockIdx.x < (unsigned)x; blockIdx.x++) gpu_run_block(order);
@@ -857,26 +827,13 @@ static void launch(void (*kernel)(Step), const char *name, int x, int y, int z, 
 
 DEVICE Piece this_piece(void)
 {
-    Piece p = {(int)blockIdx.x, (int)blockIdx.y, (int)blockIdx.z, (int)threadIdx.x, THREADS};
+    Piece p = {(int)blockIdx.x, (int)blockIdx.y, (int)threadIdx.x, THREADS};
     return p;
 }
 
-KERNEL write_row_kernel(Step s)
-{
-    write_row(&s, this_piece());
-}
-KERNEL read_row_kernel(Step s)
-{
-    read_row(&s, this_piece());
-}
-KERNEL move_block_kernel(Step s)
-{
-    move_block(&s, this_piece());
-}
-KERNEL gather_block_kernel(Step s)
-{
-    gather_block(&s, this_piece());
-}
+KERNEL move_row_kernel(Step s) { move_row(&s, this_piece()); }
+KERNEL move_block_kernel(Step s) { move_block(&s, this_piece()); }
+KERNEL gather_block_kernel(Step s) { gather_block(&s, this_piece()); }
 
 // Attention is a ladder of three rungs. In all of them each warp, or part of a warp, takes every so
 // many-th token and ends with an (m, l, o) of its own, head_dim + 2 floats. Merging such states is
@@ -1045,10 +1002,7 @@ DEVICE void attend_split(const Step *s, int dtype, int heads)
 
 // In C++ this would be a template; here it is a forced-inline body with constant arguments.
 #define ATTEND_SPLIT(suffix, dtype, heads) \
-    KERNEL attend_split_##suffix(Step s) \
-    { \
-        attend_split(&s, dtype, heads); \
-    }
+    KERNEL attend_split_##suffix(Step s) { attend_split(&s, dtype, heads); }
 ATTEND_SPLIT(f32_1, PAGED_F32, 1)
 ATTEND_SPLIT(f32_4, PAGED_F32, 4)
 ATTEND_SPLIT(f16_1, PAGED_F16, 1)
@@ -1071,39 +1025,38 @@ KERNEL merge_splits(Step s)  // of row x and query head y
 // ---- calls ------------------------------------------------------------------------------------
 // A batch in, its rows and tables to the device of the pool, the work done there.
 
-#define RUN(s, work, x, y, z) run(s, work, work##_kernel, #work, x, y, z)
+#define RUN(s, work, x, y) run(s, work, work##_kernel, #work, x, y)
 
 static void run(const Step *s, void (*work)(const Step *, Piece), void (*kernel)(Step),
-                const char *name, int num_x, int num_y, int num_z)
+                const char *name, int num_x, int num_y)
 {
-    Piece p = {0, 0, 0, 0, 1};
-    if (s->layout.device == PAGED_GPU) {
-        launch(kernel, name, num_x, num_y, num_z, 0, s);
-        return;
-    }
-    for (p.z = 0; p.z < num_z; p.z++)
+    Piece p = {0, 0, 0, 1};
+    if (s->layout.device == PAGED_GPU)
+        launch(kernel, name, num_x, num_y, 1, 0, s);
+    else
         for (p.y = 0; p.y < num_y; p.y++)
             for (p.x = 0; p.x < num_x; p.x++) work(s, p);
 }
 
-static void move_slots(Pool *pool, int to, int from, int first, int count)
+static Step step_of(const Pool *pool)
 {
     Step s;
     memset(&s, 0, sizeof s);
     s.layout = pool->config;
-    s.k = pool->k;
-    s.v = pool->v;
-    s.to = to;
-    s.from = from;
-    s.first = first;
-    s.count = count;
-    RUN(&s, move_block, s.layout.num_layers, s.layout.num_kv_heads, 1);
+    s.k = pool->k, s.v = pool->v;
+    return s;
+}
+
+static void move_slots(Pool *pool, int to, int from, int first, int count)
+{
+    Step s = step_of(pool);
+    s.to = to, s.from = from, s.first = first, s.count = count;
+    RUN(&s, move_block, s.layout.num_layers, s.layout.num_kv_heads);
 }
 
 // Validates a batch and measures it.
 static int step_create(Pool *pool, int layer, const Batch *batch, Step *s)
 {
-    memset(s, 0, sizeof *s);
     if (!pool || layer < 0 || layer >= pool->config.num_layers || !batch || batch->num_seqs < 0 ||
         batch->num_seqs > arrlen(pool->seqs) ||  // then one would be in it twice
         (batch->num_seqs > 0 && (!batch->seqs || !batch->num_tokens)))
@@ -1111,6 +1064,7 @@ static int step_create(Pool *pool, int layer, const Batch *batch, Step *s)
     char *seen = (char *)calloc(arrlenu(pool->seqs) + 1, 1);  // [seq->index]
     if (!seen) return PAGED_OUT_OF_MEMORY;
     int64_t num_rows = 0, ok = 1;
+    *s = step_of(pool);
     for (int i = 0; i < batch->num_seqs && ok; i++) {
         const Seq *seq = batch->seqs[i];
         int n = batch->num_tokens[i];
@@ -1119,14 +1073,12 @@ static int step_create(Pool *pool, int layer, const Batch *batch, Step *s)
         num_rows += n;
     }
     free(seen);
-    s->layout = pool->config;
-    s->k = pool->k;
-    s->v = pool->v;
     s->layer = layer;
     s->num_seqs = batch->num_seqs;
     s->num_rows = (int)num_rows;
     s->table_width = ceil_div(s->longest, s->layout.block_size);
-    return ok && num_rows <= INT_MAX ? PAGED_OK : PAGED_BAD_ARGUMENT;
+    ok = ok && num_rows <= INT_MAX && (int64_t)s->num_seqs * s->table_width <= INT_MAX;
+    return ok ? PAGED_OK : PAGED_BAD_ARGUMENT;
 }
 
 // Unrolls the batch into the workspace of the pool, on its device, and makes room for `extra` bytes
@@ -1150,13 +1102,10 @@ static int step_upload(Pool *pool, const Batch *batch, Step *s, size_t extra, ch
     for (int i = 0; i < s->num_seqs; i++) *entry++ = i;  // tables of a dense copy: block i for i
     int error = ok ? PAGED_OK : PAGED_BAD_ARGUMENT;
     if (ok && pool->workspace_bytes < bytes + extra) {  // it grows, and is kept
-        void *bigger = memory_create(s->layout.device, bytes + extra);
-        if (bigger) {
-            memory_free(s->layout.device, pool->workspace);
-            pool->workspace = bigger;
-            pool->workspace_bytes = bytes + extra;
-        } else
-            error = PAGED_OUT_OF_MEMORY;
+        memory_free(s->layout.device, pool->workspace);
+        pool->workspace = memory_create(s->layout.device, bytes + extra);
+        pool->workspace_bytes = pool->workspace ? bytes + extra : 0;
+        if (!pool->workspace) error = PAGED_OUT_OF_MEMORY;
     }
     if (!error) memory_copy(s->layout.device, pool->workspace, rows, bytes);
     free(rows);
@@ -1166,50 +1115,43 @@ static int step_upload(Pool *pool, const Batch *batch, Step *s, size_t extra, ch
     return error;
 }
 
-int pool_write(Pool *pool, int layer, const Batch *batch, const float *k, const float *v)
+static int move_rows(Pool *pool, int layer, const Batch *batch, float *k, float *v, int write)
 {
     Step s;
     char *room;
     int error = step_create(pool, layer, batch, &s);
     if (error || s.num_rows == 0) return error;
     if (!k || !v) return PAGED_BAD_ARGUMENT;
+    error = step_upload(pool, batch, &s, 0, &room);
     // Nobody else may see what is written: ask for every block before the first is touched.
-    for (int i = 0; i < batch->num_seqs; i++) {
+    for (int i = 0; i < batch->num_seqs && write && !error; i++) {
         const Seq *seq = batch->seqs[i];
         int first = (seq->length - batch->num_tokens[i]) / s.layout.block_size;
         for (int j = first; j < (int)arrlen(seq->block_table) && batch->num_tokens[i] > 0; j++)
-            if (pool->blocks[seq->block_table[j]].ref_count > 1) return PAGED_BLOCK_SHARED;
+            if (pool->blocks[seq->block_table[j]].ref_count > 1) error = PAGED_BLOCK_SHARED;
     }
-    error = step_upload(pool, batch, &s, 0, &room);
-    if (error) return error;
-    s.k_rows = (float *)k;
-    s.v_rows = (float *)v;
-    RUN(&s, write_row, s.num_rows, 1, 1);
-    return PAGED_OK;
+    s.k_rows = k, s.v_rows = v, s.write = write;
+    if (!error) RUN(&s, move_row, s.num_rows, 1);
+    return error;
+}
+
+int pool_write(Pool *pool, int layer, const Batch *batch, const float *k, const float *v)
+{
+    return move_rows(pool, layer, batch, (float *)k, (float *)v, 1);
 }
 
 int seq_gather(const Seq *seq, int layer, float *k, float *v)
 {
-    if (!seq || (seq->length > 0 && (!k || !v))) return PAGED_BAD_ARGUMENT;
-    Batch batch = {1, &seq->pool->seqs[seq->index], &seq->length};  // all of its tokens
-    Step s;
-    char *room;
-    int error = step_create(seq->pool, layer, &batch, &s);
-    if (!error) error = step_upload(seq->pool, &batch, &s, 0, &room);
-    if (error) return error;
-    s.k_rows = k;
-    s.v_rows = v;
-    if (s.num_rows > 0) RUN(&s, read_row, s.num_rows, 1, 1);
-    return PAGED_OK;
+    if (!seq) return PAGED_BAD_ARGUMENT;
+    Batch all = {1, &seq->pool->seqs[seq->index], &seq->length};
+    return move_rows(seq->pool, layer, &all, k, v, 0);
 }
 
 static void attend_on_cpu(const Step *s)
 {
     int64_t items = (int64_t)s->num_rows * s->num_q_heads;
-#ifdef _OPENMP
-    double work = 0;  // threads pay off from some 100 microseconds on
-    for (int r = 0; r < s->num_rows; r++) work += s->rows[r].position;
-#pragma omp parallel for schedule(dynamic) if (work * s->num_q_heads * s->layout.head_dim > 1e5)
+#ifdef _OPENMP  // threads pay off from some 100 microseconds on
+#pragma omp parallel for schedule(dynamic) if (items * s->longest > 100000 / s->layout.head_dim)
 #endif
     for (int64_t i = 0; i < items; i++)
         attend_row(s, (int)(i / s->num_q_heads), (int)(i % s->num_q_heads));
@@ -1222,7 +1164,7 @@ static void attend_on_gpu(const Step *s, int method)
                                               {attend_split_bf16_1, attend_split_bf16_4}};
     int head_dim = s->layout.head_dim, kv_heads = s->layout.num_kv_heads;
     int group = s->num_q_heads / kv_heads, grouped = group > 1, heads = grouped ? MAX_HEADS : 1;
-    if (method != ATTEND_SPLIT) {
+    if (method != ATTEND_SPLIT || s->num_splits > 65535) {  // the most that a grid has
         LAUNCH(attend_paged, s->num_rows, kv_heads, 1, WARPS * (head_dim + 2), s);
         return;
     }
@@ -1240,18 +1182,17 @@ int attend(Pool *pool, int method, int layer, const Batch *batch, int num_q_head
     int error = step_create(pool, layer, batch, &s);
     if (error) return error;
     const PoolConfig *c = &pool->config;
-    if (method < ATTEND_GATHER || method > ATTEND_SPLIT || num_q_heads < 1 || !isfinite(scale) ||
-        num_q_heads % c->num_kv_heads != 0 || (s.num_rows > 0 && (!q || !out)))
+    if (method < ATTEND_GATHER || method > ATTEND_SPLIT || num_q_heads < 1 ||
+        num_q_heads > PAGED_MAX_Q_HEADS || !isfinite(scale) || num_q_heads % c->num_kv_heads != 0 ||
+        (s.num_rows > 0 && (!q || !out)))
         return PAGED_BAD_ARGUMENT;
     if (s.num_rows == 0) return PAGED_OK;
     s.num_q_heads = num_q_heads;
     s.scale = scale == 0 ? 1 / sqrtf((float)c->head_dim) : scale;
-    s.q = q;
-    s.out = out;
-    s.lse = lse;
+    s.q = q, s.out = out, s.lse = lse;
     s.num_splits = ceil_div(s.longest, SPLIT);
 
-    size_t extra = 0;
+    size_t extra = 1;
     if (method == ATTEND_GATHER) {
         s.dense = *c;
         s.dense.num_layers = 1;
@@ -1259,19 +1200,19 @@ int attend(Pool *pool, int method, int layer, const Batch *batch, int num_q_head
         s.dense.block_size = s.longest;
         extra = multiply(pool_bytes_per_block(&s.dense), s.num_seqs);
     } else if (c->device == PAGED_GPU) {
-        extra = sizeof(float) * s.num_rows * num_q_heads * s.num_splits * (c->head_dim + 2);
+        extra = multiply((size_t)s.num_rows * num_q_heads, s.num_splits);
+        extra = multiply(extra, (c->head_dim + 2) * sizeof(float));
     }
+    if (extra == 0 || extra > PTRDIFF_MAX) return PAGED_OUT_OF_MEMORY;
     error = step_upload(pool, batch, &s, extra, &room);
     if (error) return error;
     s.partial = (float *)room;
     if (method == ATTEND_GATHER) {
-        s.dense_k = room;
-        s.dense_v = room + extra / 2;
-        RUN(&s, gather_block, s.table_width, s.num_seqs, c->num_kv_heads);
+        s.dense_k = room, s.dense_v = room + extra / 2;
+        RUN(&s, gather_block, s.num_seqs * s.table_width, c->num_kv_heads);
         s.layout = s.dense;  // and from here on the step reads the copy
         s.layer = 0;
-        s.k = s.dense_k;
-        s.v = s.dense_v;
+        s.k = s.dense_k, s.v = s.dense_v;
         s.tables += (size_t)s.num_seqs * s.table_width;
         s.table_width = 1;
     }
@@ -1308,32 +1249,37 @@ static size_t oracle_offset(const Oracle *o, int layer, int token)
     return ((size_t)layer * o->max_tokens + token) * o->config.num_kv_heads * o->config.head_dim;
 }
 
+static int oracle_has(const Oracle *o, int layer, int num_tokens)
+{
+    return o && layer >= 0 && layer < o->config.num_layers && num_tokens >= 0 &&
+           num_tokens <= o->length;
+}
+
 int oracle_create(const PoolConfig *config, int max_tokens, Oracle **out)
 {
     if (!config_ok(config) || max_tokens < 1 || !out) return PAGED_BAD_ARGUMENT;
-    size_t count =
-        multiply(pool_bytes_per_token(config) / dtype_size(config->dtype) / 2, max_tokens);
-    size_t bytes = multiply(count, sizeof(float));
+    PoolConfig f32 = *config;
+    f32.dtype = PAGED_F32;
+    size_t bytes = multiply(pool_bytes_per_token(&f32), max_tokens);  // of K and V
     if (bytes == 0 || bytes > PTRDIFF_MAX) return PAGED_OUT_OF_MEMORY;
     Oracle *oracle = (Oracle *)calloc(1, sizeof *oracle);
-    if (!oracle) return PAGED_OUT_OF_MEMORY;
-    oracle->config = *config;
-    oracle->max_tokens = max_tokens;
-    oracle->k = (float *)malloc(bytes);
-    oracle->v = (float *)malloc(bytes);
-    if (!oracle->k || !oracle->v) {
-        oracle_release(oracle);
+    float *memory = (float *)malloc(bytes);
+    if (!oracle || !memory) {
+        free(oracle);
+        free(memory);
         return PAGED_OUT_OF_MEMORY;
     }
+    oracle->config = *config;
+    oracle->max_tokens = max_tokens;
+    oracle->k = memory;
+    oracle->v = memory + oracle_offset(oracle, config->num_layers, 0);
     *out = oracle;
     return PAGED_OK;
 }
 
 void oracle_release(Oracle *oracle)
 {
-    if (!oracle) return;
-    free(oracle->k);
-    free(oracle->v);
+    if (oracle) free(oracle->k);
     free(oracle);
 }
 
@@ -1347,15 +1293,15 @@ int oracle_append(Oracle *oracle, int n)
 
 int oracle_rewind(Oracle *oracle, int n)
 {
-    if (!oracle || n < 0 || n > oracle->length) return PAGED_BAD_ARGUMENT;
+    if (!oracle_has(oracle, 0, n)) return PAGED_BAD_ARGUMENT;
     oracle->length -= n;
     return PAGED_OK;
 }
 
 int oracle_fork(const Oracle *parent, int at, Oracle **out)
 {
-    if (!parent || !out || at < 0 || at > parent->length) return PAGED_BAD_ARGUMENT;
     Oracle *child;
+    if (!oracle_has(parent, 0, at) || !out) return PAGED_BAD_ARGUMENT;
     int error = oracle_create(&parent->config, parent->max_tokens, &child);
     if (error) return error;
     child->length = at;
@@ -1370,21 +1316,19 @@ int oracle_fork(const Oracle *parent, int at, Oracle **out)
 
 static float round_to(int dtype, float x)
 {
-    if (dtype == PAGED_F16) return f16_to_f32(f32_to_f16(x));
-    if (dtype == PAGED_BF16) return bf16_to_f32(f32_to_bf16(x));
-    return x;
+    if (dtype == PAGED_F32) return x;
+    return dtype == PAGED_F16 ? f16_to_f32(f32_to_f16(x)) : bf16_to_f32(f32_to_bf16(x));
 }
 
 int oracle_write(Oracle *oracle, int layer, int num_tokens, const float *k, const float *v)
 {
-    if (!oracle || layer < 0 || layer >= oracle->config.num_layers || num_tokens < 0 ||
-        num_tokens > oracle->length || (num_tokens > 0 && (!k || !v)))
+    if (!oracle_has(oracle, layer, num_tokens) || (num_tokens > 0 && (!k || !v)))
         return PAGED_BAD_ARGUMENT;
     size_t start = oracle_offset(oracle, layer, oracle->length - num_tokens);
     size_t end = oracle_offset(oracle, layer, oracle->length);
-    for (size_t i = 0; i < end - start; i++) {
-        oracle->k[start + i] = round_to(oracle->config.dtype, k[i]);
-        oracle->v[start + i] = round_to(oracle->config.dtype, v[i]);
+    for (size_t i = start; i < end; i++) {
+        oracle->k[i] = round_to(oracle->config.dtype, k[i - start]);
+        oracle->v[i] = round_to(oracle->config.dtype, v[i - start]);
     }
     return PAGED_OK;
 }
@@ -1415,20 +1359,17 @@ static void oracle_row(const Oracle *oracle, const float *k, const float *v, int
 int oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_heads, float scale,
                   const float *q, float *out, float *lse)
 {
-    if (!oracle || layer < 0 || layer >= oracle->config.num_layers || num_tokens < 0 ||
-        num_tokens > oracle->length || num_q_heads < 1 || !isfinite(scale) ||
+    if (!oracle_has(oracle, layer, num_tokens) || num_q_heads < 1 || !isfinite(scale) ||
         num_q_heads % oracle->config.num_kv_heads != 0 || (num_tokens > 0 && (!q || !out)))
         return PAGED_BAD_ARGUMENT;
     double *score = (double *)malloc(((size_t)oracle->length + 1) * sizeof *score);
     if (!score) return PAGED_OUT_OF_MEMORY;
-
     int head_dim = oracle->config.head_dim, group = num_q_heads / oracle->config.num_kv_heads;
-    size_t layer_start = oracle_offset(oracle, layer, 0);
     double s = scale == 0 ? 1 / sqrt((double)head_dim) : scale;
     for (int t = 0; t < num_tokens; t++)
         for (int head = 0; head < num_q_heads; head++) {
             size_t row = (size_t)t * num_q_heads + head;  // q, out: [num_tokens][num_q_heads][dim]
-            size_t kv = layer_start + (size_t)(head / group) * head_dim;
+            size_t kv = oracle_offset(oracle, layer, 0) + (size_t)(head / group) * head_dim;
             oracle_row(oracle, oracle->k + kv, oracle->v + kv, oracle->length - num_tokens + t + 1,
                        s, q + row * head_dim, score, out + row * head_dim, lse ? lse + row : NULL);
         }
@@ -1469,24 +1410,21 @@ static const char *check_tables(const Pool *pool, int *seen)
     return NULL;
 }
 
-// Follows the free list from its head and back to it.
+// Follows the free list from its head and back to it. A block met twice has a wrong link back.
 static const char *check_free_list(const Pool *pool)
 {
+    const Block *b = pool->blocks;
     int head = pool->config.num_blocks, prev = head, count = 0;
-    for (int block = pool->blocks[head].next; block != head; block = pool->blocks[block].next) {
+    for (int block = b[head].next; block != head; prev = block, block = b[block].next, count++) {
         if (block < 0 || block > head) return broken("free list: %d is no block", block);
-        if (pool->blocks[block].prev != prev)  // a block met twice has the wrong one, too
+        if (b[block].prev != prev)
             return broken("free list: block %d has a wrong link back", block);
-        if (pool->blocks[block].ref_count != 0)
-            return broken("free list: block %d has reference count %d", block,
-                          pool->blocks[block].ref_count);
-        prev = block;
-        count++;
+        if (b[block].ref_count != 0)
+            return broken("free list: block %d has reference count %d", block, b[block].ref_count);
     }
-    if (pool->blocks[head].prev != prev) return broken("free list: its head has a wrong link back");
-    if (count != pool->num_free)
-        return broken("free list: %d blocks, but num_free is %d", count, pool->num_free);
-    return NULL;
+    if (b[head].prev != prev) return broken("free list: its head has a wrong link back");
+    if (count == pool->num_free) return NULL;
+    return broken("free list: %d blocks, but num_free is %d", count, pool->num_free);
 }
 
 const char *pool_check(const Pool *pool)
@@ -1504,8 +1442,7 @@ const char *pool_check(const Pool *pool)
     free(seen);
     if (!wrong) wrong = check_free_list(pool);
     if (!wrong && used + pool->num_free != pool->config.num_blocks)
-        wrong = broken("%d blocks in use and %d free make %d, not %d", used, pool->num_free,
-                       used + pool->num_free, pool->config.num_blocks);
+        wrong = broken("%d blocks in use and %d free are not all", used, pool->num_free);
     return wrong;
 }
 
@@ -1525,9 +1462,9 @@ void pool_dump(const Pool *pool, FILE *out)
             line[i] = count == 0 ? '.' : count < 10 ? (char)('0' + count) : '+';
         }
         line[width] = 0;
-        // Like hexdump: one star stands for all the lines that are like the one above it.
-        stars = strcmp(line, above) == 0 ? stars + (stars < 2) : 0;
-        if (stars == 0) fprintf(out, "%8d  %s\n", (int)start, line);
+        stars = strcmp(line, above) == 0 ? stars + (stars < 2) : 0;  // as hexdump does: "*" for
+        if (stars == 0)
+            fprintf(out, "%8d  %s\n", (int)start, line);  // all lines like the one above
         if (stars == 1) fprintf(out, "%8s\n", "*");
         strcpy(above, line);
     }
@@ -1537,8 +1474,8 @@ void seq_dump(const Seq *seq, FILE *out)
 {
     enum { WIDTH = 13 };
     static const char *const titles[4] = {"logical", "physical", "filled", "ref_count"};
-    if (!seq) return;
     if (!out) out = stdout;
+    if (!seq) return;
     int entries = (int)arrlen(seq->block_table), block_size = seq->pool->config.block_size;
     fprintf(out, "sequence of %d tokens in %d blocks of %d\n", seq->length, entries, block_size);
     for (int start = 0; start < entries; start += WIDTH)
@@ -1554,9 +1491,6 @@ void seq_dump(const Seq *seq, FILE *out)
         }
 }
 
-// ---- main -------------------------------------------------------------------------------------
-// ./paged prints a tour of all this: the numbers of the literature, on live pools.
-
 #ifndef PAGED_NO_MAIN
-#include "examples/tour.c"
+#include "examples/tour.c"  // main: the numbers of the literature, on live pools
 #endif

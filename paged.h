@@ -42,7 +42,7 @@ extern "C" {
 
 // ---- types ------------------------------------------------------------------------------------
 
-enum { PAGED_MAX_HEAD_DIM = 256 };
+enum { PAGED_MAX_HEAD_DIM = 256, PAGED_MAX_Q_HEADS = 65535 };
 
 enum {  // what calls return
     PAGED_OK = 0,
@@ -170,10 +170,10 @@ void seq_release(Seq *seq);
 
 // Copies K and V of one layer out of the blocks, in logical order, as float32 rows
 // k, v: [length][num_kv_heads][head_dim]. This is the layout pool_write() takes, so a gather, later
-// written back, restores a sequence bit for bit. Errors: PAGED_BAD_ARGUMENT.
+// written back, restores a sequence bit for bit. Errors: PAGED_BAD_ARGUMENT, PAGED_OUT_OF_MEMORY.
 int seq_gather(const Seq *seq, int layer, float *k, float *v);
 
-// Prints the block table: one line for each block, with its filled slots and its count.
+// Draws the block table, and for each block of it the filled slots and the count.
 void seq_dump(const Seq *seq, FILE *out);
 
 // ---- K and V in, attention out ----------------------------------------------------------------
@@ -187,8 +187,8 @@ int pool_write(Pool *pool, int layer, const Batch *batch, const float *k, const 
 
 // Causal attention of the new tokens of a batch over their sequences. Token i of the n new ones of
 // a sequence sees the positions up to and including length - n + i.
-//   method        ATTEND_GATHER or ATTEND_PAGED; the two agree in every bit
-//   num_q_heads   a multiple of num_kv_heads; query head h reads KV head
+//   method        ATTEND_GATHER, ATTEND_PAGED or ATTEND_SPLIT; the first two agree in every bit
+//   num_q_heads   a multiple of num_kv_heads, at most PAGED_MAX_Q_HEADS; query head h reads KV head
 //                 h / (num_q_heads / num_kv_heads)
 //   scale         factor on the scores; 0 stands for 1 / sqrt(head_dim)
 //   q, out        [total_tokens][num_q_heads][head_dim], float32

@@ -56,10 +56,7 @@ static void *t_calloc(size_t count, size_t size)
 #ifdef __cplusplus
 extern "C" const char *__asan_default_options(void);
 #endif
-const char *__asan_default_options(void)
-{
-    return "allocator_may_return_null=1";
-}
+const char *__asan_default_options(void) { return "allocator_may_return_null=1"; }
 
 // ---- checks -----------------------------------------------------------------------------------
 
@@ -149,10 +146,7 @@ static int t_between(int low, int high)  // both included
     return low + (int)(t_random() % (uint64_t)(high - low + 1));
 }
 
-static int t_min(int a, int b)
-{
-    return a < b ? a : b;
-}
+static int t_min(int a, int b) { return a < b ? a : b; }
 
 static int t_times(int n)  // how often to do random work
 {
@@ -297,10 +291,7 @@ typedef struct Twin {  // entry of a hash map of stb_ds
 
 static Twin *t_twins;
 
-static Oracle *t_oracle(Seq *seq)
-{
-    return hmget(t_twins, seq);
-}
+static Oracle *t_oracle(Seq *seq) { return hmget(t_twins, seq); }
 
 // A small shape; tests change what they need. Pools have poison, but for huge ones.
 static PoolConfig t_config(int block_size, int num_blocks)
@@ -440,10 +431,7 @@ static int t_try_append(Seq *seq, int n)
     return error;
 }
 
-static void t_append(Seq *seq, int n)
-{
-    CHECK_EQ(t_try_append(seq, n), PAGED_OK);
-}
+static void t_append(Seq *seq, int n) { CHECK_EQ(t_try_append(seq, n), PAGED_OK); }
 
 // A sequence without a twin, for tests that have numbers of their own.
 static Seq *t_bare_seq(Pool *pool, int length)
@@ -648,10 +636,7 @@ static const char *t_free_list(const Pool *pool)
     return text;
 }
 
-static int t_used(const Pool *pool)
-{
-    return pool->config.num_blocks - pool->num_free;
-}
+static int t_used(const Pool *pool) { return pool->config.num_blocks - pool->num_free; }
 
 // Brings the free list of an unused pool into an order: a sequence of one token on every block,
 // then the releases, the block that is to be first last.
@@ -2535,10 +2520,7 @@ static void test_bug_tests_that_cannot_fail(void)
     CHECK_EQ(t_run(t_format("%s|no_such_test", t_program)).status, 2);
 }
 
-static void test_fails_on_purpose(void)
-{
-    CHECK_EQ(1 + 1, 3);
-}
+static void test_fails_on_purpose(void) { CHECK_EQ(1 + 1, 3); }
 
 // The program that this environment variable names, or else this file; without it, a skip.
 static const char *t_find_program(const char *variable, const char *otherwise)

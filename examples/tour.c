@@ -172,10 +172,7 @@ static void finish(Pool *pool)
     pause_tour();
 }
 
-static int blocks_used(const Pool *pool)
-{
-    return pool->config.num_blocks - pool->num_free;
-}
+static int blocks_used(const Pool *pool) { return pool->config.num_blocks - pool->num_free; }
 
 // name [table] counts [of its blocks], with room for `width` entries.
 static void print_table(const char *name, const Seq *seq, int width)

@@ -1,0 +1,151 @@
+#!/bin/sh
+# Plants the bugs of checks/bugs.txt in the engine, one at a time, and runs the tests on each. A bug
+# that no test catches is a hole in the tests.
+#
+#     sh checks/mutants.sh                all of them, two at a time (JOBS=4: four)
+#     sh checks/mutants.sh NAME...        these
+#     sh checks/mutants.sh --list         their names
+#     sh checks/mutants.sh --build NAME   builds one, shows the line, and says how to watch it
+#
+# A mutant is a folder in build/mutants with a copy of tests.c and the changed engine beside it,
+# which is where tests.c looks for it first. First the engine as it is must pass the same tests.
+# Each mutant prints a line: the first test that fails, where it ran (cpu or gpu, the stand-in), and
+# what was reported. Ends with the usual line: a bug caught is a pass, one that survives a failure.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+BUGS=checks/bugs.txt
+OUT=build/mutants
+CC=${CC:-cc}
+from=.
+JOBS=${JOBS:-2}
+# Other programs, and schedules that take the stand-in minutes and find what shorter tests find.
+LEFT_OUT="llama tour documentation fails_on_purpose bug_tests_that_cannot_fail same_bits
+          tvm_scripts beam_search speculation_every speculation_leaks"
+SECONDS_EACH=60  # of processor time; what takes longer hangs
+
+# The fields of a line of bugs.txt: name, old, new, and perhaps "expect ...".
+FIELDS='
+function field(i) { sub(/^[ \t]+/, "", f[i]); sub(/[ \t]+$/, "", f[i]); return f[i] }
+function bug(line) {
+    if (line ~ /^[ \t]*(#|$)/) return ""
+    count = split(line " ", f, " [|] ")
+    name = field(1); old = field(2); new = field(3); expect = count > 3 ? field(4) : ""
+    return name
+}'
+
+names() { awk "$FIELDS"'bug($0) { print name }' $BUGS; }
+
+# Writes the engine with bug $1 to $OUT/$1. "unchanged" is the engine as it is.
+plant() {
+    rm -rf "${OUT:?}/$1" && mkdir -p "$OUT/$1" || return 1
+    cp "$from/tests.c" "$from/paged.h" "$OUT/$1" || return 1
+    if [ "$1" = unchanged ]; then cp paged.cu.c "$OUT/$1"; return; fi
+    awk -v wanted="$1" -v out="$OUT/$1/paged.cu.c" "$FIELDS"'
+        FILENAME == ARGV[1] {
+            if (bug($0) != wanted) next
+            if (found++) error = "the name stands twice in the table"
+            if (count < 3 || count > 4 || old == "" || old == new) error = "not `name | old | new`"
+            if (count == 4 && sub(/^expect +/, "", expect) == 0) error = "field 4 is not `expect TEXT`"
+            o = old; n = new
+            next
+        }
+        {
+            text = ""; rest = $0
+            while (found && (at = index(rest, o)) > 0) {
+                text = text substr(rest, 1, at - 1) n
+                rest = substr(rest, at + length(o))
+                times++; line = FNR
+            }
+            print text rest >out
+        }
+        END {
+            if (!found) error = "no such bug in the table"
+            else if (!error && times != 1) error = "`" o "` occurs " times + 0 " times"
+            print error ? error : "paged.cu.c:" line ": " o "  ->  " n
+            exit error != ""
+        }' $BUGS "$from/paged.cu.c"
+}
+
+compile() { $CC -O1 -g -w "$OUT/$1/tests.c" -o "$OUT/$1/tests" -lm 2>"$OUT/$1/log"; }
+
+# What a run printed, read up to the first failure. Prints nothing if all passed. A test prints its
+# name, in 32 columns, and its device when it starts, so the last name seen is that of a crash.
+JUDGE='
+function note(s) {
+    gsub(folder "/", "", s)
+    all = all " " s
+    if (s ~ /(tests|paged\.cu)\.c:[0-9]+: /) report = report (report ? "; " : "") s
+}
+function result() {
+    done = 1
+    for (count = split(expect, text, / & /); count > 0; count--)
+        if (!index(all, text[count])) print "MISSED: no `" text[count] "`, but"
+    if (length(report) > 170) report = substr(report, 1, 167) "..."
+    print "caught by " test " (" device ")" (report ? ": " report : ", which crashes or hangs")
+}
+/^[a-z][a-z0-9_]* / && substr($0, 33) ~ /^(gpu|   ) / {
+    test = $1; device = substr($0, 33, 3) == "gpu" ? "gpu" : "cpu"; report = all = ""
+    if (substr($0, 37) != "") note(substr($0, 37))
+    next
+}
+/^  FAILED: / { result(); exit }
+/^[0-9]+ passed, 0 failed, / { done = 1 }
+{ note($0) }
+END { if (!done) result() }'
+
+run_tests() {  # NAME EXPECT ARGUMENTS...
+    folder=$OUT/$1 expect=$2; shift 2
+    # What the shell itself says of a run that was killed goes to /dev/null.
+    { (ulimit -t $SECONDS_EACH; "$folder/tests" "$@" 2>&1); :; } 2>/dev/null |
+        awk -v expect="$expect" -v folder="$folder" "$JUDGE"
+}
+
+# Runs mutant $1. Prints one line, the result of which begins with "caught" if all is well.
+mutant() {
+    error=$(plant "$1") || { printf '%-30s ERROR: %s\n' "$1" "$error"; return; }
+    compile "$1" || { printf '%-30s ERROR: does not compile: %s/log\n' "$1" "$OUT/$1"; return; }
+    expect=$(awk -v wanted="$1" "$FIELDS"'
+        bug($0) == wanted { sub(/^expect +/, "", expect); print expect }' $BUGS)
+    # The tests of a huge pool are skipped under --quick, so they have a run of their own.
+    result=$(run_tests "$1" "$expect" --quick $TESTS)
+    [ "$result" ] || result=$(run_tests "$1" "$expect" bug_32_bit_offsets)
+    printf '%-30s %s\n' "$1" "$(echo "${result:-SURVIVED}" | tr '\n' ' ')"
+    rm -rf "${OUT:?}/$1"
+}
+
+case ${1-} in
+--list) names; exit ;;
+--build)
+    plant "${2-}" && compile "$2" || { echo "$2: not built; see $OUT/$2/log"; exit 1; }
+    echo "    $OUT/$2/tests --quick                    which tests fail"
+    echo "    gdb --args $OUT/$2/tests --quick TEST    then: break t_fail, or break abort; run"
+    exit ;;
+esac
+
+OUT=$OUT/run-$$
+trap 'rm -rf "$OUT"' EXIT
+trap 'exit 1' INT TERM
+plant unchanged && compile unchanged || { cat $OUT/unchanged/log; exit 1; }
+from=$OUT/unchanged  # all mutants are made from this copy: the sources may be edited meanwhile
+TESTS=$("$OUT/unchanged/tests" --list | awk -v left_out="$LEFT_OUT" '
+    BEGIN { n = split(left_out, out, " ") }
+    { for (i = 1; i <= n; i++) if (index($0, out[i]) == 1) next; print }')
+result=$(run_tests unchanged "" --quick $TESTS; run_tests unchanged "" bug_32_bit_offsets)
+if [ "$result" ]; then
+    echo "the engine as it is fails: $result"
+    echo "0 passed, 1 failed, 0 skipped"
+    exit 1
+fi
+
+[ $# -gt 0 ] || set -- $(names)
+job=0
+while [ $job -lt "$JOBS" ]; do  # each takes every so many-th
+    turn=0
+    for name in "$@"; do
+        [ $((turn % JOBS)) != $job ] || mutant "$name"
+        turn=$((turn + 1))
+    done &
+    job=$((job + 1))
+done | awk '
+    { print; fflush(); if ($2 == "caught") passed++; else failed++ }
+    END { print passed + 0 " passed, " failed + 0 " failed, 0 skipped"; exit failed > 0 }'
