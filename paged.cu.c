@@ -67,7 +67,7 @@ const char *paged_error(int error)
     static const char *const texts[] = {"ok",
                                         "bad argument",
                                         "too few free blocks",
-                                        "longer than the whole pool",  //
+                                        "longer than the whole pool",
                                         "out of memory",
                                         "the block is shared",
                                         "there is no GPU"};

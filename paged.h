@@ -26,8 +26,13 @@
 // null, negative or oversized argument is such a failure. A broken invariant is another matter: it
 // stops the program and says where. So does an array of stb_ds that cannot grow.
 //
+// Devices. A pool lives in host memory, or on a GPU (PoolConfig.device), where CUDA kernels do the
+// work. Compiled without nvcc, a stand-in runs the same kernels on the CPU: slow, and to be looked
+// at in a debugger.
+//
 // Threads. Every call is synchronous. A pool and its sequences belong to one thread at a time;
-// different pools are independent. attend() may use threads of its own (OpenMP).
+// different pools are independent, but for GPU pools on the stand-in, of which a program uses one at
+// a time. attend() may use threads of its own (OpenMP).
 
 #ifndef PAGED_H
 #define PAGED_H

@@ -39,26 +39,32 @@ variant() {
         echo "FAIL  $name: does not compile without a word"; head -n 20 build/log
         failed=$((failed + 1)); return
     fi
-    check "$name" env PAGED="build/$out-paged" LLAMA="build/$out-llama" "build/$out" $arguments
+    check "$name" env MODELS=none PAGED="build/$out-paged" LLAMA="build/$out-llama" "build/$out" $arguments
 }
 
 for cc in gcc clang; do
     if ! echo 'int main(void) { return 0; }' | $cc $SAN -x c - -o build/probe 2>/dev/null; then
         skip "sanitizers with $cc: not here"; continue
     fi
-    # Every seed is one whole run of the random operations.
-    variant "$cc, address and undefined behaviour sanitizer" "" $cc -O1 $SAN
+    name="$cc, address and undefined behaviour sanitizer"
+    quick=--quick; [ $cc = gcc ] && quick=
+    variant "$name" "--cpu $quick" $cc -O1 $SAN
+    san="build/$(echo "$name" | tr -c 'a-zA-Z0-9\n' '_')"
+    check "  the same, on the stand-in for a GPU" "$san" --gpu --quick
     [ $cc = gcc ] || continue
+    # Every seed is another run of the random operations.
     for seed in 2 3 4 5 6 7 8 9 10; do
-        check "  random operations, seed $seed" "build/gcc__address_and_undefined_behaviour_sanitizer" \
-            --seed $seed random
+        check "  random operations, seed $seed" "$san" --cpu --seed $seed random
     done
 done
 
 if command -v valgrind >/dev/null; then
     build valgrind gcc -O1 >build/log 2>&1
     check "valgrind" env LLAMA=none PAGED=none \
-        valgrind -q --error-exitcode=9 --leak-check=full build/valgrind --quick
+        valgrind -q --error-exitcode=9 --leak-check=full build/valgrind --cpu --quick
+    check "valgrind, on the stand-in for a GPU" env LLAMA=none PAGED=none \
+        valgrind -q --error-exitcode=9 --max-stackframe=100000000 build/valgrind --gpu --quick \
+        poison table_entries scale_and_lse rewind_into_shared_block bug_unused_slots
 else
     skip "valgrind: not here"
 fi
@@ -68,10 +74,11 @@ for cc in gcc gcc-10 gcc-11 gcc-13 gcc-14 clang clang-13 clang-15 clang-16 clang
     for opt in "-O0" "-O1" "-O2" "-O3" "-O2 -D_FORTIFY_SOURCE=2" "-O3 -march=native -fopenmp"; do
         echo 'int main(void) { return 0; }' | $cc $opt -x c - -o build/probe 2>/dev/null ||
             { skip "$cc $opt: not here"; continue; }
-        variant "$cc $opt" --quick $cc $opt
+        devices=--cpu; case $opt in -O2*|-O0) devices= ;; esac
+        variant "$cc $opt" "--quick $devices" $cc $opt
     done
     for opt in "-O0" "-O2"; do
-        variant "$cc $opt, as C++" --quick $cc $opt -x c++
+        variant "$cc $opt, as C++" "--quick --cpu" $cc $opt -x c++
     done
 done
 

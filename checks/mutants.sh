@@ -13,7 +13,7 @@
 # what was reported. Ends with the usual line: a bug caught is a pass, one that survives a failure.
 set -u
 cd "$(dirname "$0")/.." || exit 1
-BUGS=checks/bugs.txt
+BUGS=${BUGS:-checks/bugs.txt}
 OUT=build/mutants
 CC=${CC:-cc}
 from=.
@@ -103,7 +103,8 @@ run_tests() {  # NAME EXPECT ARGUMENTS...
 # Runs mutant $1. Prints one line, the result of which begins with "caught" if all is well.
 mutant() {
     error=$(plant "$1") || { printf '%-30s ERROR: %s\n' "$1" "$error"; return; }
-    compile "$1" || { printf '%-30s ERROR: does not compile: %s/log\n' "$1" "$OUT/$1"; return; }
+    compile "$1" || { printf '%-30s ERROR: does not compile: %s\n' "$1" \
+        "$(awk '/error/ { print; exit }' "$OUT/$1/log")"; return; }
     expect=$(awk -v wanted="$1" "$FIELDS"'
         bug($0) == wanted { sub(/^expect +/, "", expect); print expect }' $BUGS)
     # The tests of a huge pool are skipped under --quick, so they have a run of their own.
@@ -116,9 +117,11 @@ mutant() {
 case ${1-} in
 --list) names; exit ;;
 --build)
-    plant "${2-}" && compile "$2" || { echo "$2: not built; see $OUT/$2/log"; exit 1; }
-    echo "    $OUT/$2/tests --quick                    which tests fail"
-    echo "    gdb --args $OUT/$2/tests --quick TEST    then: break t_fail, or break abort; run"
+    plant "${2:?a name}" || { rm -rf "${OUT:?}/$2"; exit 1; }
+    compile "$2" || { cat "$OUT/$2/log"; exit 1; }
+    echo "which tests fail:    $OUT/$2/tests --quick"
+    echo "one in a debugger:   gdb --args $OUT/$2/tests --quick TEST"
+    echo "                     (gdb) break t_fail, or break abort where the program stops; then run"
     exit ;;
 esac
 
