@@ -74,8 +74,8 @@ const char *paged_error(int error)
     return error >= 0 && error <= PAGED_NO_GPU ? texts[error] : "unknown error code";
 }
 
-// nvcc compiles this file for a CPU and a GPU. For other compilers these lines turn the few calls of
-// CUDA that handle memory into the C library's; section "GPU" has a stand-in for the rest.
+// nvcc compiles this file for a CPU and a GPU. For other compilers these lines turn the few calls
+// of CUDA that handle memory into the C library's; section "GPU" has a stand-in for the rest.
 
 #ifdef __CUDACC__
 #define HD __host__ __device__  // for functions of both processors
@@ -581,7 +581,7 @@ static void attend_row(const Step *s, int r, int head)
             float dot = 0;
             for (int i = 0; i < c->head_dim; i++) dot += q[i] * k[i];
             score[t] = dot * s->scale;
-            if (score[t] > new_m) new_m = score[t];
+            if (!(score[t] <= new_m)) new_m = score[t];  // so written, NaN is not lost
         }
         if (new_m == -INFINITY) continue;  // nothing to see yet, and -inf minus -inf is NaN
 
@@ -609,7 +609,7 @@ static void attend_row(const Step *s, int r, int head)
 // hand: a shuffle reads a variable of another lane. Some warps are a thread block, which has memory
 // of its own, `shared`, and can meet at a barrier. A launch starts a grid of thread blocks.
 //
-// Without nvcc the kernels run on this stand-in: each thread is a coroutine with a stack of its own,
+// Without nvcc the kernels run on this stand-in: each thread is a coroutine with its own stack,
 // run alone up to its next barrier or shuffle. So gdb stops in any lane, the sanitizers see every
 // access, and lanes can run in another order: a kernel that lacks a barrier gives another result
 // then. On a first reading, skip to "kernels".
@@ -753,7 +753,7 @@ static float gpu_shuffle(unsigned mask, float x, int lane, int line)
 {
     Thread *t = gpu.now;
     Meeting *warp = &gpu.warps[t->id / WARP];
-    if (!(mask >> t->id % WARP & 1) || !(mask >> lane & 1))
+    if (lane >= WARP || !(mask >> t->id % WARP & 1) || !(mask >> lane & 1))
         gpu_stop(t, "the mask of the shuffle lacks this lane, or the one it reads", line);
     if (warp->arrived > 0 && warp->mask != mask)
         gpu_stop(t, "its mask is not that of the lanes which wait at the shuffle", line);
@@ -779,6 +779,7 @@ static void gpu_run_block(const int *order)
             gpu_resume(t);
             left -= t->done;
             moved = 1;
+            if (gpu_lane_order == 1) i = -1;  // in this order, the last warp runs far ahead
         }
         for (Thread *t = gpu.threads; t < gpu.threads + THREADS && !moved; t++)
             if (!t->done)
@@ -844,8 +845,7 @@ DEVICE float merge(const float *states, int count, int head_dim, int d, float *m
     float o = 0;
     *m = -INFINITY;
     *l = 0;
-    for (int i = 0; i < count; i++)
-        if (states[i * (head_dim + 2) + 1] != 0) *m = fmaxf(*m, states[i * (head_dim + 2)]);
+    for (int i = 0; i < count; i++) *m = fmaxf(*m, states[i * (head_dim + 2)]);
     for (int i = 0; i < count; i++) {
         const float *state = states + i * (head_dim + 2);
         if (state[1] == 0) continue;
@@ -1123,12 +1123,13 @@ static int move_rows(Pool *pool, int layer, const Batch *batch, float *k, float 
     if (error || s.num_rows == 0) return error;
     if (!k || !v) return PAGED_BAD_ARGUMENT;
     error = step_upload(pool, batch, &s, 0, &room);
-    // Nobody else may see what is written: ask for every block before the first is touched.
+    // Nobody else may see what is written. Of a table, others share the first blocks, if any: it is
+    // enough to ask the first block that is written.
     for (int i = 0; i < batch->num_seqs && write && !error; i++) {
         const Seq *seq = batch->seqs[i];
         int first = (seq->length - batch->num_tokens[i]) / s.layout.block_size;
-        for (int j = first; j < (int)arrlen(seq->block_table) && batch->num_tokens[i] > 0; j++)
-            if (pool->blocks[seq->block_table[j]].ref_count > 1) error = PAGED_BLOCK_SHARED;
+        if (batch->num_tokens[i] > 0 && pool->blocks[seq->block_table[first]].ref_count > 1)
+            error = PAGED_BLOCK_SHARED;
     }
     s.k_rows = k, s.v_rows = v, s.write = write;
     if (!error) RUN(&s, move_row, s.num_rows, 1);

@@ -31,8 +31,8 @@
 // at in a debugger.
 //
 // Threads. Every call is synchronous. A pool and its sequences belong to one thread at a time;
-// different pools are independent, but for GPU pools on the stand-in, of which a program uses one at
-// a time. attend() may use threads of its own (OpenMP).
+// different pools are independent, but for GPU pools on the stand-in, of which a program uses one
+// at a time. attend() may use threads of its own (OpenMP).
 
 #ifndef PAGED_H
 #define PAGED_H
