@@ -47,8 +47,7 @@ for cc in gcc clang; do
         skip "sanitizers with $cc: not here"; continue
     fi
     name="$cc, address and undefined behaviour sanitizer"
-    quick=--quick; [ $cc = gcc ] && quick=
-    variant "$name" "--cpu $quick" $cc -O1 $SAN
+    variant "$name" "--cpu --quick" $cc -O1 $SAN
     san="build/$(echo "$name" | tr -c 'a-zA-Z0-9\n' '_')"
     check "  the same, on the stand-in for a GPU" "$san" --gpu --quick
     [ $cc = gcc ] || continue
