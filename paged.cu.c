@@ -1109,10 +1109,11 @@ static int step_upload(Pool *pool, const Batch *batch, Step *s, size_t extra, ch
     }
     if (!error) memory_copy(s->layout.device, pool->workspace, rows, bytes);
     free(rows);
+    if (error) return error;
     s->rows = (const Row *)pool->workspace;
     s->tables = (const int *)(s->rows + s->num_rows);
     *room = (char *)pool->workspace + bytes;
-    return error;
+    return PAGED_OK;
 }
 
 static int move_rows(Pool *pool, int layer, const Batch *batch, float *k, float *v, int write)
