@@ -8,7 +8,7 @@ WARN    = -Wall -Wextra
 OPENMP := $(shell echo 'int main(void) { return 0; }' | $(CC) -fopenmp -x c - -o /dev/null \
             2>/dev/null && echo -fopenmp)
 COMPILE = $(CC) $(CFLAGS) -g $(WARN) $(CPPFLAGS)
-ENGINE  = paged.cu.c paged.h
+ENGINE  = paged.cu.c paged.h standin.h oracle.c
 ARCH   ?=
 NVCC    = nvcc -x cu -O2 -g $(CPPFLAGS) -Xcompiler -Wall,-Wextra \
           $(if $(ARCH),-arch=$(ARCH),-gencode arch=compute_75,code=[sm_75,compute_75])
@@ -27,6 +27,17 @@ paged.o: $(ENGINE)
 llama: examples/llama.c paged.o   ## a Llama served from the cache: ./llama --help
 	$(COMPILE) $(OPENMP) examples/llama.c paged.o -o $@ -lm
 
+replay: examples/replay.c paged.o  ## requests through several allocators: ./replay --help
+	$(COMPILE) $(OPENMP) examples/replay.c paged.o -o $@ -lm
+
+TRACE ?= ../shared/traces/azure_llm_2023_conv.csv
+plots: replay     ## draws docs/replay-*.svg from TRACE=file.csv, where gnuplot is installed
+	@mkdir -p build docs
+	./replay $(TRACE) --saturate --csv build/replay.csv --curve build/replay-curve.csv
+	@if command -v gnuplot >/dev/null; then \
+	    gnuplot -c checks/plots.gp build/replay.csv build/replay-curve.csv docs; \
+	else echo "gnuplot is not installed: nothing is drawn"; fi
+
 tests: tests.c $(ENGINE)
 	$(COMPILE) $(OPENMP) tests.c -o $@ -lm
 
@@ -39,10 +50,11 @@ debug: $(ENGINE) examples/tour.c  ## gdb in ./paged --gpu, with the commands of 
 	$(CC) -O0 -g3 $(WARN) $(CPPFLAGS) paged.cu.c -o build/debug -lm
 	gdb -x paged.gdb --args build/debug --gpu
 
-test: paged llama tests  ## the tests, and what they start
+test: paged llama replay tests  ## the tests, and what they start
 	./tests
 	sh checks/cuda.sh
 	sh checks/gdb.sh
+	sh checks/replay.sh
 
 test-all:         ## sanitizers, valgrind, all compilers as C and C++, -O0 to -O3, planted bugs
 	sh checks/all.sh
@@ -58,6 +70,6 @@ format:           ## clang-format over the sources
 	clang-format -i paged.cu.c paged.h tests.c examples/*.c
 
 clean:            ## removes what was built
-	rm -rf paged llama tests build *.o
+	rm -rf paged llama replay tests build *.o
 
-.PHONY: all help cuda debug test test-all mutants gpu-check format clean
+.PHONY: all help cuda debug plots test test-all mutants gpu-check format clean

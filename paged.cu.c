@@ -13,12 +13,15 @@
 //     numbers, layout    16-bit floats; where the element of a token, layer and head lies
 //     memory, pool       where the bytes are; free list and reference counts
 //     sequences          append, fork, rewind, release: nothing but edits of tables and counts
+//     prefix cache       blocks that are found again by the tokens in them
 //     K and V            what moves them, on either processor
 //     attention          online softmax through a block table, on the CPU
-//     GPU, kernels       a stand-in for machines without one; the same work as CUDA kernels
+//     GPU, kernels       the same work as CUDA kernels
 //     calls              pool_write(), seq_gather(), attend(): a batch in, on either processor
-//     oracle             the same without blocks, plain as can be: the judge of all the rest
-//     check, dump        recount everything; draw pools and tables; then comes the tour
+//     check, dump        recount everything; draw pools and tables
+//
+// Three files belong to it that can be read later: standin.h, which runs the kernels without a GPU,
+// oracle.c, the same cache without blocks and the judge of this one, and examples/tour.c, main().
 //
 // Left out on purpose: sampling, models and servers (see examples/), 8-bit caches, sliding windows.
 //
@@ -34,13 +37,13 @@
 
 // Exhaustion and bad arguments are return codes. A broken invariant means that the memory can no
 // longer be trusted: say what broke and stop, so that a debugger shows the moment.
-static void stop(int line, const char *what, const char *why)
+static void stop(const char *file, int line, const char *what, const char *why)
 {
-    fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, line, what, why);
+    fprintf(stderr, "%s:%d: %s: %s\n", file, line, what, why);
     abort();
 }
 
-#define INVARIANT(condition, why) ((condition) ? (void)0 : stop(__LINE__, #condition, why))
+#define INVARIANT(ok, why) ((ok) ? (void)0 : stop(__FILE__, __LINE__, #ok, why))
 
 // stb_ds: a dynamic array is a plain pointer `int *a` with its length hidden in front of it:
 // arrlen(a), arrput(a, x), arrpop(a); NULL is the empty one. arrput may move the array and assigns
@@ -184,7 +187,7 @@ static int ceil_div(int64_t a, int b) { return (int)((a + b - 1) / b); }
 
 static void cuda_or_stop(int error, const char *call, int line)
 {
-    if (error != cudaSuccess) stop(line, call, cudaGetErrorString((cudaError_t)error));
+    if (error != cudaSuccess) stop(__FILE__, line, call, cudaGetErrorString((cudaError_t)error));
 }
 
 #define CUDA(call) cuda_or_stop((int)(call), #call, __LINE__)
@@ -219,7 +222,8 @@ static void memory_copy(int device, void *to, const void *from, size_t bytes)
 // All memory is allocated once. The free list runs through the blocks' own records, as a ring in
 // both directions; record num_blocks is its head, so no end needs a special case. A block is taken
 // from the front and, when its count falls to 0, put back at the front: what was used last is used
-// next, while it may still be in a cache of the processor.
+// next, while it may still be in a cache of the processor. Published blocks (prefix cache) go to
+// the back, so that they can be found as long as possible.
 
 static int config_ok(const PoolConfig *c)
 {
@@ -263,6 +267,9 @@ static void free_list_insert_after(Pool *pool, int prev, int block)
     pool->num_free++;
 }
 
+static uint64_t prefix_hash(uint64_t parent, const int *tokens, int n);  // section "prefix cache"
+static void prefix_remove(Pool *pool, int block);
+
 int pool_create(const PoolConfig *config, Pool **out)
 {
     int gpus = 0, head;
@@ -271,7 +278,8 @@ int pool_create(const PoolConfig *config, Pool **out)
         return PAGED_NO_GPU;
     size_t plane = multiply(pool_bytes_per_block(config) / 2, config->num_blocks);
     size_t records = multiply((size_t)config->num_blocks + 1, sizeof(Block));
-    if (plane == 0 || plane > PTRDIFF_MAX || records == 0) return PAGED_OUT_OF_MEMORY;
+    size_t slots = multiply(multiply(config->num_blocks, config->block_size), sizeof(int));
+    if (plane == 0 || plane > PTRDIFF_MAX || !records || !slots) return PAGED_OUT_OF_MEMORY;
 
     Pool *pool = (Pool *)calloc(1, sizeof *pool);
     if (!pool) return PAGED_OUT_OF_MEMORY;
@@ -279,7 +287,9 @@ int pool_create(const PoolConfig *config, Pool **out)
     pool->k = memory_create(config->device, plane);
     pool->v = memory_create(config->device, plane);
     pool->blocks = (Block *)malloc(records);
-    if (!pool->k || !pool->v || !pool->blocks) {
+    pool->tokens = (int *)malloc(slots);
+    pool->hash = prefix_hash;
+    if (!pool->k || !pool->v || !pool->blocks || !pool->tokens) {
         pool_destroy(pool);
         return PAGED_OUT_OF_MEMORY;
     }
@@ -287,7 +297,7 @@ int pool_create(const PoolConfig *config, Pool **out)
     memset(&pool->blocks[head], 0, sizeof(Block));
     pool->blocks[head].prev = pool->blocks[head].next = head;
     for (int block = 0; block < config->num_blocks; block++) {
-        pool->blocks[block].ref_count = 0;
+        memset(&pool->blocks[block], 0, sizeof(Block));
         free_list_insert_after(pool, pool->blocks[head].prev, block);  // at the back: 0 is first
     }
     *out = pool;
@@ -302,6 +312,8 @@ void pool_destroy(Pool *pool)
     memory_free(pool->config.device, pool->k);
     memory_free(pool->config.device, pool->v);
     memory_free(pool->config.device, pool->workspace);
+    hmfree(pool->prefixes);
+    free(pool->tokens);
     free(pool->blocks);
     free(pool);
 }
@@ -316,6 +328,12 @@ static void block_poison(Pool *pool, int block, int first, int count)
     if (pool->config.poison) move_slots(pool, block, POISON, first, count);
 }
 
+// Nobody may write a block that others see: in their tables, or through the prefix cache.
+static int block_sealed(const Pool *pool, int block)
+{
+    return pool->blocks[block].ref_count > 1 || pool->blocks[block].serial != 0;
+}
+
 // Takes the first free block. The caller has counted: there is one.
 static int block_take(Pool *pool)
 {
@@ -323,6 +341,7 @@ static int block_take(Pool *pool)
     INVARIANT(pool->num_free > 0 && block < pool->config.num_blocks, "no free block to take");
     INVARIANT(pool->blocks[block].ref_count == 0, "a block on the free list is in use");
     free_list_remove(pool, block);
+    if (pool->blocks[block].serial) prefix_remove(pool, block);
     pool->blocks[block].ref_count = 1;
     block_poison(pool, block, 0, pool->config.block_size);
     return block;
@@ -332,9 +351,16 @@ static int block_take(Pool *pool)
 static void block_drop(Pool *pool, int block)
 {
     INVARIANT(pool->blocks[block].ref_count > 0, "a free block is given back");
+    int head = pool->config.num_blocks, published = pool->blocks[block].serial != 0;
     if (--pool->blocks[block].ref_count > 0) return;
-    block_poison(pool, block, 0, pool->config.block_size);
-    free_list_insert_after(pool, pool->config.num_blocks, block);
+    if (!published) block_poison(pool, block, 0, pool->config.block_size);
+    free_list_insert_after(pool, published ? pool->blocks[head].prev : head, block);
+}
+
+// One more table names the block, which may be a free one.
+static void block_share(Pool *pool, int block)
+{
+    if (pool->blocks[block].ref_count++ == 0) free_list_remove(pool, block);
 }
 
 // ---- sequences --------------------------------------------------------------------------------
@@ -366,9 +392,9 @@ int seq_append(Seq *seq, int n)
         return PAGED_TOO_LONG;
     int have = (int)arrlen(seq->block_table), need = ceil_div(length, block_size);
     int live = seq->length % block_size;  // filled slots of the last block; 0: it is full
-    // A block that others see is never written. With a count of 1 nobody else can see it: write in
-    // place. A full block is not written again, so it can stay shared.
-    int copy = live > 0 && pool->blocks[seq->block_table[have - 1]].ref_count > 1;
+    // A block that others see is never written. With a count of 1 nobody else can see it, unless it
+    // is published: write in place. A full block is not written again, so it can stay shared.
+    int copy = live > 0 && block_sealed(pool, seq->block_table[have - 1]);
     if (need - have + copy > pool->num_free) return PAGED_OUT_OF_BLOCKS;
 
     // 2. Copy-on-write: take the new block, fill it, put it into the table, and only then let go
@@ -392,13 +418,15 @@ int seq_fork(const Seq *parent, int at, Seq **out)
     if (!parent || !out || at < 0 || at > parent->length) return PAGED_BAD_ARGUMENT;
     Pool *pool = parent->pool;
     Seq *child;
-    int error = seq_create(pool, &child);
+    int block_size = pool->config.block_size, error = seq_create(pool, &child);
     if (error) return error;
-    for (int i = 0; i < ceil_div(at, pool->config.block_size); i++) {
+    for (int i = 0; i < ceil_div(at, block_size); i++) {
         arrput(child->block_table, parent->block_table[i]);
-        pool->blocks[parent->block_table[i]].ref_count++;
+        block_share(pool, parent->block_table[i]);
     }
     child->length = at;
+    child->written = at < parent->written ? at : parent->written;
+    child->published = at / block_size < parent->published ? at / block_size : parent->published;
     *out = child;
     return PAGED_OK;
 }
@@ -416,7 +444,9 @@ int seq_rewind(Seq *seq, int n)
         filled = block_size;
     }
     seq->length = length;
-    if (length % block_size > 0 && pool->blocks[arrlast(seq->block_table)].ref_count == 1)
+    if (seq->written > length) seq->written = length;
+    if (seq->published > length / block_size) seq->published = length / block_size;
+    if (length % block_size > 0 && !block_sealed(pool, arrlast(seq->block_table)))
         block_poison(pool, arrlast(seq->block_table), length % block_size,
                      filled - length % block_size);
     return PAGED_OK;
@@ -433,6 +463,122 @@ void seq_release(Seq *seq)
     if (seq->index < arrlen(pool->seqs)) pool->seqs[seq->index]->index = seq->index;
     arrfree(seq->block_table);
     free(seq);
+}
+
+// ---- prefix cache -----------------------------------------------------------------------------
+// A published block is found by its tokens and all tokens before it, as K and V depend on these,
+// too. It would be long to compare them all. So each publication gets a number, its serial, and
+// keeps that of the block before it: (parent's serial, own tokens) names the whole beginning. The
+// id of the parent would not do: the parent may be evicted and its memory hold something else,
+// while a serial is never used again, so that the children of an evicted block are never found.
+//
+// The map goes from the hash of that pair to the first block of that hash, and next_alike from
+// there to the others. Two different blocks may well have the same hash: a hit is believed
+// only after serial and tokens were compared. Publishing is a flag of the block and no reference. A
+// published block that nobody uses is on the free list, and is forgotten when it is taken.
+//
+// An older scheme names a block by the hash of its own tokens alone, and gives one prompt the K and
+// V of another.
+
+static uint64_t prefix_hash(uint64_t parent, const int *tokens, int n)
+{
+    uint64_t hash = parent;
+    for (int i = 0; i < n; i++) {  // a round of splitmix64 for each token
+        hash = (hash ^ (uint32_t)tokens[i]) + 0x9e3779b97f4a7c15;
+        hash = (hash ^ hash >> 30) * 0xbf58476d1ce4e5b9;
+        hash = (hash ^ hash >> 27) * 0x94d049bb133111eb;
+        hash ^= hash >> 31;
+    }
+    return hash;
+}
+
+static int *block_tokens(const Pool *pool, int block)
+{
+    return pool->tokens + (size_t)block * pool->config.block_size;
+}
+
+// The published block with these tokens behind that parent, or -1.
+static int prefix_find(Pool *pool, uint64_t parent, const int *tokens)
+{
+    int n = pool->config.block_size;
+    uint64_t hash = pool->hash(parent, tokens, n);
+    ptrdiff_t entry = hmgeti(pool->prefixes, hash);
+    int block = entry < 0 ? -1 : pool->prefixes[entry].value;
+    for (; block >= 0; block = pool->blocks[block].next_alike)
+        if (pool->blocks[block].parent == parent &&
+            memcmp(block_tokens(pool, block), tokens, n * sizeof *tokens) == 0)
+            break;
+    return block;
+}
+
+static void prefix_insert(Pool *pool, int block, uint64_t parent, const int *tokens)
+{
+    int n = pool->config.block_size;
+    Block *b = &pool->blocks[block];
+    uint64_t hash = pool->hash(parent, tokens, n);
+    ptrdiff_t entry = hmgeti(pool->prefixes, hash);
+    b->next_alike = entry < 0 ? -1 : pool->prefixes[entry].value;
+    b->serial = ++pool->last_serial;
+    b->parent = parent;
+    memcpy(block_tokens(pool, block), tokens, n * sizeof *tokens);
+    hmput(pool->prefixes, hash, block);
+}
+
+static void prefix_remove(Pool *pool, int block)
+{
+    Block *b = &pool->blocks[block];
+    uint64_t hash = pool->hash(b->parent, block_tokens(pool, block), pool->config.block_size);
+    ptrdiff_t entry = hmgeti(pool->prefixes, hash);
+    INVARIANT(entry >= 0, "a published block is not in the map");
+    int *link = &pool->prefixes[entry].value;  // what names the block: the map or another block
+    while (*link != block) link = &pool->blocks[*link].next_alike;
+    *link = b->next_alike;
+    if (pool->prefixes[entry].value < 0) (void)hmdel(pool->prefixes, hash);
+    b->serial = b->parent = 0;
+}
+
+int seq_lookup(Seq *seq, const int *tokens, int n)
+{
+    if (!seq || seq->length > 0 || n < 0 || (n > 0 && !tokens)) return PAGED_BAD_ARGUMENT;
+    Pool *pool = seq->pool;
+    int block_size = pool->config.block_size, block;
+    uint64_t parent = 0;
+    // The last token is always left to compute: its logits are what the request is waiting for.
+    for (int64_t end = block_size; end < n; end += block_size) {
+        block = prefix_find(pool, parent, tokens + end - block_size);
+        if (block < 0) break;
+        block_share(pool, block);
+        arrput(seq->block_table, block);
+        seq->length = seq->written = (int)end;
+        seq->published++;
+        parent = pool->blocks[block].serial;
+    }
+    return PAGED_OK;
+}
+
+int seq_publish(Seq *seq, const int *tokens, int n)
+{
+    if (!seq || n < 0 || n > seq->written || (n > 0 && !tokens)) return PAGED_BAD_ARGUMENT;
+    Pool *pool = seq->pool;
+    int block_size = pool->config.block_size;
+    for (int i = seq->published; i < n / block_size; i++) {
+        const int *own_tokens = tokens + (size_t)i * block_size;
+        int own = seq->block_table[i];
+        uint64_t parent = i > 0 ? pool->blocks[seq->block_table[i - 1]].serial : 0;
+        int block = prefix_find(pool, parent, own_tokens);
+        if (block < 0) {
+            // It may be published already, by a sequence that shares it, behind another copy of the
+            // parent, which is gone since.
+            if (pool->blocks[own].serial) prefix_remove(pool, own);
+            prefix_insert(pool, own, parent, own_tokens);
+        } else if (block != own) {  // somebody was faster: one copy is enough
+            block_share(pool, block);
+            seq->block_table[i] = block;
+            block_drop(pool, own);
+        }
+        seq->published = i + 1;
+    }
+    return PAGED_OK;
 }
 
 // ---- K and V ----------------------------------------------------------------------------------
@@ -609,10 +755,8 @@ static void attend_row(const Step *s, int r, int head)
 // hand: a shuffle reads a variable of another lane. Some warps are a thread block, which has memory
 // of its own, `shared`, and can meet at a barrier. A launch starts a grid of thread blocks.
 //
-// Without nvcc the kernels run on this stand-in: each thread is a coroutine with its own stack,
-// run alone up to its next barrier or shuffle. So gdb stops in any lane, the sanitizers see every
-// access, and lanes can run in another order: a kernel that lacks a barrier gives another result
-// then. On a first reading, skip to "kernels".
+// Without nvcc the kernels run on a stand-in, standin.h: threads are coroutines, so that gdb stops
+// in any lane and the sanitizers see every access.
 
 enum { WARP = 32, THREADS = 128, WARPS = THREADS / WARP };
 #define ALL_LANES 0xffffffffu
@@ -633,194 +777,7 @@ static void launch(void (*kernel)(Step), const char *, int x, int y, int z, int 
 }
 
 #else
-
-#include <setjmp.h>
-#include <ucontext.h>
-
-#ifndef __has_feature
-#define __has_feature(feature) 0
-#endif
-#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
-#include <sanitizer/common_interface_defs.h>  // it wants to know when the stack is another one
-#else
-#define __sanitizer_start_switch_fiber(save, bottom, size) (void)(save)
-#define __sanitizer_finish_switch_fiber(saved, bottom, size) (void)(saved)
-#endif
-
-#define KERNEL static void
-#define DEVICE static inline __attribute__((always_inline))
-#define __syncthreads() gpu_meet(&gpu.block, THREADS, __LINE__)
-#define __shfl_sync(mask, value, lane) gpu_shuffle(mask, value, lane, __LINE__)
-#define __shfl_xor_sync(mask, value, bits) __shfl_sync(mask, value, (threadIdx.x % WARP) ^ (bits))
-
-typedef struct Meeting {  // of the threads of a block at a barrier, of those of a warp at a shuffle
-    int arrived, line;
-    unsigned mask, generation;
-    float values[2][WARP];  // of this shuffle, and of the last one, which some may yet read
-} Meeting;
-
-typedef struct Thread {
-    int id, started, done, line;
-    const Meeting *meeting;  // what it waits for, in which line; NULL: nothing
-    unsigned generation;     // of that meeting
-    jmp_buf here;            // where it left off
-    ucontext_t context;      // where it begins
-    void *fake_stack;
-    char stack[128 << 10];
-} Thread;
-
-static struct {
-    unsigned x, y, z;
-} threadIdx, blockIdx;
-static float shared[12288];      // 48 KB, what every GPU has for a thread block
-static unsigned gpu_lane_order;  // 0: ascending, 1: descending, else the seed of a shuffle
-static struct {
-    Thread *threads, *now;  // [THREADS], and the one that runs
-    Meeting block, warps[WARPS];
-    jmp_buf launcher;
-    void (*kernel)(Step);
-    const char *name;
-    Step step;
-    const void *stack;  // of the launcher
-    size_t stack_bytes;
-    void *fake_stack;
-} gpu;
-
-// longjmp by another name: FORTIFY lets longjmp itself only go up the same stack.
-#ifdef __APPLE__
-void gpu_jump(jmp_buf, int) __asm__("__longjmp");
-#else
-void gpu_jump(jmp_buf, int) __asm__("_longjmp");
-#endif
-
-static void gpu_stop(const Thread *t, const char *what, int line)
-{
-    fprintf(stderr, "%s, thread block (%u, %u, %u), thread %d (warp %d, lane %d): ", gpu.name,
-            blockIdx.x, blockIdx.y, blockIdx.z, t->id, t->id / WARP, t->id % WARP);
-    stop(line, "GPU", what);
-}
-
-// From a thread to the launcher. Returns when the thread is resumed.
-static void gpu_pause(Thread *t)
-{
-    __sanitizer_start_switch_fiber(&t->fake_stack, gpu.stack, gpu.stack_bytes);
-    if (_setjmp(t->here) == 0) gpu_jump(gpu.launcher, 1);
-    __sanitizer_finish_switch_fiber(t->fake_stack, &gpu.stack, &gpu.stack_bytes);
-}
-
-static void gpu_thread_main(void)
-{
-    __sanitizer_finish_switch_fiber(NULL, &gpu.stack, &gpu.stack_bytes);
-    for (;;) {  // once for each thread block
-        gpu.kernel(gpu.step);
-        gpu.now->done = 1;
-        gpu_pause(gpu.now);
-    }
-}
-
-// From the launcher to a thread. Returns when the thread pauses. Not inlined: a caller's variables
-// in registers would not survive the jump.
-__attribute__((noinline)) static void gpu_resume(Thread *t)
-{
-    gpu.now = t;
-    threadIdx.x = t->id;
-    __sanitizer_start_switch_fiber(&gpu.fake_stack, t->stack, sizeof t->stack);
-    if (_setjmp(gpu.launcher) == 0) {
-        if (t->started++) gpu_jump(t->here, 1);
-        setcontext(&t->context);
-    }
-    __sanitizer_finish_switch_fiber(gpu.fake_stack, NULL, NULL);
-}
-
-// Waits until `expected` threads have come. The last one goes on at once.
-static void gpu_meet(Meeting *meeting, int expected, int line)
-{
-    Thread *t = gpu.now;
-    if (meeting->arrived > 0 && meeting->line != line)
-        gpu_stop(t, "the other threads wait at another barrier or shuffle", line);
-    meeting->line = t->line = line;
-    if (++meeting->arrived == expected) {
-        meeting->arrived = 0;
-        meeting->generation++;
-        return;
-    }
-    t->meeting = meeting;
-    t->generation = meeting->generation;
-    gpu_pause(t);
-}
-
-static float gpu_shuffle(unsigned mask, float x, int lane, int line)
-{
-    Thread *t = gpu.now;
-    Meeting *warp = &gpu.warps[t->id / WARP];
-    if (lane >= WARP || !(mask >> t->id % WARP & 1) || !(mask >> lane & 1))
-        gpu_stop(t, "the mask of the shuffle lacks this lane, or the one it reads", line);
-    if (warp->arrived > 0 && warp->mask != mask)
-        gpu_stop(t, "its mask is not that of the lanes which wait at the shuffle", line);
-    float *values = warp->values[warp->generation % 2];
-    int expected = 0;
-    for (unsigned m = mask; m; m &= m - 1) expected++;
-    values[t->id % WARP] = x;
-    warp->mask = mask;
-    gpu_meet(warp, expected, line);
-    return values[lane];
-}
-
-// One thread block: each thread in turn, as far as it gets, until all are done.
-static void gpu_run_block(const int *order)
-{
-    memset(shared, 0xff, sizeof shared);  // NaN: what is read must have been written
-    for (int i = 0; i < THREADS; i++) gpu.threads[i].done = 0;
-    for (int left = THREADS, moved = 1; left > 0; moved = 0) {
-        for (int i = 0; i < THREADS; i++) {
-            Thread *t = &gpu.threads[order[i]];
-            if (t->done || (t->meeting && t->meeting->generation == t->generation)) continue;
-            t->meeting = NULL;
-            gpu_resume(t);
-            left -= t->done;
-            moved = 1;
-            if (gpu_lane_order == 1) i = -1;  // in this order, the last warp runs far ahead
-        }
-        for (Thread *t = gpu.threads; t < gpu.threads + THREADS && !moved; t++)
-            if (!t->done)
-                gpu_stop(t, "deadlock: it waits here for threads that never come", t->line);
-    }
-}
-
-static void gpu_create_threads(void)
-{
-    gpu.threads = (Thread *)realloc_or_stop(NULL, THREADS * sizeof(Thread));
-    if (getenv("PAGED_LANE_ORDER")) gpu_lane_order = (unsigned)atoi(getenv("PAGED_LANE_ORDER"));
-    for (int i = 0; i < THREADS; i++) {
-        Thread *t = &gpu.threads[i];
-        memset(t, 0, offsetof(Thread, stack));
-        t->id = i;
-        getcontext(&t->context);
-        t->context.uc_stack.ss_sp = t->stack;
-        t->context.uc_stack.ss_size = sizeof t->stack;
-        makecontext(&t->context, gpu_thread_main, 0);
-    }
-}
-
-static void launch(void (*kernel)(Step), const char *name, int x, int y, int z, int shared_floats,
-                   const Step *s)
-{
-    int order[THREADS];
-    unsigned random = gpu_lane_order;
-    INVARIANT(shared_floats <= (int)(sizeof shared / sizeof *shared), "too much shared memory");
-    if (!gpu.threads) gpu_create_threads();
-    for (int i = 0; i < THREADS; i++) {  // thread i goes to place j of those before it
-        random = random * 1664525 + 1013904223;
-        int j = gpu_lane_order == 0 ? i : gpu_lane_order == 1 ? 0 : (int)(random >> 8) % (i + 1);
-        memmove(order + j + 1, order + j, (i - j) * sizeof *order);
-        order[j] = i;
-    }
-    gpu.kernel = kernel, gpu.name = name, gpu.step = *s;
-    for (blockIdx.z = 0; blockIdx.z < (unsigned)z; blockIdx.z++)
-        for (blockIdx.y = 0; blockIdx.y < (unsigned)y; blockIdx.y++)
-            for (blockIdx.x = 0; blockIdx.x < (unsigned)x; blockIdx.x++) gpu_run_block(order);
-}
-
+#include "standin.h"
 #endif
 
 // ---- kernels ----------------------------------------------------------------------------------
@@ -1124,17 +1081,21 @@ static int move_rows(Pool *pool, int layer, const Batch *batch, float *k, float 
     if (error || s.num_rows == 0) return error;
     if (!k || !v) return PAGED_BAD_ARGUMENT;
     error = step_upload(pool, batch, &s, 0, &room);
-    // Nobody else may see what is written. Of a table, others share the first blocks, if any: it is
-    // enough to ask the first block that is written.
     for (int i = 0; i < batch->num_seqs && write && !error; i++) {
         const Seq *seq = batch->seqs[i];
         int first = (seq->length - batch->num_tokens[i]) / s.layout.block_size;
-        if (batch->num_tokens[i] > 0 && pool->blocks[seq->block_table[first]].ref_count > 1)
-            error = PAGED_BLOCK_SHARED;
+        if (batch->num_tokens[i] == 0) continue;
+        for (int j = first; j < (int)arrlen(seq->block_table); j++)
+            if (block_sealed(pool, seq->block_table[j])) error = PAGED_BLOCK_SHARED;
     }
+    if (error) return error;
     s.k_rows = k, s.v_rows = v, s.write = write;
-    if (!error) RUN(&s, move_row, s.num_rows, 1);
-    return error;
+    RUN(&s, move_row, s.num_rows, 1);
+    for (int i = 0; i < batch->num_seqs && write && layer == s.layout.num_layers - 1; i++) {
+        Seq *seq = batch->seqs[i];
+        if (seq->length - batch->num_tokens[i] <= seq->written) seq->written = seq->length;
+    }
+    return PAGED_OK;
 }
 
 int pool_write(Pool *pool, int layer, const Batch *batch, const float *k, const float *v)
@@ -1241,144 +1202,6 @@ void tensor_copy(const Pool *pool, float *to, const float *from, size_t count)
     if (pool && to && from) memory_copy(pool->config.device, to, from, count * sizeof(float));
 }
 
-// ---- oracle -----------------------------------------------------------------------------------
-// What serving systems did before paging, and the judge of everything above: one contiguous piece
-// per sequence, all of it reserved at once; a fork is a memcpy; attention is the textbook formula
-// in double, two passes, all scores in an array.
-
-static size_t oracle_offset(const Oracle *o, int layer, int token)
-{
-    return ((size_t)layer * o->max_tokens + token) * o->config.num_kv_heads * o->config.head_dim;
-}
-
-static int oracle_has(const Oracle *o, int layer, int num_tokens)
-{
-    return o && layer >= 0 && layer < o->config.num_layers && num_tokens >= 0 &&
-           num_tokens <= o->length;
-}
-
-int oracle_create(const PoolConfig *config, int max_tokens, Oracle **out)
-{
-    if (!config_ok(config) || max_tokens < 1 || !out) return PAGED_BAD_ARGUMENT;
-    PoolConfig f32 = *config;
-    f32.dtype = PAGED_F32;
-    size_t bytes = multiply(pool_bytes_per_token(&f32), max_tokens);  // of K and V
-    if (bytes == 0 || bytes > PTRDIFF_MAX) return PAGED_OUT_OF_MEMORY;
-    Oracle *oracle = (Oracle *)calloc(1, sizeof *oracle);
-    float *memory = (float *)malloc(bytes);
-    if (!oracle || !memory) {
-        free(oracle);
-        free(memory);
-        return PAGED_OUT_OF_MEMORY;
-    }
-    oracle->config = *config;
-    oracle->max_tokens = max_tokens;
-    oracle->k = memory;
-    oracle->v = memory + oracle_offset(oracle, config->num_layers, 0);
-    *out = oracle;
-    return PAGED_OK;
-}
-
-void oracle_release(Oracle *oracle)
-{
-    if (oracle) free(oracle->k);
-    free(oracle);
-}
-
-int oracle_append(Oracle *oracle, int n)
-{
-    if (!oracle || n < 0) return PAGED_BAD_ARGUMENT;
-    if (n > oracle->max_tokens - oracle->length) return PAGED_TOO_LONG;
-    oracle->length += n;
-    return PAGED_OK;
-}
-
-int oracle_rewind(Oracle *oracle, int n)
-{
-    if (!oracle_has(oracle, 0, n)) return PAGED_BAD_ARGUMENT;
-    oracle->length -= n;
-    return PAGED_OK;
-}
-
-int oracle_fork(const Oracle *parent, int at, Oracle **out)
-{
-    Oracle *child;
-    if (!oracle_has(parent, 0, at) || !out) return PAGED_BAD_ARGUMENT;
-    int error = oracle_create(&parent->config, parent->max_tokens, &child);
-    if (error) return error;
-    child->length = at;
-    for (int layer = 0; layer < parent->config.num_layers; layer++) {
-        size_t start = oracle_offset(parent, layer, 0), end = oracle_offset(parent, layer, at);
-        memcpy(child->k + start, parent->k + start, (end - start) * sizeof(float));
-        memcpy(child->v + start, parent->v + start, (end - start) * sizeof(float));
-    }
-    *out = child;
-    return PAGED_OK;
-}
-
-static float round_to(int dtype, float x)
-{
-    if (dtype == PAGED_F32) return x;
-    return dtype == PAGED_F16 ? f16_to_f32(f32_to_f16(x)) : bf16_to_f32(f32_to_bf16(x));
-}
-
-int oracle_write(Oracle *oracle, int layer, int num_tokens, const float *k, const float *v)
-{
-    if (!oracle_has(oracle, layer, num_tokens) || (num_tokens > 0 && (!k || !v)))
-        return PAGED_BAD_ARGUMENT;
-    size_t start = oracle_offset(oracle, layer, oracle->length - num_tokens);
-    size_t end = oracle_offset(oracle, layer, oracle->length);
-    for (size_t i = start; i < end; i++) {
-        oracle->k[i] = round_to(oracle->config.dtype, k[i - start]);
-        oracle->v[i] = round_to(oracle->config.dtype, v[i - start]);
-    }
-    return PAGED_OK;
-}
-
-// One query vector over the first `visible` tokens. k, v: [visible][num_kv_heads][head_dim], of one
-// layer, from the head in question on; score: [visible].
-static void oracle_row(const Oracle *oracle, const float *k, const float *v, int visible,
-                       double scale, const float *q, double *score, float *out, float *lse)
-{
-    int head_dim = oracle->config.head_dim;
-    size_t stride = (size_t)oracle->config.num_kv_heads * head_dim;
-    double max = -INFINITY, sum = 0;
-    for (int t = 0; t < visible; t++) {
-        score[t] = 0;
-        for (int i = 0; i < head_dim; i++) score[t] += (double)q[i] * k[t * stride + i];
-        score[t] *= scale;
-        if (score[t] > max) max = score[t];
-    }
-    for (int t = 0; t < visible; t++) sum += exp(score[t] - max);
-    for (int i = 0; i < head_dim; i++) {
-        double o = 0;
-        for (int t = 0; t < visible; t++) o += exp(score[t] - max) / sum * v[t * stride + i];
-        out[i] = (float)o;
-    }
-    if (lse) *lse = (float)(max + log(sum));
-}
-
-int oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_heads, float scale,
-                  const float *q, float *out, float *lse)
-{
-    if (!oracle_has(oracle, layer, num_tokens) || num_q_heads < 1 || !isfinite(scale) ||
-        num_q_heads % oracle->config.num_kv_heads != 0 || (num_tokens > 0 && (!q || !out)))
-        return PAGED_BAD_ARGUMENT;
-    double *score = (double *)malloc(((size_t)oracle->length + 1) * sizeof *score);
-    if (!score) return PAGED_OUT_OF_MEMORY;
-    int head_dim = oracle->config.head_dim, group = num_q_heads / oracle->config.num_kv_heads;
-    double s = scale == 0 ? 1 / sqrt((double)head_dim) : scale;
-    for (int t = 0; t < num_tokens; t++)
-        for (int head = 0; head < num_q_heads; head++) {
-            size_t row = (size_t)t * num_q_heads + head;  // q, out: [num_tokens][num_q_heads][dim]
-            size_t kv = oracle_offset(oracle, layer, 0) + (size_t)(head / group) * head_dim;
-            oracle_row(oracle, oracle->k + kv, oracle->v + kv, oracle->length - num_tokens + t + 1,
-                       s, q + row * head_dim, score, out + row * head_dim, lse ? lse + row : NULL);
-        }
-    free(score);
-    return PAGED_OK;
-}
-
 // ---- check and dump ---------------------------------------------------------------------------
 // For tests, debuggers and the tour. In gdb: print pool_check(pool), call pool_dump(pool, 0).
 
@@ -1400,6 +1223,10 @@ static const char *check_tables(const Pool *pool, int *seen)
         int entries = (int)arrlen(seq->block_table);
         if (seq->pool != pool || seq->index != s)
             return broken("sequence %d: wrong pool, or index %d", s, seq->index);
+        if (seq->written < 0 || seq->written > seq->length || seq->published < 0 ||
+            seq->published > seq->written / pool->config.block_size)
+            return broken("sequence %d: %d tokens, %d written, %d blocks published", s, seq->length,
+                          seq->written, seq->published);
         if (seq->length < 0 || entries != ceil_div(seq->length, pool->config.block_size))
             return broken("sequence %d: %d blocks for %d tokens", s, entries, seq->length);
         for (int i = 0; i < entries; i++) {
@@ -1423,10 +1250,49 @@ static const char *check_free_list(const Pool *pool)
             return broken("free list: block %d has a wrong link back", block);
         if (b[block].ref_count != 0)
             return broken("free list: block %d has reference count %d", block, b[block].ref_count);
+        if (b[prev].serial && !b[block].serial)
+            return broken("free list: block %d stands behind published ones", block);
     }
     if (b[head].prev != prev) return broken("free list: its head has a wrong link back");
     if (count == pool->num_free) return NULL;
     return broken("free list: %d blocks, but num_free is %d", count, pool->num_free);
+}
+
+// Every published block is in the map once, under its hash, and was published after its parent. What
+// a sequence has published is a chain of parents and children.
+static const char *check_prefixes(const Pool *pool)
+{
+    const Block *b = pool->blocks;
+    int published = 0, found = 0;
+    for (int block = 0; block < pool->config.num_blocks; block++) {
+        published += b[block].serial != 0;
+        if (b[block].serial > pool->last_serial ||
+            (b[block].serial && b[block].parent >= b[block].serial))
+            return broken("block %d: published before its parent, or in the future", block);
+    }
+    for (int i = 0; i < (int)hmlen(pool->prefixes); i++) {
+        int block = pool->prefixes[i].value;
+        do {
+            if (block < 0 || block >= pool->config.num_blocks || !b[block].serial ||
+                ++found > published)
+                return broken("prefix cache: it leads to block %d", block);
+            if (pool->hash(b[block].parent, block_tokens(pool, block), pool->config.block_size) !=
+                pool->prefixes[i].key)
+                return broken("prefix cache: block %d stands under another hash", block);
+            block = b[block].next_alike;
+        } while (block != -1);
+    }
+    if (found != published) return broken("prefix cache: %d blocks of %d", found, published);
+    for (int s = 0; s < (int)arrlen(pool->seqs); s++) {
+        uint64_t parent = 0;
+        for (int i = 0; i < pool->seqs[s]->published; i++) {
+            const Block *block = &b[pool->seqs[s]->block_table[i]];
+            if (!block->serial || block->parent != parent)
+                return broken("sequence %d: block %d is not the child of the one before", s, i);
+            parent = block->serial;
+        }
+    }
+    return NULL;
 }
 
 const char *pool_check(const Pool *pool)
@@ -1443,6 +1309,7 @@ const char *pool_check(const Pool *pool)
     }
     free(seen);
     if (!wrong) wrong = check_free_list(pool);
+    if (!wrong) wrong = check_prefixes(pool);
     if (!wrong && used + pool->num_free != pool->config.num_blocks)
         wrong = broken("%d blocks in use and %d free are not all", used, pool->num_free);
     return wrong;
@@ -1461,7 +1328,8 @@ void pool_dump(const Pool *pool, FILE *out)
         int width = n - start < WIDTH ? (int)(n - start) : WIDTH;
         for (int i = 0; i < width; i++) {
             int count = pool->blocks[start + i].ref_count;
-            line[i] = count == 0 ? '.' : count < 10 ? (char)('0' + count) : '+';
+            int published = pool->blocks[start + i].serial != 0;
+            line[i] = count >= 10 ? '+' : count ? (char)('0' + count) : published ? 'p' : '.';
         }
         line[width] = 0;
         stars = strcmp(line, above) == 0 ? stars + (stars < 2) : 0;  // as hexdump does: "*" for
@@ -1492,6 +1360,8 @@ void seq_dump(const Seq *seq, FILE *out)
             fprintf(out, "\n");
         }
 }
+
+#include "oracle.c"  // the same without blocks, plain as can be: the judge of all the above
 
 #ifndef PAGED_NO_MAIN
 #include "examples/tour.c"  // main: the numbers of the literature, on live pools

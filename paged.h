@@ -55,7 +55,7 @@ enum {  // what calls return
     PAGED_OUT_OF_BLOCKS,  // too few free blocks at the moment; after a release it may fit
     PAGED_TOO_LONG,       // the sequence would not fit into the whole pool: waiting will not help
     PAGED_OUT_OF_MEMORY,  // the machine has not that much memory, or the size overflows size_t
-    PAGED_BLOCK_SHARED,   // a write to a block that another sequence sees too
+    PAGED_BLOCK_SHARED,   // a write to a block that another sequence sees too, or a published one
     PAGED_NO_GPU,         // compiled with nvcc, and there is no GPU
 };
 
@@ -89,15 +89,27 @@ typedef struct Seq Seq;
 // functions of this file change them.
 
 typedef struct Block {
-    int ref_count;   // how many block tables name this block; 0: it is on the free list
-    int prev, next;  // its neighbours there; -1 while the block is in use
+    int ref_count;    // how many block tables name this block; 0: it is on the free list
+    int prev, next;   // its neighbours there; -1 while the block is in use
+    int next_alike;   // prefix cache: the next published block of the same hash, -1 after the last
+    uint64_t serial;  // which publication this is, from 1 on; 0: not published
+    uint64_t parent;  // the serial of the block before it, 0 for the first block of a prompt
 } Block;
+
+typedef struct Prefix {  // an entry of the prefix cache's map (a hash map of stb_ds)
+    uint64_t key;        // hash of the parent's serial and the block's tokens
+    int value;           // the first published block of that hash
+} Prefix;
 
 struct Pool {
     PoolConfig config;
     void *k, *v;    // two planes [num_layers][num_blocks][num_kv_heads][block_size][head_dim]
     Block *blocks;  // [num_blocks + 1]; the last one is the head of the free list, a ring
     int num_free;
+    int *tokens;       // [num_blocks][block_size], of the published blocks
+    Prefix *prefixes;  // the map from hashes to published blocks
+    uint64_t last_serial;
+    uint64_t (*hash)(uint64_t parent, const int *tokens, int n);  // tests put a bad one here
     Seq **seqs;       // the live sequences, in no order (an array of stb_ds)
     long num_copies;  // blocks copied on write since the pool was made
     void *workspace;  // memory on the device that calls use on the way
@@ -107,6 +119,8 @@ struct Pool {
 struct Seq {
     Pool *pool;
     int length;        // tokens
+    int written;       // of these, the first so many have been stored, up to the last layer
+    int published;     // so many blocks of its table, the first ones, are in the prefix cache
     int *block_table;  // [ceil(length / block_size)] ids of blocks (an array of stb_ds)
     int index;         // pool->seqs[index] is this sequence
 };
@@ -140,11 +154,13 @@ int pool_create(const PoolConfig *config, Pool **pool);
 // Frees the pool and the sequences that are still in it. NULL is allowed.
 void pool_destroy(Pool *pool);
 
-// Recounts everything: reference counts against the block tables, the free list, table lengths.
+// Recounts everything: reference counts against the block tables, the free list, table lengths, the
+// prefix cache.
 // Returns NULL if all is well, else a text that names what is broken (valid until the next call).
 const char *pool_check(const Pool *pool);
 
-// Draws the pool, one character a block: '.' is free, a digit its reference count ('+' from 10 on).
+// Draws the pool, one character a block: '.' is free, 'p' is free and published, a digit is the
+// reference count ('+' from 10 on).
 // In a debugger: call pool_dump(pool, 0), where 0 stands for stdout.
 void pool_dump(const Pool *pool, FILE *out);
 
@@ -154,8 +170,8 @@ void pool_dump(const Pool *pool, FILE *out);
 int seq_create(Pool *pool, Seq **seq);
 
 // Makes room for n >= 0 more tokens: decode (n = 1), a chunk of prefill, a draft. Takes the blocks
-// that are missing; if the last block is partly filled and shared, takes one more and copies the
-// filled slots of every layer into it. All or nothing. The K and V of the new tokens are undefined
+// that are missing; if the last block is partly filled and others see it (a fork, the prefix
+// cache), takes one more and copies the filled slots of every layer into it. All or nothing. The K and V of the new tokens are undefined
 // until pool_write().
 // Errors: PAGED_BAD_ARGUMENT, PAGED_OUT_OF_BLOCKS, PAGED_TOO_LONG.
 int seq_append(Seq *seq, int n);
@@ -181,13 +197,35 @@ int seq_gather(const Seq *seq, int layer, float *k, float *v);
 // Draws the block table, and for each block of it the filled slots and the count.
 void seq_dump(const Seq *seq, FILE *out);
 
+// ---- prefix cache -----------------------------------------------------------------------------
+
+// Two requests that begin alike can share the blocks of that beginning, also when the first one
+// has ended. A full block is published under its tokens and all those before it. From then on
+// it is never written again; when nobody uses it, it waits at the far end of the free list, and can
+// be found until its memory is needed.
+
+// Publishes the full blocks among the first n tokens of the sequence; tokens: [n], what the model
+// was given at positions 0 to n - 1. Cheap to call after every step: blocks published before are
+// not looked at again. Leave out draft tokens that may yet be rejected. Where another sequence has
+// published the same tokens already, this one drops its own copy and takes that block into its
+// table (off the free list, should it be there).
+// Errors: PAGED_BAD_ARGUMENT, also if n is more than `written`: tokens count as written when
+// pool_write() has stored the last layer.
+int seq_publish(Seq *seq, const int *tokens, int n);
+
+// For an empty sequence that is to hold tokens[0] to tokens[n - 1]: takes the longest published
+// beginning of them, in whole blocks, and at most n - 1 tokens, so that the model has one left
+// to compute. seq->length says how many; append the others. Takes no block from anybody, but may
+// take some off the free list. Errors: PAGED_BAD_ARGUMENT.
+int seq_lookup(Seq *seq, const int *tokens, int n);
+
 // ---- K and V in, attention out ----------------------------------------------------------------
 
 // Stores K and V of one layer for the new tokens of a batch.
 // k, v: [total_tokens][num_kv_heads][head_dim], float32, rounded to the pool's dtype (to nearest,
 // ties to even; what is too large for f16 becomes infinity).
 // Errors: PAGED_BAD_ARGUMENT; PAGED_BLOCK_SHARED if a token lies in a block with a count above one
-// (a fork after the append); PAGED_OUT_OF_MEMORY.
+// (a fork after the append) or in a published one; PAGED_OUT_OF_MEMORY.
 int pool_write(Pool *pool, int layer, const Batch *batch, const float *k, const float *v);
 
 // Causal attention of the new tokens of a batch over their sequences. Token i of the n new ones of

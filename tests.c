@@ -292,11 +292,14 @@ static unsigned char *t_plane(const Pool *pool, const void *plane)
 typedef struct Twin {  // entry of a hash map of stb_ds
     Seq *key;
     Oracle *value;
+    int *tokens;  // [length], an array of stb_ds
 } Twin;
 
 static Twin *t_twins;
+static int t_odds;  // 0: no two tokens are alike; else a token is 1 once in so many times, and 0
 
 static Oracle *t_oracle(Seq *seq) { return hmget(t_twins, seq); }
+static int **t_tokens(Seq *seq) { return &hmgetp(t_twins, seq)->tokens; }
 
 // A small shape; tests change what they need. Pools have poison, but for huge ones.
 static PoolConfig t_config(int block_size, int num_blocks)
@@ -356,11 +359,18 @@ static Snapshot t_snapshot(const Pool *pool)
         t_put(&s, &pool->config, sizeof pool->config);
         t_put(&s, &pool->num_free, sizeof pool->num_free);
         t_put(&s, &pool->num_copies, sizeof pool->num_copies);
+        t_put(&s, &pool->last_serial, sizeof pool->last_serial);
+        t_put(&s, pool->prefixes, (size_t)hmlen(pool->prefixes) * sizeof(Prefix));
+        for (int block = 0; block < pool->config.num_blocks; block++)
+            if (pool->blocks[block].serial)
+                t_put(&s, block_tokens(pool, block), pool->config.block_size * sizeof(int));
         t_put(&s, pool->blocks, ((size_t)pool->config.num_blocks + 1) * sizeof(Block));
         t_put(&s, pool->seqs, arrlenu(pool->seqs) * sizeof(Seq *));
         for (size_t i = 0; i < arrlenu(pool->seqs); i++) {
             const Seq *seq = pool->seqs[i];
             t_put(&s, &seq->length, sizeof seq->length);
+            t_put(&s, &seq->written, sizeof seq->written);
+            t_put(&s, &seq->published, sizeof seq->published);
             t_put(&s, seq->block_table, arrlenu(seq->block_table) * sizeof(int));
         }
         t_put(&s, t_plane(pool, pool->k), t_plane_bytes(pool));
@@ -387,15 +397,15 @@ static void t_check_same(int line, const char *call, const Pool *pool, Snapshot 
     } while (0)
 
 // Makes room for n tokens, in the twin too. What that costs is checked against the rule of paged.h:
-// the blocks that are missing, and one more if the last one is partly filled and shared; all or
-// nothing. Returns what seq_append() returned.
+// the blocks that are missing, and one more if the last one is partly filled and shared or
+// published; all or nothing. Returns what seq_append() returned.
 static int t_room(Seq *seq, int n)
 {
     Pool *pool = seq->pool;
     int b = pool->config.block_size, have = (seq->length + b - 1) / b;
     int need = (seq->length + n + b - 1) / b;
-    int copy =
-        n > 0 && seq->length % b != 0 && pool->blocks[seq->block_table[have - 1]].ref_count > 1;
+    const Block *tail = have > 0 ? &pool->blocks[seq->block_table[have - 1]] : NULL;
+    int copy = n > 0 && seq->length % b != 0 && (tail->ref_count > 1 || tail->serial != 0);
     int error = need - have + copy > pool->num_free ? PAGED_OUT_OF_BLOCKS : PAGED_OK;
     if (need > pool->config.num_blocks) error = PAGED_TOO_LONG;
     if (error) {
@@ -403,28 +413,54 @@ static int t_room(Seq *seq, int n)
         return error;
     }
     int num_free = pool->num_free;
+    int alone = copy && tail->ref_count == 1;  // published: after the copy it is free
     long num_copies = pool->num_copies;
     CHECK_OK(seq_append(seq, n));
     CHECK_OK(oracle_append(t_oracle(seq), n));
+    for (int i = 0; i < n; i++) {
+        int token = t_odds ? t_between(1, t_odds) == 1 : (int)(t_random() >> 33);
+        arrput(*t_tokens(seq), token);
+    }
     CHECK_EQ(seq->length, t_oracle(seq)->length);
     CHECK_EQ(arrlen(seq->block_table), need);
-    CHECK_EQ(num_free - pool->num_free, need - have + copy);
+    CHECK_EQ(num_free - pool->num_free, need - have + copy - alone);
     CHECK_EQ(pool->num_copies - num_copies, copy);
     return PAGED_OK;
 }
 
-// Random K and V for the newest tokens of a ragged batch, in every layer, there and in the twins.
+// K and V that a model could have for the newest n tokens: random numbers that depend on the layer,
+// the token, and all tokens before it.
+static void t_rows_of(Seq *seq, int layer, int n, float *k, float *v)
+{
+    const PoolConfig *c = &seq->pool->config;
+    uint64_t before = (uint64_t)layer + 1, own = t_state;
+    for (int t = 0; t < seq->length; t++) {
+        t_state = before ^ (uint64_t)(*t_tokens(seq))[t] << 20;
+        before = t_random();
+        if (t < seq->length - n) continue;
+        for (int i = 0; i < c->num_kv_heads * c->head_dim; i++) {
+            *k++ = (float)(int64_t)t_random() * 0x1p-63f;
+            *v++ = (float)(int64_t)t_random() * 0x1p-63f;
+        }
+    }
+    t_state = own;
+}
+
+// Writes K and V of the newest tokens of a ragged batch, in every layer, there and in the twins.
 static void t_write(Seq *const *seqs, const int *num_tokens, int count)
 {
     const PoolConfig *c = &seqs[0]->pool->config;
     size_t row = (size_t)c->num_kv_heads * c->head_dim, total = 0, mark = arrlenu(t_memory);
     Batch batch = {count, seqs, num_tokens};
     for (int i = 0; i < count; i++) total += (size_t)num_tokens[i];
+    float *k = t_same(total * row, 0), *v = t_same(total * row, 0);
     for (int layer = 0; layer < c->num_layers; layer++) {
-        float *k = t_floats(total * row), *v = t_floats(total * row);
+        size_t at = 0;
+        for (int i = 0; i < count; at += num_tokens[i] * row, i++) {
+            t_rows_of(seqs[i], layer, num_tokens[i], k + at, v + at);
+            CHECK_OK(oracle_write(t_oracle(seqs[i]), layer, num_tokens[i], k + at, v + at));
+        }
         CHECK_OK(pool_write(seqs[0]->pool, layer, &batch, k, v));
-        for (int i = 0; i < count; k += num_tokens[i] * row, v += num_tokens[i] * row, i++)
-            CHECK_OK(oracle_write(t_oracle(seqs[i]), layer, num_tokens[i], k, v));
     }
     t_free_to(mark);
 }
@@ -453,6 +489,7 @@ static Seq *t_empty_seq(Pool *pool, int max_tokens)
     Oracle *oracle = NULL;
     CHECK_OK(oracle_create(&pool->config, max_tokens, &oracle));
     hmput(t_twins, seq, oracle);
+    *t_tokens(seq) = NULL;
     return seq;
 }
 
@@ -472,6 +509,11 @@ static Seq *t_fork(Seq *parent, int at)
     CHECK_OK(seq_fork(parent, at, &child));
     CHECK_OK(oracle_fork(t_oracle(parent), at, &oracle));
     hmput(t_twins, child, oracle);
+    *t_tokens(child) = NULL;
+    for (int i = 0; i < at; i++) {
+        int token = (*t_tokens(parent))[i];
+        arrput(*t_tokens(child), token);
+    }
     CHECK_EQ(pool->num_free, num_free);
     CHECK_EQ(arrlen(child->block_table), (at + b - 1) / b);
     for (int i = 0; i < (int)arrlen(child->block_table); i++)
@@ -483,13 +525,57 @@ static void t_rewind(Seq *seq, int n)
 {
     CHECK_OK(seq_rewind(seq, n));
     CHECK_OK(oracle_rewind(t_oracle(seq), n));
+    arrsetlen(*t_tokens(seq), seq->length);
     CHECK_EQ(seq->length, t_oracle(seq)->length);
+}
+
+// Publishes the full blocks among the first n tokens.
+static void t_publish(Seq *seq, int n)
+{
+    CHECK_OK(seq_publish(seq, *t_tokens(seq), n));
+    CHECK(seq->published >= n / seq->pool->config.block_size);
+}
+
+// A sequence with a twin that begins with what the prefix cache has of these n tokens. How much that
+// must be is found without the map, by a look at all blocks.
+static Seq *t_lookup(Pool *pool, const int *tokens, int n)
+{
+    int b = pool->config.block_size, hits = 0, found = 1;
+    uint64_t parent = 0;
+    while (found && (hits + 1) * b < n) {
+        found = 0;
+        for (int block = 0; block < pool->config.num_blocks && !found; block++)
+            if (pool->blocks[block].serial && pool->blocks[block].parent == parent &&
+                memcmp(block_tokens(pool, block), tokens + hits * b, b * sizeof(int)) == 0) {
+                parent = pool->blocks[block].serial;
+                hits++;
+                found = 1;
+            }
+    }
+    Seq *seq = t_empty_seq(pool, pool->config.num_blocks * b);
+    CHECK_OK(seq_lookup(seq, tokens, n));
+    CHECK_EQ(seq->length, hits * b);
+    CHECK_EQ(seq->written, hits * b);
+    CHECK_OK(oracle_append(t_oracle(seq), seq->length));
+    for (int i = 0; i < seq->length; i++) arrput(*t_tokens(seq), tokens[i]);
+    size_t mark = arrlenu(t_memory),
+           row = (size_t)pool->config.num_kv_heads * pool->config.head_dim;
+    float *k = t_same(seq->length * row, 0), *v = t_same(seq->length * row, 0);
+    for (int layer = 0; layer < pool->config.num_layers; layer++) {
+        t_rows_of(seq, layer, seq->length, k, v);
+        CHECK_OK(oracle_write(t_oracle(seq), layer, seq->length, k, v));
+    }
+    t_free_to(mark);
+    return seq;
 }
 
 static void t_release(Seq *seq)
 {
-    oracle_release(t_oracle(seq));
-    (void)hmdel(t_twins, seq);
+    if (hmgeti(t_twins, seq) >= 0) {
+        oracle_release(t_oracle(seq));
+        arrfree(*t_tokens(seq));
+        (void)hmdel(t_twins, seq);
+    }
     seq_release(seq);
 }
 
@@ -1377,7 +1463,7 @@ static void test_out_of_memory(void)
     Seq *seq = t_seq(pool, 6), *created = NULL, *child = NULL;
     Batch batch = {1, &seq, &n};
     float *x = t_floats(n * 2 * 4), *out = t_same(n * 2 * 4, 7);
-    STARVE(3, pool, pool_create(&pool->config, &second));
+    STARVE(4, pool, pool_create(&pool->config, &second));
     STARVE(1, pool, seq_create(pool, &created));
     STARVE(1, pool, seq_fork(seq, 6, &child));
     seq_release(created);
@@ -1400,10 +1486,11 @@ static void test_out_of_memory(void)
 
 #define DAMAGE(field, wrong, word) \
     do { \
-        int t_right = (field); \
+        uint64_t t_right = (uint64_t)(field); \
         (field) = (wrong); \
+        CHECK(pool_check(pool) != NULL); \
         CHECK_HAS(pool_check(pool), word); \
-        (field) = t_right; \
+        (field) = (int64_t)t_right; \
         t_check_pool(pool); \
     } while (0)
 
@@ -1470,6 +1557,19 @@ static void test_dump(void)
     CHECK_HAS(text, "10 tokens");
     CHECK_HAS(text, "12 ");
     t_finish(pool);
+    pool = t_pool(t_config(4, 8));
+    file = tmpfile();
+    CHECK(file != NULL);
+    seq = t_seq(pool, 10);
+    t_publish(seq, 10);
+    t_rewind(seq, 6);
+    pool_dump(pool, file);
+    rewind(file);
+    memset(text, 0, sizeof text);
+    CHECK(fread(text, 1, sizeof text - 1, file) > 0);
+    fclose(file);
+    CHECK_HAS(text, "1p......\n");  // a free block that can be found
+    t_finish(pool);
 }
 
 // Destroying a pool frees the sequences that are still in it (a sanitizer would see the leak).
@@ -1480,6 +1580,325 @@ static void test_destroy_with_sequences(void)
     CHECK_OK(seq_fork(seq, 5, &child));
     CHECK_TEXT(COUNTS(seq), "2 2 1");
     pool_destroy(pool);
+}
+
+// ---- prefix cache -----------------------------------------------------------------------------
+// Prompts are texts here, a token a letter; blocks have 4 tokens. Each test runs with the right hash
+// and with one under which all blocks are alike.
+
+// Serves a prompt: looks it up, computes the rest, and publishes. *hits: tokens that were found.
+static Seq *t_serve(Pool *pool, const char *text, int *hits)
+{
+    int n = (int)strlen(text), *tokens = (int *)t_alloc((size_t)(n + 1) * sizeof *tokens);
+    for (int i = 0; i < n; i++) tokens[i] = text[i];
+    Seq *seq = t_lookup(pool, tokens, n);
+    if (hits) *hits = seq->length;
+    int rest = n - seq->length;
+    CHECK_EQ(t_room(seq, rest), PAGED_OK);
+    for (int i = n - rest; i < n; i++) (*t_tokens(seq))[i] = tokens[i];
+    t_write(&seq, &rest, 1);
+    t_publish(seq, n);
+    t_check_all(pool);
+    return seq;
+}
+
+static int t_hits(Pool *pool, const char *text)  // what a request for it finds; it is not served
+{
+    int n = (int)strlen(text), *tokens = (int *)t_alloc((size_t)(n + 1) * sizeof *tokens);
+    for (int i = 0; i < n; i++) tokens[i] = text[i];
+    Seq *seq = t_lookup(pool, tokens, n);
+    int hits = seq->length;
+    t_check(seq);
+    t_release(seq);
+    return hits;
+}
+
+static uint64_t t_hash_0(uint64_t parent, const int *tokens, int n)
+{
+    return (void)parent, (void)tokens, (void)n, 0;
+}
+
+static Pool *t_prefix_pool(int num_blocks, int bad_hash)
+{
+    Pool *pool = t_pool(t_config(4, num_blocks));
+    if (bad_hash) pool->hash = t_hash_0;
+    t_at("%s", bad_hash ? "all hashes 0" : "");
+    return pool;
+}
+
+// A second request shares the full blocks of what is alike; the released blocks that can be found
+// wait behind all others, the last one of the sequence first.
+static void test_prefix_by_hand(void)
+{
+    for (int bad_hash = 0; bad_hash < 2; bad_hash++) {
+        int hits;
+        Pool *pool = t_prefix_pool(8, bad_hash);
+        Seq *a = t_serve(pool, "aaaabbbbcc", &hits);
+        CHECK_EQ(hits, 0);
+        Seq *b = t_serve(pool, "aaaabbbbxxx", &hits);
+        CHECK_EQ(hits, 8);
+        CHECK_TEXT(TABLE(a), "0 1 2");
+        CHECK_TEXT(TABLE(b), "0 1 3");
+        CHECK_TEXT(COUNTS(b), "2 2 1");
+        CHECK_EQ(t_hits(pool, "aaaaxxxxx"), 4);   // the second block differs
+        CHECK_EQ(t_hits(pool, "aaaxbbbbb"), 0);   // the first one does
+        CHECK_EQ(t_hits(pool, "bbbbb"), 0);       // the second block is no first one
+        CHECK_EQ(t_hits(pool, "aaaabbbbcc"), 8);  // "cc" is no full block
+        t_release(a);
+        CHECK_TEXT(t_free_list(pool), "2 4 5 6 7");
+        t_release(b);
+        CHECK_TEXT(t_free_list(pool), "3 2 4 5 6 7 1 0");
+        t_finish(pool);
+    }
+}
+
+// At least one token is left to compute, or there would be no logits for the next one.
+static void test_prefix_full_prompt_hit(void)
+{
+    for (int bad_hash = 0; bad_hash < 2; bad_hash++) {
+        Pool *pool = t_prefix_pool(8, bad_hash);
+        t_serve(pool, "aaaabbbbcccc", NULL);
+        CHECK_EQ(t_hits(pool, "aaaabbbbcccc"), 8);
+        CHECK_EQ(t_hits(pool, "aaaabbbbccccd"), 12);
+        CHECK_EQ(t_hits(pool, "aaaa"), 0);
+        CHECK_EQ(t_hits(pool, "aaaab"), 4);
+        CHECK_EQ(t_hits(pool, ""), 0);
+        t_finish(pool);
+    }
+}
+
+// A hit on a block that nobody uses takes it off the free list, from wherever it is there.
+static void test_prefix_hit_on_free(void)
+{
+    for (int bad_hash = 0; bad_hash < 2; bad_hash++) {
+        int hits;
+        Pool *pool = t_prefix_pool(6, bad_hash);
+        t_release(t_serve(pool, "aaaabbbbcccc", NULL));
+        CHECK_TEXT(t_free_list(pool), "3 4 5 2 1 0");
+        Seq *seq = t_serve(pool, "aaaabbbbxxxx", &hits);
+        CHECK_EQ(hits, 8);
+        CHECK_TEXT(TABLE(seq), "0 1 3");
+        CHECK_TEXT(t_free_list(pool), "4 5 2");
+        t_append(seq, 12);  // the rest of the pool: block 2 is forgotten, 0 and 1 are in use
+        CHECK_EQ(pool->num_free, 0);
+        CHECK_EQ(t_hits(pool, "aaaabbbbcccce"), 8);
+        t_finish(pool);
+    }
+}
+
+// What was evicted is not found, and neither is it when its memory holds something else.
+static void test_prefix_stale_entry(void)
+{
+    for (int bad_hash = 0; bad_hash < 2; bad_hash++) {
+        Pool *pool = t_prefix_pool(4, bad_hash);
+        t_release(t_serve(pool, "aaaabbbbcccc", NULL));
+        CHECK_TEXT(t_free_list(pool), "3 2 1 0");
+        t_release(t_serve(pool, "xxxxyyyyz", NULL));  // takes 3, 2, 1: leaves before parents
+        CHECK_EQ(t_hits(pool, "aaaabbbbccccd"), 4);
+        CHECK_TEXT(t_free_list(pool), "1 2 3 0");  // a hit makes it the most recently used
+        t_release(t_serve(pool, "vvvvwwwwz", NULL));
+        CHECK_EQ(t_hits(pool, "aaaab"), 4);
+        CHECK_EQ(t_hits(pool, "xxxxyyyyz"), 0);
+        t_release(t_serve(pool, "1111222233334444", NULL));
+        CHECK_EQ(t_hits(pool, "aaaab"), 0);
+        CHECK_EQ(t_hits(pool, "11112222333344445"), 16);
+        t_finish(pool);
+    }
+}
+
+// A block whose parent is gone is not found behind what took the parent's memory. The order of
+// eviction keeps this from happening to a lone sequence, so the parent is evicted by hand.
+static void test_prefix_reused_parent(void)
+{
+    for (int bad_hash = 0; bad_hash < 2; bad_hash++) {
+        Pool *pool = t_prefix_pool(8, bad_hash);
+        t_release(t_serve(pool, "aaaabbbbc", NULL));  // blocks 0 and 1, published
+        free_list_remove(pool, 0);
+        free_list_insert_after(pool, 8, 0);  // next to be taken
+        Seq *seq = t_serve(pool, "xxxx", NULL);
+        CHECK_TEXT(TABLE(seq), "0");
+        CHECK_EQ(t_hits(pool, "xxxxbbbbc"), 4);  // its second block is another: after "aaaa"
+        CHECK_EQ(t_hits(pool, "aaaabbbbc"), 0);
+        t_finish(pool);
+    }
+}
+
+// Tokens without K and V in every layer cannot be published.
+static void test_prefix_before_written(void)
+{
+    Pool *pool = t_pool(t_config(4, 8));
+    int tokens[12] = {0}, n = 4;
+    float *x = t_same(12 * 8, 1);
+    Seq *seq = t_bare_seq(pool, 4), *child;
+    Batch batch = {1, &seq, &n};
+    CHECK_SAME(pool, PAGED_BAD_ARGUMENT, seq_publish(seq, tokens, 4));
+    CHECK_OK(pool_write(pool, 0, &batch, x, x));
+    CHECK_SAME(pool, PAGED_BAD_ARGUMENT, seq_publish(seq, tokens, 4));
+    CHECK_SAME(pool, PAGED_BAD_ARGUMENT, seq_publish(seq, tokens, 1));
+    CHECK_OK(pool_write(pool, 1, &batch, x, x));
+    CHECK_EQ(seq->written, 4);
+    CHECK_OK(seq_append(seq, 8));
+    CHECK_SAME(pool, PAGED_BAD_ARGUMENT, seq_publish(seq, tokens, 5));
+    CHECK_OK(pool_write(pool, 1, &batch, x, x));  // the newest 4 of the 8: the others are missing
+    CHECK_EQ(seq->written, 4);
+    n = 8;
+    CHECK_OK(seq_fork(seq, 6, &child));
+    CHECK_EQ(child->written, 4);
+    seq_release(child);
+    CHECK_OK(pool_write(pool, 1, &batch, x, x));
+    CHECK_EQ(seq->written, 12);
+    CHECK_OK(seq_rewind(seq, 3));
+    CHECK_EQ(seq->written, 9);
+    CHECK_OK(seq_publish(seq, tokens, 9));
+    CHECK_EQ(seq->published, 2);
+    CHECK_OK(seq_rewind(seq, 3));
+    CHECK_EQ(seq->published, 1);
+    t_finish(pool);
+}
+
+// A published block is never written: not by a write, not by an append after a rewind into it.
+static void test_prefix_blocks_are_sealed(void)
+{
+    for (int bad_hash = 0; bad_hash < 2; bad_hash++) {
+        Pool *pool = t_prefix_pool(8, bad_hash);
+        Seq *seq = t_serve(pool, "aaaabbbb", NULL);
+        int n = 5;
+        float *x = t_same((size_t)n * 8, 1);
+        Batch batch = {1, &seq, &n};
+        CHECK_SAME(pool, PAGED_BLOCK_SHARED, pool_write(pool, 0, &batch, x, x));
+        t_rewind(seq, 2);  // into block 1, of which nothing is poisoned
+        CHECK_EQ(t_hits(pool, "aaaabbbbc"), 8);
+        n = 2;
+        CHECK_SAME(pool, PAGED_BLOCK_SHARED, pool_write(pool, 0, &batch, x, x));
+        t_append(seq, 1);
+        CHECK_EQ(pool->num_copies, 1);
+        CHECK_TEXT(TABLE(seq), "0 2");
+        CHECK_EQ(t_hits(pool, "aaaabbbbc"), 8);
+        t_append(seq, 1);  // "bb" and two new tokens: another block
+        t_publish(seq, 8);
+        CHECK_TEXT(TABLE(seq), "0 2");
+        CHECK_EQ(t_hits(pool, "aaaabbbbc"), 8);
+        t_finish(pool);
+    }
+}
+
+// Two requests that computed the same end up with one copy of it; the other blocks are free again.
+static void test_prefix_computed_twice(void)
+{
+    for (int bad_hash = 0; bad_hash < 2; bad_hash++) {
+        Pool *pool = t_prefix_pool(8, bad_hash);
+        Seq *a = t_empty_seq(pool, 32), *b = t_empty_seq(pool, 32);
+        t_odds = 1000000;  // all tokens alike
+        t_append(a, 10);
+        t_append(b, 10);
+        Seq *child = t_fork(b, 10);
+        t_publish(a, 10);
+        CHECK_EQ(pool->num_free, 2);
+        t_publish(b, 10);
+        CHECK_TEXT(TABLE(a), "0 1 2");
+        CHECK_TEXT(TABLE(b), "0 1 5");
+        CHECK_TEXT(TABLE(child), "3 4 5");
+        t_publish(child, 10);
+        CHECK_TEXT(TABLE(child), "0 1 5");
+        CHECK_EQ(pool->num_free, 4);
+        t_check_all(pool);
+        t_release(a);
+        t_release(b);
+        t_finish(pool);
+        t_odds = 0;
+    }
+}
+
+// A fork publishes behind a copy of the parent that is gone; its sharer publishes the block again.
+static void test_prefix_published_again(void)
+{
+    Pool *pool = t_pool(t_config(4, 6));
+    t_odds = 1000000;
+    Seq *a = t_empty_seq(pool, 24), *b = t_empty_seq(pool, 24);
+    t_append(a, 4);
+    t_append(b, 8);
+    Seq *child = t_fork(b, 8);
+    t_publish(a, 4);
+    t_publish(b, 8);  // "0 2", where block 2 is the child of block 0
+    CHECK_TEXT(TABLE(b), "0 2");
+    CHECK_TEXT(TABLE(child), "1 2");
+    t_release(a);
+    t_release(b);
+    Seq *other = t_seq(pool, 16);  // block 0 is forgotten
+    CHECK_TEXT(TABLE(other), "3 4 5 0");
+    t_publish(child, 8);
+    t_check_all(pool);
+    int zeros[9] = {0};
+    Seq *hit = t_lookup(pool, zeros, 9);
+    CHECK_TEXT(TABLE(hit), "1 2");
+    t_finish(pool);
+    t_odds = 0;
+}
+
+static void test_prefix_refused(void)
+{
+    Pool *pool = t_pool(t_config(4, 8));
+    Seq *seq = t_seq(pool, 8), *empty = t_seq(pool, 0);
+    int tokens[9] = {0};
+    CHECK_SAME(pool, PAGED_BAD_ARGUMENT, seq_publish(NULL, tokens, 4));
+    CHECK_SAME(pool, PAGED_BAD_ARGUMENT, seq_publish(seq, NULL, 4));
+    CHECK_SAME(pool, PAGED_BAD_ARGUMENT, seq_publish(seq, tokens, -1));
+    CHECK_SAME(pool, PAGED_BAD_ARGUMENT, seq_publish(seq, tokens, 9));
+    CHECK_SAME(pool, PAGED_OK, seq_publish(seq, NULL, 0));
+    CHECK_SAME(pool, PAGED_OK, seq_publish(seq, tokens, 3));
+    CHECK_SAME(pool, PAGED_BAD_ARGUMENT, seq_lookup(NULL, tokens, 4));
+    CHECK_SAME(pool, PAGED_BAD_ARGUMENT, seq_lookup(empty, NULL, 4));
+    CHECK_SAME(pool, PAGED_BAD_ARGUMENT, seq_lookup(empty, tokens, -1));
+    CHECK_SAME(pool, PAGED_BAD_ARGUMENT, seq_lookup(seq, tokens, 4));  // not empty
+    CHECK_SAME(pool, PAGED_OK, seq_lookup(empty, NULL, 0));
+    CHECK_SAME(pool, PAGED_OK, seq_lookup(empty, tokens, 9));
+    t_finish(pool);
+}
+
+// pool_check() sees what is wrong with the prefix cache.
+static void test_prefix_check_finds_damage(void)
+{
+    for (int bad_hash = 0; bad_hash < 2; bad_hash++) {
+        Pool *pool = t_prefix_pool(8, bad_hash);
+        Seq *seq = t_serve(pool, "aaaabbbbc", NULL);
+        t_release(t_serve(pool, "xxxxyyyyz", NULL));
+        DAMAGE(pool->blocks[1].serial, 0, "");
+        DAMAGE(pool->blocks[1].serial, 99, "1");
+        DAMAGE(pool->blocks[5].serial, 1, "");
+        DAMAGE(pool->blocks[1].parent, 3, "1");
+        DAMAGE(pool->blocks[1].parent, 0, "1");
+        if (!bad_hash) DAMAGE(pool->tokens[0], 'b', "0");
+        DAMAGE(pool->blocks[1].next_alike, 1, "");
+        DAMAGE(pool->blocks[1].next_alike, 5, "5");
+        DAMAGE(pool->blocks[1].next_alike, 8, "8");
+        DAMAGE(pool->prefixes[0].value, -1, "");
+        DAMAGE(pool->prefixes[0].value, 6, "6");
+        DAMAGE(pool->prefixes[0].key, 17, "");
+        DAMAGE(pool->last_serial, 3, "");
+        DAMAGE(seq->published, 3, "");
+        DAMAGE(seq->published, -1, "");
+        DAMAGE(seq->written, 10, "");
+        DAMAGE(seq->written, -1, "");
+        DAMAGE(seq->written, 7, "");
+        t_finish(pool);
+    }
+}
+
+// The order of eviction, the serials and the tables after a long mixed use of a small pool.
+static void test_prefix_recency(void)
+{
+    for (int bad_hash = 0; bad_hash < 2; bad_hash++) {
+        Pool *pool = t_prefix_pool(6, bad_hash);
+        t_release(t_serve(pool, "aaaab", NULL));
+        t_release(t_serve(pool, "ccccd", NULL));
+        t_release(t_serve(pool, "eeeef", NULL));
+        CHECK_EQ(t_hits(pool, "aaaab"), 4);  // used again: now c is the oldest
+        t_release(t_seq(pool, 13));          // four blocks: three that hold nothing, and c
+        CHECK_EQ(t_hits(pool, "ccccd"), 0);
+        CHECK_EQ(t_hits(pool, "eeeef"), 4);
+        CHECK_EQ(t_hits(pool, "aaaab"), 4);
+        t_finish(pool);
+    }
 }
 
 // ---- numbers of 16 bits -----------------------------------------------------------------------
@@ -2276,11 +2695,20 @@ static void t_fork_before_write(Seq *seq, int n)
     t_write(&seq, &n, 1);
 }
 
+// Looks up a prompt that nobody has at the moment, but that may have been published before.
+static void t_ask(Pool *pool, int may_create)
+{
+    int n = pool->config.num_blocks * pool->config.block_size;
+    int *tokens = (int *)t_alloc((size_t)n * sizeof *tokens);
+    if (t_between(0, 1)) tokens[t_between(0, n - 1)] = 1;
+    if (may_create) t_lookup(pool, tokens, t_between(0, n));
+}
+
 // One random operation on one of the sequences. Returns what seq_append() said if it was one.
 static int t_random_operation(Pool *pool, Seq *seq, int may_create)
 {
     int b = pool->config.block_size, all = pool->config.num_blocks * b;
-    int choice = seq ? t_between(0, 15) : 0, sometimes = t_between(0, 3) == 0;
+    int choice = seq ? t_between(0, 19) : 0, sometimes = t_between(0, 3) == 0;
     if (choice <= 1) {
         if (may_create) t_seq(pool, 0);
     } else if (choice <= 7) {
@@ -2292,26 +2720,36 @@ static int t_random_operation(Pool *pool, Seq *seq, int may_create)
         t_rewind(seq, t_between(0, sometimes ? seq->length : t_min(seq->length, b)));
     } else if (choice == 13) {
         t_fork_before_write(seq, t_between(1, b + 1));
+    } else if (choice <= 16) {
+        if (choice < 16) t_publish(seq, sometimes ? t_between(0, seq->length) : seq->length);
+        if (choice > 14 && may_create) t_lookup(pool, *t_tokens(seq), seq->length);
+    } else if (choice == 17) {
+        t_ask(pool, may_create);
     } else {
         t_release(seq);
     }
     return PAGED_OK;
 }
 
-static void t_random_operations(int dtype, int block_size, int operations)
+// With `odds`, sequences often begin alike (t_odds), so that the prefix cache has hits.
+static void t_random_operations(int dtype, int block_size, int operations, int odds, int bad_hash)
 {
     enum { MOST = 12 };
-    int refused = 0;
+    int refused = 0, hits = 0;
     PoolConfig config = t_config(block_size, t_between(6, 30));
     config.dtype = dtype;
     Pool *pool = t_pool(config);
+    if (bad_hash) pool->hash = t_hash_0;
+    t_odds = odds;
     for (int i = 0; i < operations; i++) {
         size_t mark = arrlenu(t_memory);
         int count = (int)arrlen(pool->seqs), num_tokens[MOST];
-        t_at("operation %d, block size %d, dtype %d", i, block_size, dtype);
+        t_at("operation %d, block size %d, dtype %d, odds %d, bad hash %d", i, block_size, dtype,
+             odds, bad_hash);
         Seq *seq = count > 0 ? pool->seqs[t_between(0, count - 1)] : NULL;
         refused += t_random_operation(pool, seq, count < MOST) != PAGED_OK;
         t_check_pool(pool);
+        if (arrlen(pool->seqs) > count && arrlast(pool->seqs)->written > 0) hits++;
         count = (int)arrlen(pool->seqs);
         for (int j = 0; j < count; j++)  // the one it was, if it is still there, or any other
             if (pool->seqs[j] == seq || t_between(0, 15) == 0) t_check(pool->seqs[j]);
@@ -2323,17 +2761,20 @@ static void t_random_operations(int dtype, int block_size, int operations)
         t_free_to(mark);
     }
     if (operations > 1000) CHECK(refused > 0 && (block_size == 1 || pool->num_copies > 0));
+    if (operations > 10000 && odds) CHECK(hits > 0 && pool->last_serial > 20);
     t_finish(pool);
 }
 
 // Random operations on up to twelve sequences in a pool that keeps running out, compared with the
-// oracle after each one, in every dtype and many block sizes.
+// oracle after each one, in every dtype and many block sizes; with the right hash for the prefix
+// cache, and with one under which all blocks are alike.
 static void test_random(void)
 {
     const int block_sizes[] = {1, 2, 3, 4, 5, 7, 8, 16, 32};
     for (int i = 0; i < 27; i++)
         t_random_operations(i % 3, block_sizes[i / 3],
-                            t_times(t_operations) / (t_on_stand_in() ? 1350 : 27));
+                            t_times(t_operations) / (t_on_stand_in() ? 1350 : 27),
+                            i % 4 == 0 ? 0 : 4 * block_sizes[i / 3], i % 4 == 2);
 }
 
 // ---- documentation ----------------------------------------------------------------------------
@@ -2449,8 +2890,9 @@ static int t_check_document(const char *path, char **sources, int num_sources)
 static void test_documentation(void)
 {
     enum { MOST = 32 };
-    char *sources[MOST] = {t_read("paged.cu.c"), t_read("paged.h"), t_read("tests.c")};
-    int count = 3;
+    char *sources[MOST] = {t_read("paged.cu.c"), t_read("paged.h"), t_read("tests.c"),
+                           t_read("oracle.c"), t_read("standin.h")};
+    int count = 5;
     glob_t found;
     CHECK_EQ(glob("examples/*.c", 0, NULL, &found), 0);
     for (size_t i = 0; i < found.gl_pathc && count < MOST; i++)
@@ -2508,6 +2950,7 @@ static Run t_run(const char *command)
         argv[argc] = word;
         word = strchr(word, '|');
         if (word) *word++ = 0;
+        CHECK(argc < 98);
     }
     argv[argc] = NULL;
     fflush(stdout);
@@ -2843,6 +3286,44 @@ static void test_llama_speculates(void)
     }
 }
 
+// Requests that begin alike share what was computed of that, and no text changes: with samples, with
+// speculation, in pools so small that requests are preempted and come back to their own blocks.
+static void test_llama_prefix_cache(void)
+{
+    const char *system = "Once upon a time the cat sat on the mat and the dog";
+    const char *ends[] = {" ran", " sat on the hat", "", " ran to the man", " ran"};
+    const char *more[] = {"",
+                          "|--block-size|4|--chunk|5",
+                          "|--block-size|1|--cache|gather",
+                          "|--block-size|4|--speculate|3",
+                          "|--block-size|4|--blocks|45",
+                          "|--block-size|4|--blocks|40|--speculate|4|--dtype|f16"};
+    t_find_program("LLAMA", "./llama");
+    t_make_model(0);
+    const char *prompts = "";
+    for (int i = 0; i < 5; i++) prompts = t_format("%s|-p|%s%s", prompts, system, ends[i]);
+    for (int samples = 1; samples <= 3; samples += 2)
+        for (int m = 0; m < 6; m++) {
+            const char *base = t_format("--steps|90|--temperature|0.8|--samples|%d%s%s", samples,
+                                        prompts, more[m]);
+            Run plain = t_llama(base), run = t_llama(t_format("%s|--prefix-cache", base));
+            CHECK_EQ(plain.status, 0);
+            CHECK_EQ(run.status, 0);
+            CHECK_TEXT(run.out, plain.out);
+            CHECK_HAS(run.err, "tokens were found in the prefix cache");
+            if (m >= 4) CHECK(!strstr(run.err, " 0 preemptions"));
+            if (m >= 4) CHECK(!strstr(run.err, " 0 tokens were found"));
+        }
+    // A queue longer than what may run at once: who comes later finds what the first have left.
+    const char *many = "";
+    for (int i = 0; i < 5; i++) many = t_format("%s%s", many, prompts);
+    Run run = t_llama(t_format("--steps|60|--blocks|40|--block-size|4%s|--prefix-cache", many));
+    CHECK_TEXT(run.out, t_llama_text(t_format("--steps|60%s", many)));
+    CHECK(!strstr(run.err, " 0 tokens were found"));
+    CHECK_EQ(t_llama(t_format("--prefix-cache|--beam|2%s", prompts)).status, 2);
+    CHECK_EQ(t_llama(t_format("--prefix-cache|--cache|contiguous%s", prompts)).status, 2);
+}
+
 // What can never be served is refused at once, aloud and with exit status 1; the others are served.
 static void test_llama_refuses(void)
 {
@@ -3027,6 +3508,8 @@ static void test_llama_real_weights_shared(void)
     CHECK_TEXT(t_run(t_format("%s|--beam|4|--block-size|3", base)).out, beams);
     for (int k = 1; k <= 8; k++) {
         CHECK_TEXT(t_run(t_format("%s|--speculate|%d", base, k)).out, t_run(base).out);
+        CHECK_TEXT(t_run(t_format("%s|--speculate|%d|--prefix-cache", base, k)).out,
+                   t_run(base).out);
         CHECK_TEXT(
             t_request(t_run(t_format("%s%s|--speculate|%d", base, t_all_prompts(), k)).out, 0),
             t_run(base).out);
@@ -3054,6 +3537,10 @@ static const Test t_tests[] = {
     BOTH(write_to_shared_block_refused), BOTH(gather_and_write_back), BOTH(poison),
     BOTH(no_poison_keeps_bytes), BOTH(stale_tokens_of_a_sharer), TEST(refused_pools),
     TEST(refused_sequence_calls), BOTH(refused_batches), TEST(out_of_memory),
+    BOTH(prefix_by_hand), TEST(prefix_full_prompt_hit), BOTH(prefix_hit_on_free),
+    BOTH(prefix_stale_entry), TEST(prefix_reused_parent), BOTH(prefix_before_written),
+    BOTH(prefix_blocks_are_sealed), BOTH(prefix_computed_twice), TEST(prefix_published_again),
+    TEST(prefix_recency), TEST(prefix_refused), TEST(prefix_check_finds_damage),
     TEST(check_finds_damage), TEST(dump), BOTH(destroy_with_sequences), TEST(conversions_by_hand),
     TEST(conversions_exhaustively), BOTH(cache_rounds), BOTH(bug_32_bit_offsets),
     BOTH(bug_unused_slots), BOTH(bug_large_negative_scores), BOTH(bug_empty_sequences_in_batch),
@@ -3067,7 +3554,8 @@ static const Test t_tests[] = {
     TEST(documentation_checker), TEST(documentation), TEST(bug_tests_that_cannot_fail), TEST(tour),
     TEST(tour_arguments),
     TEST(llama_same_text_however_served), TEST(llama_small_pools), TEST(llama_refuses),
-    TEST(llama_samples), TEST(llama_beams), TEST(llama_speculates), TEST(llama_damaged_files),
+    TEST(llama_samples), TEST(llama_beams), TEST(llama_speculates), TEST(llama_prefix_cache),
+    TEST(llama_damaged_files),
     TEST(llama_usage_errors), TEST(llama_real_weights), TEST(llama_real_weights_shared),
     TEST(llama_on_gpu), TEST(llama_real_weights_on_gpu),
     TEST(fails_on_purpose),  // the last one runs only when it is named
@@ -3106,7 +3594,11 @@ static void t_clean_up(void)
     t_failing = -1;
     t_where[0] = 0;
     t_free_to(0);
-    for (ptrdiff_t i = 0; i < hmlen(t_twins); i++) oracle_release(t_twins[i].value);
+    t_odds = 0;
+    for (ptrdiff_t i = 0; i < hmlen(t_twins); i++) {
+        oracle_release(t_twins[i].value);
+        arrfree(t_twins[i].tokens);
+    }
     hmfree(t_twins);
     t_remove_folder();
 }

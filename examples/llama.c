@@ -517,6 +517,7 @@ typedef struct Options {
     char *prompts;  // one after the other, each with its '\0' (an array of stb_ds)
     int cache, device, dtype, block_size, num_blocks, chunk, steps;  // num_blocks 0: enough for all
     int samples, beams, drafts;  // of a request; 1, 1 and 0 are plain decoding
+    int prefix_cache;
     float temperature;
     uint64_t seed;
 } Options;
@@ -538,7 +539,8 @@ static const char help[] =
     "  --steps N         positions of a request, its prompt included (200)\n"
     "  --samples N       N texts for each prompt, which is computed once and forked (1)\n"
     "  --beam N          the likeliest text that N beams find (1)\n"
-    "  --speculate K     up to K tokens are guessed and verified in one step (0)\n";
+    "  --speculate K     up to K tokens are guessed and verified in one step (0)\n"
+    "  --prefix-cache    what requests begin with alike is computed once\n";
 
 static double parse_number(const char *option, const char *text, double least, double most)
 {
@@ -620,6 +622,8 @@ static void parse_options(Options *o, int argc, char **argv)
         if (strcmp(argv[i], "--help") == 0) {
             fputs(help, stdout);
             exit(0);
+        } else if (strcmp(argv[i], "--prefix-cache") == 0) {
+            o->prefix_cache = 1;
         } else if (argv[i][0] == '-') {
             parse_option(o, argv[i], argv[i + 1]);  // argv[argc] is NULL
             i++;
@@ -632,6 +636,8 @@ static void parse_options(Options *o, int argc, char **argv)
         die(2, "--samples, --beam and --speculate go up to 1024");
     if (o->beams > 1 && (o->samples > 1 || o->drafts > 0 || o->temperature > 0))
         die(2, "--beam goes with neither --samples nor --speculate nor --temperature");
+    if (o->prefix_cache && (o->beams > 1 || o->cache == CACHE_CONTIGUOUS))
+        die(2, "--prefix-cache goes with neither --beam nor --cache contiguous");
     if (!arrlen(o->prompts)) arrput(o->prompts, '\0');
 }
 
@@ -644,6 +650,7 @@ typedef struct Request {
     int forks;     // so many requests, those behind it in the list, fork off when it has its prompt
     Seq *seq;      // holds K and V of the first seq->length tokens; NULL while it waits
     uint64_t rng;  // moved by sampling alone: a preemption repeats no draw
+    int lost;      // tokens whose K and V a preemption dropped
     ptrdiff_t printed;  // tokens that need not be printed any more
 } Request;
 
@@ -659,6 +666,7 @@ typedef struct Server {
     Workspace work;
     long num_refused, num_steps, num_tokens, num_preemptions, num_recomputed;
     long num_drafted, num_accepted;
+    long num_found;                 // tokens, in the prefix cache
     int peak_blocks, peak_running;  // the most blocks in use, and by how many requests
     int peak_apart;                 // the blocks they would have, did they share none
 } Server;
@@ -758,7 +766,7 @@ static void preempt_newest(Server *s)
 {
     Request *r = arrpop(s->running);
     s->num_preemptions++;
-    s->num_recomputed += r->seq->length;
+    r->lost = r->seq->length;
     seq_release(r->seq);
     r->seq = NULL;
     arrins(s->waiting, 0, r);
@@ -771,6 +779,30 @@ static void clear_step(Step *step)
     arrsetlen(step->tokens, 0);
     arrsetlen(step->positions, 0);
     arrsetlen(step->wanted, 0);
+}
+
+// Starts the request at the head of the queue, if it fits. All known tokens must fit, not just the
+// first chunk: a preempted request, which just lacked a block, would else be back at once, only
+// to be preempted again. Returns 0 if it has to wait.
+static int admit(Server *s)
+{
+    Request *r = s->waiting[0];
+    int known = (int)arrlen(r->tokens);
+    must(seq_create(s->pool, &r->seq), "seq_create");
+    if (s->options.prefix_cache) must(seq_lookup(r->seq, r->tokens, known), "seq_lookup");
+    int found = r->seq->length;
+    if (blocks_for(s, known) - found / s->options.block_size > s->pool->num_free) {
+        seq_release(r->seq);
+        r->seq = NULL;
+        return 0;
+    }
+    s->num_found += found;
+    if (r->lost > found) s->num_recomputed += r->lost - found;
+    r->lost = 0;
+    must(add_to_step(s, r), "seq_append");
+    arrdel(s->waiting, 0);
+    arrput(s->running, r);
+    return 1;
 }
 
 // Decides what the next step computes. The oldest request always gets its room, if need be by
@@ -788,16 +820,7 @@ static void plan_step(Server *s)
             i++;
         }
     }
-    // All known tokens must fit, not just the first chunk: a preempted request, which just lacked
-    // a block, would else be back at once, only to be preempted again.
-    while (arrlen(s->waiting) > 0 && arrlen(s->running) < MAX_RUNNING &&
-           blocks_for(s, (int)arrlen(s->waiting[0]->tokens)) <= s->pool->num_free) {
-        Request *r = s->waiting[0];
-        must(seq_create(s->pool, &r->seq), "seq_create");
-        must(add_to_step(s, r), "seq_append");
-        arrdel(s->waiting, 0);
-        arrput(s->running, r);
-    }
+    while (arrlen(s->waiting) > 0 && arrlen(s->running) < MAX_RUNNING && admit(s)) continue;
 }
 
 static void print_request(const Tokenizer *t, Request *r)
@@ -860,6 +883,9 @@ static void take_tokens(Server *s, const float *logits)
             done = sample_request(s, r, logits);
             logits += (size_t)(1 + arrlen(r->draft)) * s->model.vocab_size;
         }
+        // Guesses that were wrong are gone by now: what the sequence holds are known tokens.
+        if (s->options.prefix_cache)
+            must(seq_publish(r->seq, r->tokens, r->seq->length), "seq_publish");
         if (arrlen(s->requests) == 1) print_request(&s->tokenizer, r);
         if (done)
             finish(r);
@@ -965,7 +991,7 @@ static const float *compute_beams(Server *s, Beam *beams, int count)
 {
     clear_step(&s->step);
     for (int b = 0; b < count; b++) {
-        Request r = {0, beams[b].tokens, NULL, 1, beams[b].seq, 0, 0};
+        Request r = {0, beams[b].tokens, NULL, 1, beams[b].seq, 0, 0, 0};
         if (r.seq && r.seq->length < s->options.steps) must(add_to_step(s, &r), "seq_append");
     }
     return arrlen(s->step.seqs) > 0 ? compute(s) : NULL;
@@ -1037,6 +1063,9 @@ static void print_statistics(const Server *s, double seconds)
     if (s->options.samples > 1 || s->options.beams > 1)
         fprintf(stderr, "llama: separate copies would have had %d blocks; %ld blocks were copied\n",
                 s->peak_apart, s->pool->num_copies);
+    if (s->options.prefix_cache)
+        fprintf(stderr, "llama: %ld tokens were found in the prefix cache and not computed\n",
+                s->num_found);
     if (s->options.drafts > 0)
         fprintf(stderr,
                 "llama: %ld tokens were guessed, %ld of them right, which saved as many calls of "
