@@ -41,6 +41,17 @@ plots: replay     ## draws docs/replay-*.svg from TRACE=file.csv, where gnuplot 
 tests: tests.c $(ENGINE)
 	$(COMPILE) $(OPENMP) tests.c -o $@ -lm
 
+bench: examples/bench.c $(ENGINE)  ## fractions of what this machine can do; BENCH="--quick --csv"
+	@mkdir -p build
+	$(CC) -O3 -march=native $(OPENMP) -g $(WARN) $(CPPFLAGS) -DPAGED_NO_MAIN paged.cu.c \
+	    examples/bench.c -o build/bench -lm
+	build/bench $(BENCH)
+
+cuda-bench: examples/bench.c $(ENGINE)  ## the same for a GPU
+	@mkdir -p build
+	$(NVCC) -DPAGED_NO_MAIN paged.cu.c examples/bench.c -o build/cuda-bench
+	build/cuda-bench $(BENCH)
+
 cuda: $(ENGINE)   ## build/cuda-paged with nvcc: sm_75 and PTX, or ARCH=sm_90
 	@mkdir -p build
 	$(NVCC) paged.cu.c -o build/cuda-paged
@@ -72,4 +83,4 @@ format:           ## clang-format over the sources
 clean:            ## removes what was built
 	rm -rf paged llama replay tests build *.o
 
-.PHONY: all help cuda debug plots test test-all mutants gpu-check format clean
+.PHONY: all help bench cuda cuda-bench debug plots test test-all mutants gpu-check format clean

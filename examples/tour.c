@@ -442,12 +442,57 @@ static void chapter_online_softmax(void)
     finish(pool);
 }
 
+// A request whose tokens are the letters of a text: what the prefix cache has is taken, the rest
+// computed and published. `known` has K and V of what is found.
+static Seq *serve(Pool *pool, const char *text, const Oracle *known)
+{
+    int n = (int)strlen(text), tokens[64];
+    Seq *seq;
+    Oracle *twin;
+    for (int i = 0; i < n; i++) tokens[i] = text[i];
+    must(seq_create(pool, &seq));
+    must(seq_lookup(seq, tokens, n));
+    if (known)
+        must(oracle_fork(known, seq->length, &twin));
+    else
+        must(oracle_create(&pool->config, 2048, &twin));
+    hmput(twins, seq, twin);
+    printf("\"%s\": %d of %d tokens were found", text, seq->length, n);
+    grow(seq, n - seq->length);
+    must(seq_publish(seq, tokens, n));
+    printf("; blocks");
+    for (int i = 0; i < (int)arrlen(seq->block_table); i++) printf(" %d", seq->block_table[i]);
+    printf("\n");
+    pool_dump(pool, stdout);
+    return seq;
+}
+
+static void chapter_prefix_cache(void)
+{
+    printf("A token is a letter, a block 4 tokens. p: a free block that can be found.\n");
+    Pool *pool = new_pool(4, 8, NULL, 0);
+    Oracle *known;
+    Seq *seq = serve(pool, "be kind. Hi", NULL);
+    must(oracle_fork(hmget(twins, seq), seq->length, &known));
+    release(seq);
+    printf("The request ends:\n");
+    pool_dump(pool, stdout);
+    release(serve(pool, "be kind. Bye", known));
+    printf("It ends, and a long one comes. It takes the blocks that hold nothing, then\n"
+           "those that can be found, the least recently used and the ends of texts first:\n");
+    release(serve(pool, "once upon a time, in a land", NULL));
+    printf("After it, the beginning is still there:\n");
+    serve(pool, "be kind. Hi", known);
+    oracle_release(known);
+    finish(pool);
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
         const char *title;
         void (*run)(void);
-    } chapters[9] = {
+    } chapters[] = {
         {"What one token costs", chapter_cost},
         {"Reserving the maximum", chapter_reserve},
         {"Blocks on demand", chapter_blocks},
@@ -457,33 +502,36 @@ int main(int argc, char **argv)
         {"Prefill, decode, rewind", chapter_decode},
         {"Parallel sampling", chapter_sampling},
         {"Online softmax, block by block", chapter_online_softmax},
+        {"The prefix cache", chapter_prefix_cache},
     };
+    enum { CHAPTERS = sizeof chapters / sizeof *chapters };
     int only = -1;
     for (int i = 1; i < argc; i++) {
-        int help = strcmp(argv[i], "--help") == 0;
+        int help = strcmp(argv[i], "--help") == 0, number = atoi(argv[i]);
         if (strcmp(argv[i], "--step") == 0) {
             waits = 1;
         } else if (strcmp(argv[i], "--gpu") == 0) {
             device = PAGED_GPU;
-        } else if (argv[i][0] >= '1' && argv[i][0] <= '9' && !argv[i][1]) {
-            only = argv[i][0] - '1';
+        } else if (number >= 1 && number <= CHAPTERS &&
+                   strspn(argv[i], "0123456789") == strlen(argv[i])) {
+            only = number - 1;
         } else {
             FILE *to = help ? stdout : stderr;
             if (!help) fprintf(to, "paged: unknown argument '%s'\n", argv[i]);
             fprintf(to, "usage: ./paged [--step] [--gpu] [CHAPTER]\n");
             fprintf(to,
                     "--step waits for return; --gpu runs the kernels (without nvcc: on the CPU)\n");
-            for (int n = 0; n < 9; n++) fprintf(to, "  %d  %s\n", n + 1, chapters[n].title);
+            for (int n = 0; n < CHAPTERS; n++) fprintf(to, " %2d  %s\n", n + 1, chapters[n].title);
             return help ? 0 : 2;
         }
     }
     if (isatty(1) && !getenv("NO_COLOR")) bold = "\033[1m", plain = "\033[0m";
-    for (int n = 0; n < 9; n++) {
+    for (int n = 0; n < CHAPTERS; n++) {
         if (only >= 0 && only != n) continue;
         seed = 1;  // a chapter alone prints what it prints in the whole tour
         printf("%s%d. %s%s\n", bold, n + 1, chapters[n].title, plain);
         chapters[n].run();
-        if (only < 0 && n < 8) printf("\n");
+        if (only < 0 && n < CHAPTERS - 1) printf("\n");
     }
     hmfree(twins);
     if (failures) fprintf(stderr, "paged: %d checks FAILED\n", failures);

@@ -1,0 +1,281 @@
+#!/bin/sh
+# What is true of examples/replay.c. The tests run on generated traces and on some that a hand can
+# follow; on the real one where it is there.
+#
+#     sh checks/replay.sh            part of make test
+#     sh checks/replay.sh --quick    without the real trace and the planted bugs: for slow builds
+set -u
+cd "$(dirname "$0")/.."
+mkdir -p build/replay
+passed=0 failed=0 skipped=0
+REPLAY=${REPLAY:-./replay}
+OBJECT=${OBJECT:-paged.o}
+TRACE=${TRACE:-../shared/traces/azure_llm_2023_conv.csv}
+dir=build/replay
+header=TIMESTAMP,ContextTokens,GeneratedTokens
+
+ok() { echo "ok    $1"; passed=$((passed + 1)); }
+bad() { echo "FAIL  $1"; failed=$((failed + 1)); }
+skip() { echo "skip  $1"; skipped=$((skipped + 1)); }
+
+# check NAME COMMAND...: passes if the command does.
+check() {
+    name=$1; shift
+    if "$@" >$dir/log 2>&1; then ok "$name"; else tail -n 20 $dir/log; bad "$name"; fi
+}
+
+# equal NAME EXPECTED ACTUAL
+equal() {
+    if [ "$2" = "$3" ]; then ok "$1"; else bad "$1: expected '$2', got '$3'"; fi
+}
+
+# replay FILE OPTIONS...: runs with the tables to $dir/tables.csv; what it prints is in $dir/out.
+replay() { rm -f $dir/tables.csv; $REPLAY "$@" --csv $dir/tables.csv >$dir/out 2>&1; }
+
+# columns ALLOCATOR COLUMN...: of the last run.
+columns() {
+    awk -F '"' -v name="$1" -v columns="$2" '$2 == name {
+        split($3, v, ","); n = split(columns, c, " ")
+        for (i = 1; i <= n; i++) printf "%s%s", v[c[i]], i < n ? " " : "\n" }' $dir/tables.csv
+}
+# The numbers of those columns.
+shares="3 4 5 6 7" at_end=8 running=9 steps=11 preempted=13 moved=14 refused=15
+
+# All requests of all runs of a table of N requests ended or were refused, and some were preempted.
+lost_nothing() {
+    n=$1; shift
+    replay "$@" || { cat $dir/out; return 1; }
+    runs=$(($(wc -l <$dir/tables.csv) - 1))
+    none=$(awk -F, '{ n += $NF } END { print n + 0 }' $dir/tables.csv)
+    grep "^$((n * runs - none)) requests in $runs runs ended with exactly their tokens" $dir/out &&
+        [ "$(awk -F, '{ n += $(NF - 2) } END { print n }' $dir/tables.csv)" -gt 20 ] ||
+        { cat $dir/out; return 1; }
+}
+
+# ---- the generator
+
+$REPLAY --generate 20000 --seed 1 >$dir/a.csv; $REPLAY --generate 20000 --seed 1 >$dir/b.csv
+check "generator: the same seed, the same bytes" cmp $dir/a.csv $dir/b.csv
+$REPLAY --generate 20000 --seed 2 >$dir/b.csv
+check "generator: another seed, other requests" sh -c "! cmp -s $dir/a.csv $dir/b.csv"
+equal "generator: the header, and a line for each request" "20001 $header" \
+    "$(wc -l <$dir/a.csv | tr -d ' ') $(head -n 1 $dir/a.csv)"
+# Mean prompt, answer and gap of two seeds: 2.5 % is over three standard errors of each.
+for seed in a b; do
+    means=$(tail -n +2 $dir/$seed.csv | awk -F '[ :,]' '{
+        c += $5; g += $6; n++; split($1, day, "-"); t = day[3] * 86400 + $2 * 3600 + $3 * 60 + $4
+        if (n == 1) t0 = t } END { printf "%f %f %f", c / n, g / n, (t - t0) / (n - 1) }')
+    check "generator: means as documented ($means)" awk -v means="$means" 'BEGIN {
+        split(means, m, " "); split("1148 210 0.18", e, " ")
+        for (i in e) if (!(m[i] > 0.975 * e[i] && m[i] < 1.025 * e[i])) exit 1 }'
+done
+
+# ---- malformed lines: the line's number, and exit status 1
+
+good="2023-11-16 18:15:46.6805900,374,44"
+# malformed NAME LINE MESSAGE: LINE is the third of a file whose others are good.
+malformed() {
+    printf '%s\n%s\n%b\n%s\n' $header "$good" "$2" "2023-11-16 18:20:00,1,1" >$dir/bad.csv
+    replay $dir/bad.csv; status=$?
+    equal "malformed: $1" "1 1" "$status $(grep -c "bad.csv:3: $3" $dir/out)"
+}
+malformed "a field is missing" "2023-11-16 18:15:47,374" "there is no comma after ContextTokens"
+malformed "a field too many" "2023-11-16 18:15:47,374,44,1" "something follows"
+malformed "negative" "2023-11-16 18:15:47,-374,44" "ContextTokens"
+malformed "no prompt" "2023-11-16 18:15:47,0,44" "ContextTokens"
+malformed "text" "2023-11-16 18:15:47,374,many" "GeneratedTokens"
+malformed "a fraction" "2023-11-16 18:15:47,374,4.5" "something follows"
+malformed "more than fits" "2023-11-16 18:15:47,374,4294967297" "GeneratedTokens"
+malformed "an empty line" "" "TIMESTAMP"
+malformed "no time" "yesterday,374,44" "TIMESTAMP"
+malformed "no such day" "2023-02-29 18:15:47,374,44" "TIMESTAMP"
+malformed "no such hour" "2023-11-16 24:00:00,374,44" "TIMESTAMP"
+malformed "no digit after the point" "2023-11-16 18:15:47.,374,44" "TIMESTAMP"
+malformed "before the line above" "2023-11-16 18:15:46.6805899,374,44" "TIMESTAMP is before"
+malformed "a byte 0" "2023-11-16 18:15:47,374,44\\0000" "there is a byte 0"
+printf '%s\n' "$good" >$dir/bad.csv; replay $dir/bad.csv
+equal "malformed: no header" "1 1" "$? $(grep -c 'bad.csv:1: ' $dir/out)"
+: >$dir/bad.csv; replay $dir/bad.csv
+equal "an empty file" "1 1" "$? $(grep -c 'there is no request in it' $dir/out)"
+printf '%s\n%s\nx\n%s\ny,1,2\n' $header "$good" "$good" >$dir/bad.csv; replay $dir/bad.csv
+equal "two malformed lines, both are named" "bad.csv:3: bad.csv:5:" \
+    "$(grep -o 'bad.csv:[0-9]*:' $dir/out | tr '\n' ' ' | sed 's/ $//')"
+replay $dir/nowhere.csv; equal "no such file" 1 $?
+printf '%s\r\n%s\r\n2024-02-29 00:00:00,1,0' $header "$good" >$dir/good.csv; replay $dir/good.csv
+equal "CRLF, a leap day, no answer and no newline at the end are good" 0 $?
+for options in "" "--blocks 0" "--blocks x" "--preempt maybe" "--limit" "--wrong 1" "a.csv b.csv" \
+               "a.csv --generate 3" "a.csv --block-size 131073"; do
+    $REPLAY $options >$dir/out 2>&1
+    equal "usage: '$options'" 2 $?
+done
+
+# ---- traces that a hand can follow
+
+trace() { # CONTEXT,GENERATED...: all at the same time
+    echo $header; for request in "$@"; do echo "2024-01-01 00:00:00,$request"; done
+}
+
+# 14 slots. Reserving exactly, the third request needs 6; when the first has left, 8 are free, 4 in
+# front of the second and 4 behind: that is external. It has to wait for the second.
+trace 3,1 3,3 5,1 >$dir/hand.csv
+replay $dir/hand.csv --saturate --blocks 14 --block-size 1
+equal "by hand: reserve maximum" "0.571429 0.190476 0.095238 0.000000 0.142857 4" \
+    "$(columns "reserve maximum" "$shares $steps")"
+equal "by hand: reserve power of 2" "0.428571 0.114286 0.057143 0.200000 0.200000 6" \
+    "$(columns "reserve power of 2" "$shares $steps")"
+equal "by hand: reserve exactly" "0.428571 0.114286 0.000000 0.228571 0.228571 6" \
+    "$(columns "reserve exactly" "$shares $steps")"
+
+# 2 blocks of 4. Both run; the second is preempted twice, by itself and by the first.
+trace 3,2 4,1 >$dir/hand.csv
+for policy in recompute swap; do
+    replay $dir/hand.csv --saturate --blocks 2 --block-size 4 --preempt $policy --verify
+    equal "by hand: paged, preemption by $policy" \
+        "0.687500 0.062500 0.000000 0.000000 0.250000 0.625000 1.500 5 2 8" \
+        "$(columns "paged 4" "$shares $at_end $running $steps $preempted $moved")"
+done
+
+# A system prompt of 5 in blocks of 4: the first is shared; the second is copied for the request.
+trace 2,1 >$dir/hand.csv
+replay $dir/hand.csv --saturate --blocks 8 --block-size 4 --shared-prefix 5 --verify
+equal "by hand: shared prefix" "0.250000 0.031250 0.093750 0.000000 0.625000 0.750000" \
+    "$(columns "paged 4, shared prefix" "$shares $at_end")"
+
+# The second arrives 100 ms after the first has: at step 4, or 2; it takes two steps.
+printf '%s\n%s\n%s\n' $header "2023-12-31 23:59:59.95,1,1" "2024-01-01 00:00:00.05,1,1" \
+    >$dir/hand.csv
+replay $dir/hand.csv; equal "by hand: arrivals" 6 "$(columns "paged 16" $steps)"
+replay $dir/hand.csv --step-ms 50; equal "by hand: --step-ms" 4 "$(columns "paged 16" $steps)"
+
+# The second can never end in 8 slots; the third can.
+trace 3,2 8,1 4,4 >$dir/hand.csv
+replay $dir/hand.csv --saturate --blocks 2 --block-size 4 --verify
+equal "too large for the pool: refused for good, by all" "0 1 1 1 1" \
+    "$? $(columns "reserve maximum" $refused) $(columns "reserve power of 2" $refused) $(
+        columns "reserve exactly" $refused) $(columns "paged 4" $refused)"
+equal "  and the others end" 1 "$(grep -c '^8 requests in 4 runs.* 4 refused' $dir/out)"
+
+# ---- generated traces
+
+# The static accounting, added up by awk.
+static() {
+    tail -n +2 "$1" | tr -d '\r' | awk -F, '{ n = $2 + $3; sum += n; if (n > max) max = n
+        paged += int((n + 15) / 16) * 16 }
+        END { printf "%.6f 1.000000 %.6f", sum / (max * NR), sum / paged }'
+}
+replay $dir/a.csv --block-size 16
+equal "static accounting, generated" "$(static $dir/a.csv)" \
+    "$(columns "reserve maximum" $at_end) $(columns "reserve exactly" $at_end) $(
+        columns "paged 16" $at_end)"
+
+$REPLAY --generate 400 --seed 7 >$dir/small.csv
+
+# Nobody is preempted here: a request runs for one step and one more for each token it generates.
+expected=$(tail -n +2 $dir/small.csv | awk -F, '{ n += $3 + 1 } END { print n }')
+for saturate in "" --saturate; do
+    replay $dir/small.csv $saturate --blocks 60000 --curve $dir/curve.csv
+    equal "the curve adds up to all steps of all requests${saturate:+, $saturate}" \
+        "$expected $expected" \
+        "$(awk -F '[,"]' -v OFS=, 'NR == FNR { steps[$2] = $13; next }
+            $2 == name { n += running * ($4 - at) }
+            $2 != name { if (name) n += running * (steps[name] - at); sum[name] = n; n = 0 }
+            { name = $2; at = $4; running = $5 }
+            END { printf "%.0f %.0f", sum["paged 16"], sum["reserve exactly"] }' \
+            $dir/tables.csv $dir/curve.csv)"
+done
+$REPLAY $dir/small.csv --csv /nonexistent/tables.csv >$dir/out 2>&1
+equal "a file that cannot be written" "1 1" "$? $(grep -c '^replay: /nonexistent' $dir/out)"
+if [ -c /dev/full ]; then
+    $REPLAY $dir/small.csv >/dev/full 2>$dir/out
+    equal "standard output that is full" "1 1" "$? $(grep -c '^replay: standard output' $dir/out)"
+fi
+
+for policy in recompute swap; do
+    check "preemption by $policy: nothing is lost in a small pool" \
+        lost_nothing 400 $dir/small.csv --blocks 400 --preempt $policy
+    for prefix in 0 100; do
+        check "--verify: $policy, a shared prefix of $prefix" \
+            lost_nothing 400 $dir/small.csv --blocks 500 --preempt $policy --block-size 16 \
+            --shared-prefix $prefix --verify --saturate
+        equal "  and attention was looked at" 1 \
+            "$(sed -n "s/.*the oracle's, \([0-9]*\) times.*/\1/p" $dir/out | grep -c '[1-9][0-9]')"
+    done
+done
+cp $dir/out $dir/first
+replay $dir/small.csv --blocks 500 --preempt swap --block-size 16 --shared-prefix 100 --verify \
+    --saturate
+check "the same run prints the same" cmp $dir/out $dir/first
+check "the slots add up to the budget" awk -F '[,"]' 'NR > 1 && NF == 17 {
+    s = $5 + $6 + $7 + $8 + $9; if (s < 0.999995 || s > 1.000005) exit 1; n++ }
+    END { exit n != 4 }' $dir/tables.csv
+
+if [ "${1:-}" = --quick ]; then
+    skip "the real trace and the planted bugs: --quick"
+    echo "$passed passed, $failed failed, $skipped skipped"; [ $failed = 0 ]; exit
+fi
+
+# ---- the real trace
+
+if [ -f "$TRACE" ]; then
+    before=$(date +%s)
+    for policy in recompute swap; do
+        check "real trace, $policy: nothing is lost" \
+            lost_nothing 19366 "$TRACE" --saturate --block-size 16 --preempt $policy
+    done
+    check "  both in under ten seconds" [ $(($(date +%s) - before)) -lt 10 ]
+    equal "real trace: 99.46 % used at block size 16, 9.7 % with the maximum reserved" \
+        "0.096943 1.000000 0.994562" "$(columns "reserve maximum" $at_end) $(
+            columns "reserve exactly" $at_end) $(columns "paged 16" $at_end)"
+    equal "  and awk says so, too" "0.096943 1.000000 0.994562" "$(static "$TRACE")"
+    many=$(columns "paged 16" $running) few=$(columns "reserve maximum" $running)
+    check "real trace: paged runs at least twice as many requests ($many against $few)" \
+        awk "BEGIN { exit !($many >= 2 * $few && $few >= 1) }"
+    awk '/^```/ { text = /^```text/; on = 0; next }
+         text && /^[0-9]+ requests: / { on = 1 } on' README.md >$dir/readme
+    if [ -s $dir/readme ]; then
+        $REPLAY "$TRACE" --saturate --block-size 16 >$dir/out 2>&1
+        check "the README shows what --saturate --block-size 16 prints" diff $dir/out $dir/readme
+    else
+        skip "the README: it shows no table"
+    fi
+else
+    skip "the real trace: there is no $TRACE"
+fi
+
+# ---- the program's own checks must be able to fail
+
+# planted NAME OLD NEW OPTIONS...: with OLD replaced by NEW, which must change the source, a run
+# must end with status 1 and a message.
+planted() {
+    name=$1 old=$2 new=$3; shift 3
+    sed "s/$old/$new/" examples/replay.c >$dir/planted.c
+    sed -i.orig 's|"../paged.h"|"../../paged.h"|' $dir/planted.c
+    if [ "$(diff examples/replay.c $dir/planted.c | grep -c '^>')" != 2 ]; then
+        bad "planted: $name: the text to change is not there once"; return
+    fi
+    if ! ${CC:-cc} -O1 ${CPPFLAGS:-} $dir/planted.c "$OBJECT" $openmp -o $dir/planted -lm \
+            2>$dir/log; then
+        cat $dir/log; bad "planted: $name: does not compile"; return
+    fi
+    $dir/planted $dir/small.csv --blocks 500 --saturate "$@" >$dir/out 2>&1; status=$?
+    equal "planted: $name: $(tail -n 1 $dir/out)" "1 1" "$status $(grep -c '^replay: ' $dir/out)"
+}
+openmp=$(echo 'int main(void) { return 0; }' |
+    ${CC:-cc} -fopenmp -x c - -o $dir/probe 2>/dev/null && echo -fopenmp)
+if [ -f "$OBJECT" ]; then
+    planted "preemption drops a token" 'arrput(p->preempted, newest);' \
+        'arrput(p->preempted, newest), r->length--;'
+    planted "preemption loses the request" 'arrput(p->preempted, newest);' ';'
+    planted "swap writes back other tokens" 'k + skip, k' 'k, k' \
+        --preempt swap --shared-prefix 16 --verify --block-size 16
+    planted "recompute leaves out a token" 'r->fresh = r->length - a->prefix;' \
+        'r->fresh = r->length - a->prefix - r->admitted;' --verify --block-size 16
+    planted "a hole too small is taken" 'start < need; at++' 'start < need \/ 2; at++'
+    planted "a sequence is not released" 'seq_release(r->seq);' ';'
+    planted "a piece is not released" 'arrdel(a->pieces, at);' ';'
+else
+    skip "planted bugs: there is no $OBJECT"
+fi
+
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed = 0 ]
