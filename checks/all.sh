@@ -32,6 +32,8 @@ build() {
     "$@" $WARN -g -DPAGED_NO_MAIN -c paged.cu.c -o "build/$out.o" &&
     "$@" $WARN -g -c examples/llama.c -o "build/$out-llama.o" &&
     "$@" $WARN -g -x none "build/$out.o" "build/$out-llama.o" -o "build/$out-llama" -lm &&
+    "$@" $WARN -g -c examples/replay.c -o "build/$out-replay.o" &&
+    "$@" $WARN -g -x none "build/$out.o" "build/$out-replay.o" -o "build/$out-replay" -lm &&
     "$@" $WARN -g paged.cu.c -o "build/$out-paged" -lm
 }
 
@@ -54,6 +56,7 @@ for cc in gcc clang; do
     variant "$name" "--cpu --quick" $cc -O1 $SAN
     san="build/$(echo "$name" | tr -c 'a-zA-Z0-9\n' '_')"
     check "  the same, on the stand-in for a GPU" "$san" --quick --gpu $stand_in
+    check "  replay" env REPLAY="$san-replay" sh checks/replay.sh --quick
     [ $cc = gcc ] || continue
     # Every seed is another run of the random operations.
     for seed in 2 3 4 5 6 7 8 9 10; do
