@@ -81,6 +81,7 @@ const char *paged_error(int error)
 // of CUDA that handle memory into the C library's; section "GPU" has a stand-in for the rest.
 
 #ifdef __CUDACC__
+#include <cuda_fp16.h>
 #define HD __host__ __device__  // for functions of both processors
 #else
 #define HD
@@ -91,6 +92,7 @@ const char *paged_error(int error)
 #define cudaMemcpy(to, from, bytes, kind) (memcpy(to, from, bytes), 0)
 #define cudaGetErrorString(error) "failed"
 #define cudaGetLastError() 0
+#define cudaDeviceSynchronize() 0
 #endif
 
 // ---- numbers ----------------------------------------------------------------------------------
@@ -126,6 +128,9 @@ HD static uint16_t f32_to_f16(float x)
 
 HD static float f16_to_f32(uint16_t h)
 {
+#ifdef __CUDA_ARCH__  // a GPU has an instruction for it
+    return __half2float(__ushort_as_half(h));
+#endif
     // The f16 bits in the place of float32 bits mean a number 2^112 too small, subnormals included.
     float x = bits_float((uint32_t)(h & 0x7fff) << 13) * 0x1p112f;
     uint32_t infinite = x >= 65536.0f ? 0x7f800000 : 0;  // infinity and NaN stay what they are
@@ -766,14 +771,14 @@ enum { WARP = 32, THREADS = 128, WARPS = THREADS / WARP };
 
 #define KERNEL static __global__ void
 #define DEVICE static __device__ __forceinline__
-extern __shared__ float shared[];
+#define UNROLL _Pragma("unroll")  // so that arrays can live in registers
+extern __shared__ __align__(16) float shared[];
 
 static void launch(void (*kernel)(Step), const char *, int x, int y, int z, int shared_floats,
                    const Step *s)
 {
     kernel<<<dim3(x, y, z), THREADS, shared_floats * sizeof(float)>>>(*s);
     CUDA(cudaGetLastError());
-    CUDA(cudaDeviceSynchronize());
 }
 
 #else
@@ -864,33 +869,45 @@ KERNEL attend_paged(Step s)
     }
 }
 
-// Rung 3, paged and split. Three things change. The sequence is cut into splits of SPLIT tokens,
-// each a thread block, so that one long sequence fills the whole GPU; a second kernel merges them.
-// A lane holds 8 neighbouring elements, loads them with 16-byte loads, and only as many lanes share
-// a vector as it needs, so a warp has several tokens in hand and a sum crosses fewer lanes. And up
-// to `heads` query heads of a group use each K and V that was loaded.
-enum { SPLIT = 256, VEC = 8, MAX_HEADS = 4 };
+// Rung 3, paged and split. The sequence is cut into splits of SPLIT tokens, each a thread block, so
+// that one long sequence fills the whole GPU; a second kernel merges them. A lane holds 8 neighbouring
+// elements, which is 16 bytes of a 16-bit type, the most that one load can bring, and only as many
+// lanes share a vector as it needs: several tokens to a warp, and fewer shuffles a sum. Up to `heads`
+// query heads of a group use each K and V that was loaded. Memory answers after some 600 ns, so much
+// must be asked for at once: the walk through the table is done first, for the whole split, and a
+// lane then has K and V of IN_FLIGHT tokens on their way before it waits for the first.
+enum { SPLIT = 512, VEC = 8, IN_FLIGHT = 4, MAX_HEADS = 8 };
 
 typedef struct __attribute__((aligned(16), may_alias)) Words {
     uint32_t w[4];
 } Words;
 
-// Elements at to at + VEC - 1 as float32; those from `count` on are 0.
-DEVICE void load_vector(const void *plane, size_t at, int dtype, int count, float *x)
+// Elements at to at + VEC - 1 of a plane, as they are stored; those from `count` on are 0.
+DEVICE void load_words(const void *plane, size_t at, int dtype, int count, Words *x)
 {
     if (count >= VEC && at % VEC == 0) {
         const Words *from = (const Words *)((const char *)plane + at * dtype_size(dtype));
-        Words words[2] = {from[0], from[dtype == PAGED_F32]};
-        uint16_t halves[VEC];
-        memcpy(halves, words, sizeof halves);
-        if (dtype == PAGED_F32)
-            memcpy(x, words, sizeof words);
-        else
-            for (int i = 0; i < VEC; i++)
-                x[i] = dtype == PAGED_F16 ? f16_to_f32(halves[i]) : bf16_to_f32(halves[i]);
+        x[0] = from[0];
+        if (dtype == PAGED_F32) x[1] = from[1];
         return;
     }
-    for (int i = 0; i < VEC; i++) x[i] = i < count ? load_element(plane, at + i, dtype) : 0;
+    for (int i = 0; i < VEC; i++) {
+        uint32_t bits = 0;
+        if (i < count && dtype == PAGED_F32) bits = ((const uint32_t *)plane)[at + i];
+        if (i < count && dtype != PAGED_F32) bits = ((const uint16_t *)plane)[at + i];
+        if (dtype == PAGED_F32)
+            x[i / 4].w[i % 4] = bits;
+        else
+            x[0].w[i / 2] = i % 2 ? x[0].w[i / 2] | bits << 16 : bits;
+    }
+}
+
+// Element i of what load_words() loaded.
+DEVICE float word_element(const Words *x, int i, int dtype)
+{
+    if (dtype == PAGED_F32) return bits_float(x[i / 4].w[i % 4]);
+    uint16_t h = (uint16_t)(x[0].w[i / 2] >> i % 2 * 16);
+    return dtype == PAGED_F16 ? f16_to_f32(h) : bf16_to_f32(h);
 }
 
 // Lanes that share a vector: the smallest power of two that holds it.
@@ -907,13 +924,19 @@ DEVICE void attend_split(const Step *s, int dtype, int heads)
     int tiles = (group + heads - 1) / heads;  // of query heads, in a group
     int row = blockIdx.x, kv_head = blockIdx.y / tiles, split = blockIdx.z;
     int head = kv_head * group + blockIdx.y % tiles * heads, end_head = (kv_head + 1) * group;
-    int lanes = lanes_per_vector(head_dim), tokens = THREADS / lanes;  // in hand at once
+    int lanes = lanes_per_vector(head_dim), tokens = THREADS / lanes;
     int d = threadIdx.x % lanes * VEC, token = threadIdx.x / lanes;  // elements d.. of which token
-    int seq = s->rows[row].seq, visible = s->rows[row].position + 1;
-    int end = visible < (split + 1) * SPLIT ? visible : (split + 1) * SPLIT;
+    int start = split * SPLIT, left = s->rows[row].position + 1 - start;
+    int count = left < SPLIT ? left : SPLIT;  // tokens of this split; none if it begins too late
     size_t vector = ((size_t)row * s->num_q_heads + head) * head_dim;
 
+    // 1. The walk through the table, and the queries.
+    size_t *offset = (size_t *)shared;  // [SPLIT]
+    for (int t = threadIdx.x; t < count; t += THREADS)
+        offset[t] = step_offset(s, s->rows[row].seq, start + t, kv_head);
+    __syncthreads();
     float q[MAX_HEADS][VEC], o[MAX_HEADS][VEC], m[MAX_HEADS], l[MAX_HEADS];
+    UNROLL
     for (int h = 0; h < heads; h++) {
         m[h] = -INFINITY;
         l[h] = 0;
@@ -923,26 +946,45 @@ DEVICE void attend_split(const Step *s, int dtype, int heads)
             o[h][i] = 0;
         }
     }
-    for (int base = split * SPLIT; base < end; base += tokens) {
-        int t = base + token, live = t < end;
-        size_t at = live ? step_offset(s, seq, t, kv_head) + d : 0;
-        float k[VEC], v[VEC];
-        load_vector(s->k, at, dtype, live ? head_dim - d : 0, k);
-        load_vector(s->v, at, dtype, live ? head_dim - d : 0, v);
+
+    // 2. IN_FLIGHT tokens at a time: all loads first, then scores, then the sum.
+    for (int base = token; base - token < count; base += tokens * IN_FLIGHT) {
+        Words k[IN_FLIGHT][2], v[IN_FLIGHT][2];
+        for (int u = 0; u < IN_FLIGHT; u++) {
+            int t = base + u * tokens;
+            size_t at = t < count ? offset[t] + d : 0;
+            load_words(s->k, at, dtype, t < count ? head_dim - d : 0, k[u]);
+            load_words(s->v, at, dtype, t < count ? head_dim - d : 0, v[u]);
+        }
+        UNROLL
         for (int h = 0; h < heads; h++) {
-            float score = 0;
-            for (int i = 0; i < VEC; i++) score += q[h][i] * k[i];
-            for (int bits = lanes / 2; bits > 0; bits /= 2)
-                score += __shfl_xor_sync(ALL_LANES, score, bits);
-            if (!live || score == -INFINITY) continue;
-            float new_m = fmaxf(m[h], score), shrink = expf(m[h] - new_m), p = expf(score - new_m);
-            l[h] = l[h] * shrink + p;
-            for (int i = 0; i < VEC; i++) o[h][i] = o[h][i] * shrink + p * v[i];
+            float score[IN_FLIGHT], new_m = m[h];
+            for (int u = 0; u < IN_FLIGHT; u++) {
+                score[u] = 0;
+                for (int i = 0; i < VEC; i++) score[u] += q[h][i] * word_element(k[u], i, dtype);
+                for (int bits = lanes / 2; bits > 0; bits /= 2)
+                    score[u] += __shfl_xor_sync(ALL_LANES, score[u], bits);
+                if (base + u * tokens >= count) score[u] = -INFINITY;
+                new_m = fmaxf(new_m, score[u]);
+            }
+            float shrink = m[h] == new_m ? 1 : expf(m[h] - new_m);  // -inf minus -inf is NaN
+            l[h] *= shrink;
+            for (int i = 0; i < VEC; i++) o[h][i] *= shrink;
+            for (int u = 0; u < IN_FLIGHT; u++) {
+                float p = score[u] == -INFINITY ? 0 : expf(score[u] - new_m);
+                l[h] += p;
+                for (int i = 0; i < VEC; i++) o[h][i] += p * word_element(v[u], i, dtype);
+            }
             m[h] = new_m;
         }
     }
-    for (int h = 0; h < heads && head + h < end_head; h++) {
-        float *state = shared + token * (head_dim + 2), all_m, all_l;
+
+    // 3. The states of all tokens in hand become one, for each head.
+    float *states = shared + SPLIT * sizeof(size_t) / sizeof(float), all_m, all_l;
+    UNROLL
+    for (int h = 0; h < heads; h++) {
+        if (head + h >= end_head) break;
+        float *state = states + token * (head_dim + 2);
         for (int i = 0; i < VEC; i++)
             if (d + i < head_dim) state[2 + d + i] = o[h][i];
         if (d == 0) state[0] = m[h], state[1] = l[h];
@@ -950,7 +992,7 @@ DEVICE void attend_split(const Step *s, int dtype, int heads)
         size_t to = ((size_t)row * s->num_q_heads + head + h) * s->num_splits + split;
         float *partial = s->partial + to * (head_dim + 2);
         for (int i = threadIdx.x; i < head_dim; i += THREADS) {
-            partial[2 + i] = merge(shared, tokens, head_dim, i, &all_m, &all_l);
+            partial[2 + i] = merge(states, tokens, head_dim, i, &all_m, &all_l);
             if (i == 0) partial[0] = all_m, partial[1] = all_l;
         }
         __syncthreads();
@@ -962,10 +1004,13 @@ DEVICE void attend_split(const Step *s, int dtype, int heads)
     KERNEL attend_split_##suffix(Step s) { attend_split(&s, dtype, heads); }
 ATTEND_SPLIT(f32_1, PAGED_F32, 1)
 ATTEND_SPLIT(f32_4, PAGED_F32, 4)
+ATTEND_SPLIT(f32_8, PAGED_F32, 8)
 ATTEND_SPLIT(f16_1, PAGED_F16, 1)
 ATTEND_SPLIT(f16_4, PAGED_F16, 4)
+ATTEND_SPLIT(f16_8, PAGED_F16, 8)
 ATTEND_SPLIT(bf16_1, PAGED_BF16, 1)
 ATTEND_SPLIT(bf16_4, PAGED_BF16, 4)
+ATTEND_SPLIT(bf16_8, PAGED_BF16, 8)
 
 KERNEL merge_splits(Step s)  // of row x and query head y
 {
@@ -988,9 +1033,10 @@ static void run(const Step *s, void (*work)(const Step *, Piece), void (*kernel)
                 const char *name, int num_x, int num_y)
 {
     Piece p = {0, 0, 0, 1};
-    if (s->layout.device == PAGED_GPU)
+    if (s->layout.device == PAGED_GPU) {
         launch(kernel, name, num_x, num_y, 1, 0, s);
-    else
+        CUDA(cudaDeviceSynchronize());
+    } else
         for (p.y = 0; p.y < num_y; p.y++)
             for (p.x = 0; p.x < num_x; p.x++) work(s, p);
 }
@@ -1122,18 +1168,21 @@ static void attend_on_cpu(const Step *s)
 
 static void attend_on_gpu(const Step *s, int method)
 {
-    static void (*const split[3][2])(Step) = {{attend_split_f32_1, attend_split_f32_4},
-                                              {attend_split_f16_1, attend_split_f16_4},
-                                              {attend_split_bf16_1, attend_split_bf16_4}};
+    static void (*const split[3][3])(Step) = {
+        {attend_split_f32_1, attend_split_f32_4, attend_split_f32_8},
+        {attend_split_f16_1, attend_split_f16_4, attend_split_f16_8},
+        {attend_split_bf16_1, attend_split_bf16_4, attend_split_bf16_8}};
     int head_dim = s->layout.head_dim, kv_heads = s->layout.num_kv_heads;
-    int group = s->num_q_heads / kv_heads, grouped = group > 1, heads = grouped ? MAX_HEADS : 1;
+    int group = s->num_q_heads / kv_heads, wide = (group > 1) + (group > 4),
+        heads = wide ? 4 * wide : 1;
     if (method != ATTEND_SPLIT || s->num_splits > 65535) {  // the most that a grid has
         LAUNCH(attend_paged, s->num_rows, kv_heads, 1, WARPS * (head_dim + 2), s);
         return;
     }
-    launch(split[s->layout.dtype][grouped], "attend_split", s->num_rows,
+    int tokens = THREADS / lanes_per_vector(head_dim);
+    launch(split[s->layout.dtype][wide], "attend_split", s->num_rows,
            kv_heads * ceil_div(group, heads), s->num_splits,
-           THREADS / lanes_per_vector(head_dim) * (head_dim + 2), s);
+           SPLIT * (int)(sizeof(size_t) / sizeof(float)) + tokens * (head_dim + 2), s);
     LAUNCH(merge_splits, s->num_rows, s->num_q_heads, 1, 0, s);
 }
 
@@ -1179,9 +1228,10 @@ int attend(Pool *pool, int method, int layer, const Batch *batch, int num_q_head
         s.tables += (size_t)s.num_seqs * s.table_width;
         s.table_width = 1;
     }
-    if (c->device == PAGED_GPU)
+    if (c->device == PAGED_GPU) {
         attend_on_gpu(&s, method);
-    else
+        CUDA(cudaDeviceSynchronize());
+    } else
         attend_on_cpu(&s);
     return PAGED_OK;
 }

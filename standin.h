@@ -18,6 +18,7 @@
 #define __sanitizer_finish_switch_fiber(saved, bottom, size) (void)(saved)
 #endif
 
+#define UNROLL
 #define KERNEL static void
 #define DEVICE static inline __attribute__((always_inline))
 #define __syncthreads() gpu_meet(&gpu.block, THREADS, __LINE__)
@@ -43,7 +44,7 @@ typedef struct Thread {
 static struct {
     unsigned x, y, z;
 } threadIdx, blockIdx;
-static float shared[12288];      // 48 KB, what every GPU has for a thread block
+static __attribute__((aligned(16))) float shared[12288];  // 48 KB, as any thread block can have
 static unsigned gpu_lane_order;  // 0: ascending, 1: descending, else the seed of a shuffle
 static struct {
     Thread *threads, *now;  // [THREADS], and the one that runs

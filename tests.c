@@ -2387,6 +2387,28 @@ static void test_table_entries(void)
     t_finish(pool);
 }
 
+// Around the ends of splits, and with groups that fill a tile of query heads, overflow it, or take
+// several.
+static void test_splits_and_groups(void)
+{
+    const int lengths[] = {SPLIT - 1, SPLIT, SPLIT + 1, 2 * SPLIT, 2 * SPLIT + 3, 40};
+    const int groups[] = {9, 1, 17, 2, 4, 8}, dims[] = {20, 128, 8, 64, 8, 24};
+    for (int i = 0; i < 6; i++) {
+        PoolConfig config = t_config(16, 3 * SPLIT / 16);
+        config.num_layers = config.num_kv_heads = 1;
+        config.head_dim = dims[i];
+        config.dtype = i % 3;
+        Pool *pool = t_pool(config);
+        t_shuffle(pool);
+        t_at("length %d, group %d, head_dim %d, dtype %d", lengths[i], groups[i], dims[i], i % 3);
+        Seq *seq = t_seq(pool, lengths[i]);
+        int n = 2;
+        t_attend(&seq, &n, 1, groups[i], 0);
+        t_release(seq);
+        t_finish(pool);
+    }
+}
+
 // ---- shapes that peers test -------------------------------------------------------------------
 
 // One ragged batch: sequences of these lengths grow in random turns, out of a shuffled free list,
@@ -3546,7 +3568,7 @@ static const Test t_tests[] = {
     BOTH(bug_unused_slots), BOTH(bug_large_negative_scores), BOTH(bug_empty_sequences_in_batch),
     BOTH(bug_release_orders), BOTH(bug_chunked_prefill), BOTH(bug_wrong_block_order_shows),
     BOTH(scale_and_lse), BOTH(infinite_scores), BOTH(scores_of_minus_infinity), BOTH(unwritten_tokens_show), BOTH(same_bits_however_cut),
-    TEST(kernels_in_lane_orders), BOTH(table_entries), BOTH(shapes_vllm),
+    TEST(kernels_in_lane_orders), BOTH(table_entries), BOTH(splits_and_groups), BOTH(shapes_vllm),
     BOTH(shapes_flashinfer_decode), BOTH(shapes_flashinfer_prefill), BOTH(shapes_ragged),
     BOTH(vllm_copy_on_write_matrix), BOTH(tvm_scripts), BOTH(beam_search),
     BOTH(speculation_every_accept_count), BOTH(speculation_leaks_nothing),
