@@ -61,10 +61,17 @@ debug: $(ENGINE) examples/tour.c  ## gdb in ./paged --gpu, with the commands of 
 	$(CC) -O0 -g3 $(WARN) $(CPPFLAGS) paged.cu.c -o build/debug -lm
 	gdb -x paged.gdb --args build/debug --gpu
 
+exercise:         ## an exercise of the walkthrough: make exercise N=3a
+	@test -f "exercises/$(N).c" || { echo "usage: make exercise N=3a; there are:" exercises/*.c; exit 2; }
+	@mkdir -p build
+	$(CC) -O1 -g $(WARN) $(CPPFLAGS) exercises/$(N).c -o build/exercise-$(N) -lm
+	@build/exercise-$(N)
+
 test: paged llama replay tests  ## the tests, and what they start
 	./tests
 	sh checks/cuda.sh
 	sh checks/gdb.sh
+	sh checks/walkthrough.sh
 	sh checks/replay.sh
 
 test-all:         ## sanitizers, valgrind, all compilers as C and C++, -O0 to -O3, planted bugs
@@ -83,4 +90,4 @@ format:           ## clang-format over the sources
 clean:            ## removes what was built
 	rm -rf paged llama replay tests build *.o
 
-.PHONY: all help bench cuda cuda-bench debug plots test test-all mutants gpu-check format clean
+.PHONY: all help bench cuda cuda-bench debug exercise plots test test-all mutants gpu-check format clean

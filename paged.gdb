@@ -20,6 +20,8 @@
 #     (gdb) pool seq->pool
 #     (gdb) check seq->pool
 #
+# `prefixes pool` lists what the prefix cache of a pool can find.
+#
 # And in thread 5 of the thread blocks with x = 0:
 #
 #     (gdb) in-lane attend_paged 0 5
@@ -50,7 +52,11 @@ define pool
         end
         set $paged_count = $paged_pool->blocks[$paged_i].ref_count
         if $paged_count == 0
-          echo .
+          if $paged_pool->blocks[$paged_i].serial == 0
+            echo .
+          else
+            echo p
+          end
         else
           if $paged_count < 10
             printf "%d", $paged_count
@@ -68,7 +74,8 @@ define pool
 end
 document pool
 pool POOL: draw the map of a pool, one character a block.
-'.' is free, a digit is the reference count, '+' a count of 10 or more.
+'.' is free, 'p' is free and published, a digit is the reference count, '+' a
+count of 10 or more.
 end
 
 define table
@@ -135,6 +142,104 @@ table SEQ: print the block table of a sequence.
 For each logical block: the physical block, its filled slots, its reference count.
 end
 
+# Sets $paged_ok to 0, and says why, if the prefix cache is broken. The first entry of a hash map of
+# stb_ds is a default, and the pointer goes past it: the header is one entry further in front.
+define check-prefixes
+  if $argc != 1
+    help check-prefixes
+  else
+    set $paged_pool = (Pool *) ($arg0)
+    set $paged_records = $paged_pool->blocks
+    set $paged_n = $paged_pool->config.num_blocks
+    set $paged_size = $paged_pool->config.block_size
+    set $paged_ok = 1
+    set $paged_published = 0
+    set $paged_i = 0
+    while $paged_ok && $paged_i < $paged_n
+      set $paged_b = $paged_records[$paged_i]
+      if $paged_b.serial != 0
+        set $paged_published = $paged_published + 1
+        if $paged_b.serial > $paged_pool->last_serial || $paged_b.parent >= $paged_b.serial
+          printf "block %d: published before its parent, or in the future\n", $paged_i
+          set $paged_ok = 0
+        end
+      end
+      set $paged_i = $paged_i + 1
+    end
+    set $paged_entries = 0
+    if $paged_pool->prefixes != 0
+      set $paged_entries = (int) ((size_t *) ($paged_pool->prefixes - 1))[-4] - 1
+    end
+    set $paged_found = 0
+    set $paged_i = 0
+    while $paged_ok && $paged_i < $paged_entries
+      set $paged_block = $paged_pool->prefixes[$paged_i].value
+      set $paged_more = 1
+      while $paged_ok && $paged_more
+        set $paged_found = $paged_found + 1
+        set $paged_ok = $paged_block >= 0 && $paged_block < $paged_n
+        if $paged_ok
+          set $paged_ok = $paged_found <= $paged_published
+          set $paged_ok = $paged_ok && $paged_records[$paged_block].serial != 0
+        end
+        if !$paged_ok
+          printf "prefix cache: it leads to block %d\n", $paged_block
+        else
+          # prefix_hash() by hand, if it is the one that the pool uses.
+          set $paged_hash = $paged_pool->prefixes[$paged_i].key
+          if $paged_pool->hash == &prefix_hash
+            set $paged_hash = $paged_records[$paged_block].parent
+            set $paged_t = 0
+            while $paged_t < $paged_size
+              set $paged_x = $paged_pool->tokens[(size_t) $paged_block * $paged_size + $paged_t]
+              set $paged_hash = ($paged_hash ^ (uint32_t) $paged_x) + 0x9e3779b97f4a7c15
+              set $paged_hash = ($paged_hash ^ ($paged_hash >> 30)) * 0xbf58476d1ce4e5b9
+              set $paged_hash = ($paged_hash ^ ($paged_hash >> 27)) * 0x94d049bb133111eb
+              set $paged_hash = $paged_hash ^ ($paged_hash >> 31)
+              set $paged_t = $paged_t + 1
+            end
+          end
+          if $paged_hash != $paged_pool->prefixes[$paged_i].key
+            printf "prefix cache: block %d stands under another hash\n", $paged_block
+            set $paged_ok = 0
+          end
+          set $paged_block = $paged_records[$paged_block].next_alike
+          set $paged_more = $paged_block != -1
+        end
+      end
+      set $paged_i = $paged_i + 1
+    end
+    if $paged_ok && $paged_found != $paged_published
+      printf "prefix cache: %d blocks of %d\n", $paged_found, $paged_published
+      set $paged_ok = 0
+    end
+    set $paged_seqs = 0
+    if $paged_pool->seqs != 0
+      set $paged_seqs = ((size_t *) $paged_pool->seqs)[-4]
+    end
+    set $paged_s = 0
+    while $paged_ok && $paged_s < $paged_seqs
+      set $paged_seq = $paged_pool->seqs[$paged_s]
+      set $paged_parent = (uint64_t) 0
+      set $paged_i = 0
+      while $paged_ok && $paged_i < $paged_seq->published
+        set $paged_b = $paged_records[$paged_seq->block_table[$paged_i]]
+        if $paged_b.serial == 0 || $paged_b.parent != $paged_parent
+          printf "sequence %d: block %d is not the child of the one before\n", $paged_s, $paged_i
+          set $paged_ok = 0
+        end
+        set $paged_parent = $paged_b.serial
+        set $paged_i = $paged_i + 1
+      end
+      set $paged_s = $paged_s + 1
+    end
+  end
+end
+document check-prefixes
+check-prefixes POOL: the part of `check' that looks at the prefix cache.
+Sets $paged_ok to 0 and says what is broken, or to 1 and says nothing.
+end
+
 # What pool_check() does, with its words. The length of an array of stb_ds stands in a header of
 # four words in front of it.
 define check
@@ -168,6 +273,15 @@ define check
         end
         if $paged_seq->pool != $paged_pool || $paged_seq->index != $paged_s
           printf "sequence %d: wrong pool, or index %d\n", $paged_s, $paged_seq->index
+          set $paged_ok = 0
+        end
+        set $paged_written = $paged_seq->written
+        set $paged_published = $paged_seq->published
+        set $paged_x = $paged_written < 0 || $paged_written > $paged_seq->length
+        set $paged_x = $paged_x || $paged_published < 0
+        if $paged_ok && ($paged_x || $paged_published > $paged_written / $paged_size)
+          printf "sequence %d: %d tokens, ", $paged_s, $paged_seq->length
+          printf "%d written, %d blocks published\n", $paged_written, $paged_published
           set $paged_ok = 0
         end
         if $paged_ok && $paged_entries != ($paged_seq->length + $paged_size - 1) / $paged_size
@@ -220,6 +334,11 @@ define check
           printf "%d\n", $paged_records[$paged_block].ref_count
           set $paged_ok = 0
         end
+        set $paged_x = $paged_records[$paged_prev].serial
+        if $paged_ok && $paged_x != 0 && $paged_records[$paged_block].serial == 0
+          printf "free list: block %d stands behind published ones\n", $paged_block
+          set $paged_ok = 0
+        end
         if $paged_ok
           set $paged_prev = $paged_block
           set $paged_block = $paged_records[$paged_block].next
@@ -235,9 +354,11 @@ define check
         printf "%d\n", $paged_pool->num_free
         set $paged_ok = 0
       end
+      if $paged_ok
+        check-prefixes $paged_pool
+      end
       if $paged_ok && $paged_used + $paged_count != $paged_n
-        printf "%d blocks in use and %d free make ", $paged_used, $paged_count
-        printf "%d, not %d\n", $paged_used + $paged_count, $paged_n
+        printf "%d blocks in use and %d free are not all\n", $paged_used, $paged_count
         set $paged_ok = 0
       end
       if $paged_ok
@@ -342,6 +463,71 @@ in-range POOL LAYER BLOCK HEAD: complain if the pool has no such place.
 Sets $paged_ok, and $paged_at to the element of a plane where the place begins.
 end
 
+define publication
+  if $argc != 2
+    help publication
+  else
+    set $paged_record = ((Pool *) ($arg0))->blocks[$arg1]
+    printf ": serial %lu, parent %lu, tokens", $paged_record.serial, $paged_record.parent
+    set $paged_t = 0
+    set $paged_size = ((Pool *) ($arg0))->config.block_size
+    while $paged_t < $paged_size && $paged_t < 16
+      printf " %d", ((Pool *) ($arg0))->tokens[(size_t) ($arg1) * $paged_size + $paged_t]
+      set $paged_t = $paged_t + 1
+    end
+    if $paged_t < $paged_size
+      printf " ... of %d", $paged_size
+    end
+    echo \n
+  end
+end
+document publication
+publication POOL BLOCK: the rest of a line on a published block.
+Its serial, that of its parent (0: the first block of a prompt), and its first 16
+tokens. `block' and `prefixes' use this.
+end
+
+define prefixes
+  if $argc != 1
+    help prefixes
+  else
+    set $paged_pool = (Pool *) ($arg0)
+    if $paged_pool == 0
+      echo No pool: the pointer is 0.\n
+    else
+      set $paged_entries = 0
+      if $paged_pool->prefixes != 0
+        set $paged_entries = (int) ((size_t *) ($paged_pool->prefixes - 1))[-4] - 1
+      end
+      printf "prefix cache: hashes %d, ", $paged_entries
+      printf "last serial %lu\n", $paged_pool->last_serial
+      # A broken chain may go in circles: no more than all blocks are printed.
+      set $paged_left = $paged_pool->config.num_blocks
+      set $paged_i = 0
+      while $paged_i < $paged_entries
+        printf "hash %016lx\n", $paged_pool->prefixes[$paged_i].key
+        set $paged_block = $paged_pool->prefixes[$paged_i].value
+        while $paged_block >= 0 && $paged_block < $paged_pool->config.num_blocks && $paged_left > 0
+          printf "  block %d, count ", $paged_block
+          printf "%d", $paged_pool->blocks[$paged_block].ref_count
+          publication $paged_pool $paged_block
+          set $paged_block = $paged_pool->blocks[$paged_block].next_alike
+          set $paged_left = $paged_left - 1
+        end
+        if $paged_block != -1
+          printf "  the chain goes on to block %d: `check' says more\n", $paged_block
+        end
+        set $paged_i = $paged_i + 1
+      end
+    end
+  end
+end
+document prefixes
+prefixes POOL: list the prefix cache: each hash, and the chain of blocks under it.
+Of each block the reference count, its serial, that of its parent (0: the first
+block of a prompt), and its first 16 tokens.
+end
+
 define block
   if $argc != 4
     help block
@@ -359,6 +545,10 @@ define block
         printf "block %d, layer %d, head %d: ", $arg1, $arg2, $arg3
         printf "reference count %d, ", $paged_pool->blocks[$arg1].ref_count
         printf "elements 0 to %d of %d\n", $paged_count - 1, $paged_c->head_dim
+        if $paged_pool->blocks[$arg1].serial != 0
+          printf "  published"
+          publication $paged_pool ($arg1)
+        end
         set $paged_slot = 0
         while $paged_slot < $paged_c->block_size
           printf "  slot %3d K", $paged_slot
@@ -375,7 +565,8 @@ end
 document block
 block POOL BLOCK LAYER HEAD: print K and V of all slots of a block, for one KV head.
 Of every vector the first 8 elements; `kv' shows all of one token. In a pool with
-poison, nan is what was not written. Not for the memory of a real GPU.
+poison, nan is what was not written. Not for the memory of a real GPU. Of a
+published block also its serial, its parent's, and its tokens.
 end
 
 define kv

@@ -286,6 +286,110 @@ sequence 0: 3 blocks for 13 tokens
 END
 session broken_pool
 
+# The prefix cache as a second request finds it: two free blocks, one the child of the other.
+cat >"$scratch/commands" <<'END'
+break seq_lookup if n == 12
+run 10
+> prefixes seq->pool
+> pool seq->pool
+finish
+> table seq
+> block pool 1 1 0
+> check pool
+set var pool->prefixes[1].value = 0
+set var pool->blocks[0].next_alike = 1
+set var pool->blocks[1].next_alike = 0
+> prefixes pool
+END
+cat >"$scratch/expected" <<'END'
+prefix cache: hashes 2, last serial 2
+hash 9aa1326aada8976a
+  block 0, count 0: serial 1, parent 0, tokens 98 101 32 107
+hash 5f819d79e890b8b7
+  block 1, count 0: serial 2, parent 1, tokens 105 110 100 46
+pool of 8 blocks of 4 tokens: 0 used, 8 free, 0.0 % in use
+       0  pp......
+sequence of 8 tokens in 2 blocks of 4
+  logical     0    1
+  physical    0    1
+  filled      4    4
+  ref_count    1    1
+block 1, layer 1, head 0: reference count 1, elements 0 to 7 of 8
+  published: serial 2, parent 1, tokens 105 110 100 46
+  slot   0 K  -0.7890  -0.7655  -0.9678  -0.4594   0.9383   0.8764  -0.6040  -0.5120
+           V  -0.3842  -0.7135  -0.5042   0.2311   0.2398  -0.3519   0.9385   0.8305
+  slot   1 K  -0.0519   0.7081   0.6270   0.9910   0.3066  -0.4583   0.4727  -0.7994
+           V  -0.0841  -0.6246   0.4030   0.8726  -0.5845   0.8569  -0.9390   0.7193
+  slot   2 K  -0.0999   0.9498  -0.5104   0.1193  -0.2272   0.1106  -0.5738  -0.7842
+           V   0.9575  -0.1371  -0.7815  -0.4142   0.2920   0.4080   0.1764  -0.4514
+  slot   3 K  -0.2399  -0.5688  -0.3043  -0.5681   0.1931   0.6069  -0.2441   0.2845
+           V   0.7802   0.0011   0.0605  -0.2679   0.5807  -0.6692  -0.3557  -0.7728
+all is well
+prefix cache: hashes 2, last serial 2
+hash 9aa1326aada8976a
+  block 0, count 1: serial 1, parent 0, tokens 98 101 32 107
+  block 1, count 1: serial 2, parent 1, tokens 105 110 100 46
+  block 0, count 1: serial 1, parent 0, tokens 98 101 32 107
+  block 1, count 1: serial 2, parent 1, tokens 105 110 100 46
+  block 0, count 1: serial 1, parent 0, tokens 98 101 32 107
+  block 1, count 1: serial 2, parent 1, tokens 105 110 100 46
+  block 0, count 1: serial 1, parent 0, tokens 98 101 32 107
+  block 1, count 1: serial 2, parent 1, tokens 105 110 100 46
+  the chain goes on to block 0: `check' says more
+hash 5f819d79e890b8b7
+  the chain goes on to block 0: `check' says more
+END
+session prefix_cache
+
+# Damage to the prefix cache, one at a time: check and pool_check() say the same.
+while read -r damage; do
+    printf 'delete\nbreak pool_check\nrun 10\nset var %s\n' "$damage"
+    printf '> check pool\nfinish\n> printf "%%s\\n", $\n'
+done >"$scratch/commands" <<'END'
+pool->blocks[1].serial = 0
+pool->blocks[1].serial = 99
+pool->blocks[1].parent = 0
+pool->blocks[1].parent = 12
+pool->blocks[1].next_alike = 1
+pool->blocks[5].serial = 0
+pool->tokens[0] = 0
+pool->prefixes[0].value = 8
+pool->prefixes[0].key = 17
+pool->last_serial = 3
+pool->seqs[0].published = 3
+pool->seqs[0].written = 12
+pool->seqs[0].block_table[0] = 1, pool->seqs[0].block_table[1] = 0
+END
+cat >"$scratch/expected" <<'END'
+prefix cache: it leads to block 1
+prefix cache: it leads to block 1
+block 1: published before its parent, or in the future
+block 1: published before its parent, or in the future
+prefix cache: block 1 stands under another hash
+prefix cache: block 1 stands under another hash
+block 1: published before its parent, or in the future
+block 1: published before its parent, or in the future
+prefix cache: it leads to block 1
+prefix cache: it leads to block 1
+free list: block 5 stands behind published ones
+free list: block 5 stands behind published ones
+prefix cache: block 0 stands under another hash
+prefix cache: block 0 stands under another hash
+prefix cache: it leads to block 8
+prefix cache: it leads to block 8
+prefix cache: block 0 stands under another hash
+prefix cache: block 0 stands under another hash
+block 1: published before its parent, or in the future
+block 1: published before its parent, or in the future
+sequence 0: 11 tokens, 11 written, 3 blocks published
+sequence 0: 11 tokens, 11 written, 3 blocks published
+sequence 0: 11 tokens, 12 written, 2 blocks published
+sequence 0: 11 tokens, 12 written, 2 blocks published
+sequence 0: block 0 is not the child of the one before
+sequence 0: block 0 is not the child of the one before
+END
+session broken_prefix_cache
+
 # What is not there is refused in words.
 cat >"$scratch/commands" <<'END'
 break attend
@@ -295,6 +399,7 @@ run 9
 > check 0
 > block 0 0 0 0
 > kv 0 0 0 0
+> prefixes 0
 > block pool 8 2 -1
 > kv batch->seqs[0] 0 0 10
 > kv batch->seqs[0] 2 2 9
@@ -307,6 +412,7 @@ No sequence: the pointer is 0.
 No pool: the pointer is 0.
 No pool: the pointer is 0.
 No sequence: the pointer is 0.
+No pool: the pointer is 0.
 No layer 2: the pool has layers 0 to 1.
 No block 8: the pool has blocks 0 to 7.
 No head -1: the pool has KV heads 0 to 1.

@@ -489,10 +489,11 @@ static void chapter_prefix_cache(void)
 
 int main(int argc, char **argv)
 {
+    enum { CHAPTERS = 10 };
     static const struct {
         const char *title;
         void (*run)(void);
-    } chapters[] = {
+    } chapters[CHAPTERS] = {
         {"What one token costs", chapter_cost},
         {"Reserving the maximum", chapter_reserve},
         {"Blocks on demand", chapter_blocks},
@@ -504,7 +505,6 @@ int main(int argc, char **argv)
         {"Online softmax, block by block", chapter_online_softmax},
         {"The prefix cache", chapter_prefix_cache},
     };
-    enum { CHAPTERS = sizeof chapters / sizeof *chapters };
     int only = -1;
     for (int i = 1; i < argc; i++) {
         int help = strcmp(argv[i], "--help") == 0, number = atoi(argv[i]);
