@@ -68,11 +68,7 @@ exercise:         ## an exercise of the walkthrough: make exercise N=3a
 	@build/exercise-$(N)
 
 test: paged llama replay tests  ## the tests, and what they start
-	./tests
-	sh checks/cuda.sh
-	sh checks/gdb.sh
-	sh checks/walkthrough.sh
-	sh checks/replay.sh
+	sh checks/test.sh
 
 test-all:         ## sanitizers, valgrind, all compilers as C and C++, -O0 to -O3, planted bugs
 	sh checks/all.sh
@@ -80,6 +76,23 @@ test-all:         ## sanitizers, valgrind, all compilers as C and C++, -O0 to -O
 
 mutants:          ## plants the bugs of checks/bugs.txt and shows which test catches each
 	sh checks/mutants.sh
+
+mutant:           ## BUG=cow-not-counted: builds one of them, and says how to watch it fail
+	sh checks/mutants.sh --build $(BUG)
+
+mutate:           ## flips operators and constants by machine: N=200 SEED=1 JOBS=2
+	python3 checks/mutate.py
+
+fuzz:             ## random calls and files, SECONDS=60 for each target; needs clang
+	sh checks/fuzz.sh --look
+
+soak: checks/soak.c $(ENGINE)  ## random calls on full pools for SECONDS=1800
+	@mkdir -p build
+	$(COMPILE) checks/soak.c -o build/soak -lm
+	build/soak
+
+coverage lint portability:  ## lines never run; static analysers; other machines
+	sh checks/$@.sh
 
 gpu-check:        ## all that can be seen on a real GPU, in one call
 	sh checks/cuda.sh --gpu
@@ -91,3 +104,4 @@ clean:            ## removes what was built
 	rm -rf paged llama replay tests build *.o
 
 .PHONY: all help bench cuda cuda-bench debug exercise plots test test-all mutants gpu-check format clean
+.PHONY: mutant mutate fuzz soak coverage lint portability

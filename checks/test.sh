@@ -1,0 +1,43 @@
+#!/bin/sh
+# make test: all parts of the tests, as many at a time as there are processors. What a part prints
+# appears when it ends. The last line adds up their closing lines, "N passed, N failed, N skipped".
+set -u
+cd "$(dirname "$0")/.." || exit 1
+out=build/test-$$
+mkdir -p $out
+trap 'rm -rf "$out"' EXIT
+trap 'exit 1' INT TERM
+
+# The longest come first.
+cat >$out/parts <<'END'
+./tests --cpu
+./tests --gpu
+sh checks/walkthrough.sh
+sh checks/gdb.sh
+sh checks/cuda.sh
+sh checks/replay.sh
+END
+
+worker() {
+    number=0
+    while read -r part; do
+        number=$((number + 1))
+        mkdir $out/$number 2>/dev/null || continue  # somebody else has it
+        $part >$out/$number/log 2>&1 </dev/null || echo "FAIL  $part: exit status $?" >>$out/$number/log
+        { echo "$ $part"; sed "s/^/  /" $out/$number/log; } >$out/$number/text
+        cat $out/$number/text
+    done <$out/parts
+}
+
+export OMP_WAIT_POLICY=passive  # threads that spin would starve the others
+jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
+while [ "$jobs" -gt 0 ]; do worker & jobs=$((jobs - 1)); done
+wait
+cat $out/*/log | awk '
+    /^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ { p += $1; f += $3; s += $5; parts++ }
+    /^FAIL .*: exit status/ { bad = 1 }
+    END {
+        if (bad && !f) f = 1
+        printf "%d passed, %d failed, %d skipped\n", p, f, s
+        exit f > 0
+    }'
