@@ -62,7 +62,8 @@ debug: $(ENGINE) examples/tour.c  ## gdb in ./paged --gpu, with the commands of 
 	gdb -x paged.gdb --args build/debug --gpu
 
 exercise:         ## an exercise of the walkthrough: make exercise N=3a
-	@test -f "exercises/$(N).c" || { echo "usage: make exercise N=3a; there are:" exercises/*.c; exit 2; }
+	@test -f "exercises/$(N).c" || \
+	    { echo "usage: make exercise N=3a; there are:" exercises/*.c; exit 2; }
 	@mkdir -p build
 	$(CC) -O1 -g $(WARN) $(CPPFLAGS) exercises/$(N).c -o build/exercise-$(N) -lm
 	@build/exercise-$(N)

@@ -443,17 +443,14 @@ int seq_rewind(Seq *seq, int n)
     int block_size = pool->config.block_size, length = seq->length - n;
     // Last block first: it ends up behind the others on the free list, and the same sequence,
     // grown again, gets the same blocks in the same order.
-    int filled = seq->length - ((int)arrlen(seq->block_table) - 1) * block_size;
-    while ((int)arrlen(seq->block_table) > ceil_div(length, block_size)) {
+    while ((int)arrlen(seq->block_table) > ceil_div(length, block_size))
         block_drop(pool, arrpop(seq->block_table));
-        filled = block_size;
-    }
     seq->length = length;
     if (seq->written > length) seq->written = length;
     if (seq->published > length / block_size) seq->published = length / block_size;
-    if (length % block_size > 0 && !block_sealed(pool, arrlast(seq->block_table)))
-        block_poison(pool, arrlast(seq->block_table), length % block_size,
-                     filled - length % block_size);
+    int live = length % block_size;  // of the last block; what comes after it is void now
+    if (live > 0 && !block_sealed(pool, arrlast(seq->block_table)))
+        block_poison(pool, arrlast(seq->block_table), live, block_size - live);
     return PAGED_OK;
 }
 
@@ -573,7 +570,8 @@ int seq_publish(Seq *seq, const int *tokens, int n)
         int block = prefix_find(pool, parent, own_tokens);
         if (block < 0) {
             // It may be published already, by a sequence that shares it, behind another copy of the
-            // parent, which is gone since.
+            // parent. That sequence is gone (it would hold the parent, which would be found), so
+            // nobody's chain breaks when the block gets a new serial.
             if (pool->blocks[own].serial) prefix_remove(pool, own);
             prefix_insert(pool, own, parent, own_tokens);
         } else if (block != own) {  // somebody was faster: one copy is enough
@@ -679,7 +677,8 @@ HD static void move_block(const Step *s, Piece p)
 }
 
 // Dense gather of entry x of the tables, for head y: from the pool into one contiguous piece. The
-// copy is a small pool, too: one layer, and a block per sequence, as long as the longest.
+// copy is a small pool, too: one layer, and a block per sequence, as long as the longest. Slots
+// that hold nothing are copied, too; no row sees them.
 HD static void gather_block(const Step *s, Piece p)
 {
     const PoolConfig *c = &s->layout;
@@ -870,12 +869,12 @@ KERNEL attend_paged(Step s)
 }
 
 // Rung 3, paged and split. The sequence is cut into splits of SPLIT tokens, each a thread block, so
-// that one long sequence fills the whole GPU; a second kernel merges them. A lane holds 8 neighbouring
-// elements, which is 16 bytes of a 16-bit type, the most that one load can bring, and only as many
-// lanes share a vector as it needs: several tokens to a warp, and fewer shuffles a sum. Up to `heads`
-// query heads of a group use each K and V that was loaded. Memory answers after some 600 ns, so much
-// must be asked for at once: the walk through the table is done first, for the whole split, and a
-// lane then has K and V of IN_FLIGHT tokens on their way before it waits for the first.
+// that one long sequence fills the whole GPU; a second kernel merges them. A lane holds 8
+// neighbouring elements, which is 16 bytes of a 16-bit type, the most that one load can bring, and
+// only as many lanes share a vector as it needs: several tokens to a warp, and fewer shuffles a
+// sum. Up to `heads` query heads of a group use each K and V that was loaded. Memory answers after
+// some 600 ns, so much must be asked for at once: the walk through the table is done first, for the
+// whole split, and a lane then has K and V of IN_FLIGHT tokens on their way before it waits.
 enum { SPLIT = 512, VEC = 8, IN_FLIGHT = 4, MAX_HEADS = 8 };
 
 typedef struct __attribute__((aligned(16), may_alias)) Words {
@@ -1308,8 +1307,8 @@ static const char *check_free_list(const Pool *pool)
     return broken("free list: %d blocks, but num_free is %d", count, pool->num_free);
 }
 
-// Every published block is in the map once, under its hash, and was published after its parent. What
-// a sequence has published is a chain of parents and children.
+// Every published block is in the map once, under its hash, and was published after its parent.
+// What a sequence has published is a chain of parents and children.
 static const char *check_prefixes(const Pool *pool)
 {
     const Block *b = pool->blocks;

@@ -171,8 +171,8 @@ int seq_create(Pool *pool, Seq **seq);
 
 // Makes room for n >= 0 more tokens: decode (n = 1), a chunk of prefill, a draft. Takes the blocks
 // that are missing; if the last block is partly filled and others see it (a fork, the prefix
-// cache), takes one more and copies the filled slots of every layer into it. All or nothing. The K and V of the new tokens are undefined
-// until pool_write().
+// cache), takes one more and copies the filled slots of every layer into it. All or nothing. The K
+// and V of the new tokens are undefined until pool_write().
 // Errors: PAGED_BAD_ARGUMENT, PAGED_OUT_OF_BLOCKS, PAGED_TOO_LONG.
 int seq_append(Seq *seq, int n);
 

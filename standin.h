@@ -1,9 +1,10 @@
 // standin.h: enough of a GPU to run the kernels of paged.cu.c without one. Part of that file, in
 // builds that nvcc does not make; it is no header of its own.
 //
-// Each thread is a coroutine with its own stack, run alone up to its next barrier or shuffle. So gdb
-// stops in any lane, the sanitizers see every access, and lanes can run in another order: a kernel
-// that lacks a barrier gives another result then. To read this, begin at launch(), at the end.
+// Each thread is a coroutine with its own stack, run alone up to its next barrier or shuffle. So
+// gdb stops in any lane, the sanitizers see every access, and lanes can run in another order: a
+// kernel that lacks a barrier gives another result then. To read this, begin at launch(), at the
+// end.
 
 #include <setjmp.h>
 #include <ucontext.h>

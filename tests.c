@@ -540,8 +540,8 @@ static void t_publish(Seq *seq, int n)
     CHECK(seq->published >= n / seq->pool->config.block_size);
 }
 
-// A sequence with a twin that begins with what the prefix cache has of these n tokens. How much that
-// must be is found without the map, by a look at all blocks.
+// A sequence with a twin that begins with what the prefix cache has of these n tokens. How much
+// that must be is found without the map, by a look at all blocks.
 static Seq *t_lookup(Pool *pool, const int *tokens, int n)
 {
     int b = pool->config.block_size, hits = 0, found = 1;
@@ -1587,8 +1587,8 @@ static void test_destroy_with_sequences(void)
 }
 
 // ---- prefix cache -----------------------------------------------------------------------------
-// Prompts are texts here, a token a letter; blocks have 4 tokens. Each test runs with the right hash
-// and with one under which all blocks are alike.
+// Prompts are texts here, a token a letter; blocks have 4 tokens. Each test runs with the right
+// hash and with one under which all blocks are alike.
 
 // Serves a prompt: looks it up, computes the rest, and publishes. *hits: tokens that were found.
 static Seq *t_serve(Pool *pool, const char *text, int *hits)
@@ -3312,8 +3312,8 @@ static void test_llama_speculates(void)
     }
 }
 
-// Requests that begin alike share what was computed of that, and no text changes: with samples, with
-// speculation, in pools so small that requests are preempted and come back to their own blocks.
+// Requests that begin alike share what was computed of that, and no text changes: with samples,
+// with speculation, in pools so small that requests are preempted and come back to their own blocks.
 static void test_llama_prefix_cache(void)
 {
     const char *system = "Once upon a time the cat sat on the mat and the dog";
@@ -3571,7 +3571,8 @@ static const Test t_tests[] = {
     TEST(conversions_exhaustively), BOTH(cache_rounds), BOTH(bug_32_bit_offsets),
     BOTH(bug_unused_slots), BOTH(bug_large_negative_scores), BOTH(bug_empty_sequences_in_batch),
     BOTH(bug_release_orders), BOTH(bug_chunked_prefill), BOTH(bug_wrong_block_order_shows),
-    BOTH(scale_and_lse), BOTH(infinite_scores), BOTH(scores_of_minus_infinity), BOTH(unwritten_tokens_show), BOTH(same_bits_however_cut),
+    BOTH(scale_and_lse), BOTH(infinite_scores), BOTH(scores_of_minus_infinity),
+    BOTH(unwritten_tokens_show), BOTH(same_bits_however_cut),
     TEST(kernels_in_lane_orders), BOTH(table_entries), BOTH(splits_and_groups), BOTH(shapes_vllm),
     BOTH(shapes_flashinfer_decode), BOTH(shapes_flashinfer_prefill), BOTH(shapes_ragged),
     BOTH(vllm_copy_on_write_matrix), BOTH(tvm_scripts), BOTH(beam_search),

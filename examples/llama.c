@@ -783,7 +783,8 @@ static void clear_step(Step *step)
 
 // Starts the request at the head of the queue, if it fits. All known tokens must fit, not just the
 // first chunk: a preempted request, which just lacked a block, would else be back at once, only
-// to be preempted again. Returns 0 if it has to wait.
+// to be preempted again. Returns 0 if it has to wait; what the prefix cache has for it then counts as
+// used just now, and is kept for longer.
 static int admit(Server *s)
 {
     Request *r = s->waiting[0];
