@@ -30,6 +30,9 @@ llama: examples/llama.c paged.o   ## a Llama served from the cache: ./llama --he
 replay: examples/replay.c paged.o  ## requests through several allocators: ./replay --help
 	$(COMPILE) $(OPENMP) examples/replay.c paged.o -o $@ -lm
 
+hello: examples/hello.c paged.o   ## the interface in one page
+	$(COMPILE) examples/hello.c paged.o -o $@ $(OPENMP) -lm
+
 TRACE ?= ../shared/traces/azure_llm_2023_conv.csv
 plots: replay     ## draws docs/replay-*.svg from TRACE=file.csv, where gnuplot is installed
 	@mkdir -p build docs
@@ -68,7 +71,7 @@ exercise:         ## an exercise of the walkthrough: make exercise N=3a
 	$(CC) -O1 -g $(WARN) $(CPPFLAGS) exercises/$(N).c -o build/exercise-$(N) -lm
 	@build/exercise-$(N)
 
-test: paged llama replay tests  ## the tests, and what they start
+test: paged llama replay hello tests  ## the tests, and what they start
 	sh checks/test.sh
 
 test-all:         ## sanitizers, valgrind, all compilers as C and C++, -O0 to -O3, planted bugs
@@ -102,7 +105,7 @@ format:           ## clang-format over the sources
 	clang-format -i paged.cu.c paged.h tests.c examples/*.c
 
 clean:            ## removes what was built
-	rm -rf paged llama replay tests build *.o
+	rm -rf paged llama replay hello tests build *.o
 
 .PHONY: all help bench cuda cuda-bench debug exercise plots test test-all mutants gpu-check format clean
 .PHONY: mutant mutate fuzz soak coverage lint portability

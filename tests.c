@@ -2803,9 +2803,8 @@ static void test_random(void)
                             i % 4 == 0 ? 0 : 4 * block_sizes[i / 3], i % 4 == 2);
 }
 
-// ---- documentation ----------------------------------------------------------------------------
+// ---- programs ---------------------------------------------------------------------------------
 
-// What a program printed, and its exit status.
 typedef struct Run {
     int status;
     char *out, *err;
@@ -2828,108 +2827,6 @@ static const char *t_next_line(const char *line)
     const char *end = strchr(line, '\n');
     return end ? end + 1 : line + strlen(line);
 }
-
-static int t_is_dots(const char *line)
-{
-    line += strspn(line, " \t");
-    return strncmp(line, "...\n", 4) == 0;
-}
-
-// Does the block stand in the source, line for line? A line of three dots leaves lines out.
-static int t_stands_in(const char *block, const char *source)
-{
-    int pieces = 0;
-    while (*block) {
-        const char *end = block;
-        while (*end && !t_is_dots(end)) end = t_next_line(end);
-        size_t size = (size_t)(end - block);
-        while (*source && size > 0 && strncmp(source, block, size) != 0)
-            source = t_next_line(source);
-        if (size > 0 && !*source) return 0;
-        pieces += size > 0;
-        source += size;
-        block = t_next_line(end);
-    }
-    return pieces > 0;
-}
-
-// The checker of the next test finds blocks, and none that differs in one character.
-static void test_documentation_checker(void)
-{
-    const char *source = "one\n  two\n\nthree\nfour\n";
-    const char *there[] = {"one\n", "  two\n\nthree\n", "one\n    ...\nthree\n", "...\nfour\n"};
-    const char *not_there[] = {
-        "One\n",           "two\n",        "on\n",         "  two\nthree\n", "three\n...\none\n",
-        "one\n...\none\n", "one\n  twO\n", "four\nfive\n", "...\n",          ""};
-    for (int i = 0; i < 4; i++) CHECK(t_stands_in(there[i], source));
-    for (int i = 0; i < 10; i++) CHECK(!t_stands_in(not_there[i], source));
-}
-
-static Run t_run(const char *command);
-static const char *t_find_program(const char *variable, const char *otherwise);
-
-// Runs the commands of a console block, lines that begin with "$ ./paged", and compares all that
-// they print with what follows them there.
-static void t_check_console(const char *block)
-{
-    while (*block) {
-        const char *end = t_next_line(block), *output = end;
-        char *words = t_format("%.*s", (int)(end - block - 1), block);
-        if (strncmp(words, "$ ./paged", 9) != 0) t_fail(__LINE__, words, "is not $ ./paged");
-        for (char *c = words; *c; c++)
-            if (*c == ' ') *c = '|';
-        while (*end && strncmp(end, "$ ", 2) != 0) end = t_next_line(end);
-        Run run = t_run(t_format("%s%s", t_find_program("PAGED", "./paged"), words + 9));
-        char *expected = (char *)t_alloc((size_t)(end - output));
-        memcpy(expected, output, (size_t)(end - output));
-        CHECK_TEXT(run.out, expected);
-        block = end;
-    }
-}
-
-// Checks the blocks of C and of commands in a document, and returns how many there are.
-static int t_check_document(const char *path, char **sources, int num_sources)
-{
-    int number = 1, num_blocks = 0;
-    for (const char *line = t_read(path); *line; line = t_next_line(line), number++) {
-        int is_console = strncmp(line, "```console\n", 11) == 0;
-        if (strncmp(line, "```c\n", 5) != 0 && !is_console) continue;
-        const char *start = t_next_line(line), *end = start;
-        t_at("%s:%d", path, number);
-        for (; *end && strncmp(end, "```", 3) != 0; end = t_next_line(end)) number++;
-        CHECK(*end);  // the block has an end
-        char *block = (char *)t_alloc((size_t)(end - start));
-        memcpy(block, start, (size_t)(end - start));
-        int found = is_console;
-        if (is_console) t_check_console(block);
-        for (int i = 0; i < num_sources; i++) found |= t_stands_in(block, sources[i]);
-        if (!found) t_fail(__LINE__, "C block", "stands in no source:\n%s", block);
-        num_blocks++;
-        line = end;
-        number++;
-    }
-    return num_blocks;
-}
-
-// Every C block of the README and the walkthrough stands word for word in one of the sources, and
-// every command with output prints just that.
-static void test_documentation(void)
-{
-    enum { MOST = 32 };
-    char *sources[MOST] = {t_read("paged.cu.c"), t_read("paged.h"), t_read("tests.c"),
-                           t_read("oracle.c"), t_read("standin.h")};
-    int count = 5;
-    glob_t found;
-    CHECK_EQ(glob("examples/*.c", 0, NULL, &found), 0);
-    for (size_t i = 0; i < found.gl_pathc && count < MOST; i++)
-        sources[count++] = t_read(found.gl_pathv[i]);
-    globfree(&found);
-    int num_blocks = t_check_document("README.md", sources, count);
-    num_blocks += t_check_document("walkthrough.md", sources, count);
-    if (num_blocks == 0) t_skip("README.md and walkthrough.md are there, but have no C block");
-}
-
-// ---- programs ---------------------------------------------------------------------------------
 
 static const char *t_path(const char *name)  // of a temporary file
 {
@@ -3578,7 +3475,7 @@ static const Test t_tests[] = {
     BOTH(vllm_copy_on_write_matrix), BOTH(tvm_scripts), BOTH(beam_search),
     BOTH(speculation_every_accept_count), BOTH(speculation_leaks_nothing),
     BOTH(speculation_with_samples), BOTH(random),
-    TEST(documentation_checker), TEST(documentation), TEST(bug_tests_that_cannot_fail), TEST(tour),
+    TEST(bug_tests_that_cannot_fail), TEST(tour),
     TEST(tour_arguments),
     TEST(llama_same_text_however_served), TEST(llama_small_pools), TEST(llama_refuses),
     TEST(llama_samples), TEST(llama_beams), TEST(llama_speculates), TEST(llama_prefix_cache),

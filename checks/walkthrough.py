@@ -1,0 +1,371 @@
+#!/usr/bin/env python3
+"""Holds the prose against the program: every snippet, output, session and name in the documents.
+
+    python3 checks/walkthrough.py [--only c,console,gdb,prose] [--actual] [FILE.md ...]
+    python3 checks/walkthrough.py --self-test            edits of one character: each is noticed
+    python3 checks/walkthrough.py --exercises [3a ...]   fail before their patch, pass after it
+
+Without a file: walkthrough.md and README.md. Run it after `make`, as commands start ./paged and the
+others. --actual prints failing console and gdb blocks as they ought to be. What it looks at:
+
+    ```c         stands word for word in one source; `...` alone on a line leaves lines out
+    ```console   `$ command`, then exactly what it prints to stdout; `...` stands for any lines. The
+                 exit status is 0. `console needs=FILE` is skipped aloud where the file is missing
+    ```gdb       `$ gdb -x paged.gdb --args build/debug ARGS`, then `(gdb) command`s, each with what
+                 one sees; addresses, line numbers, process ids and blank lines do not count
+    prose        functions, tests, files, links, make targets and exercises that it names exist
+"""
+
+import argparse
+import difflib
+import functools
+import glob
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ENGINE = ['paged.cu.c', 'paged.h', 'standin.h', 'oracle.c']
+ENV = {**os.environ, 'LC_ALL': 'C', 'NO_COLOR': '1', 'TERM': 'dumb', 'DEBUGINFOD_URLS': '',
+       'OMP_WAIT_POLICY': 'passive'}
+CC = [os.environ.get('CC', 'cc'), *shlex.split(os.environ.get('CPPFLAGS', ''))]
+DEBUG = os.path.join(ROOT, os.environ.get('DEBUG', 'build/debug'))
+
+
+class Failed(Exception):
+    """What is wrong, in one line; and the block as it ought to be, if that is known."""
+
+
+class Skipped(Exception):
+    """Why something cannot be checked here."""
+
+
+def run(command, cwd=ROOT, stderr=subprocess.PIPE):
+    """Runs a command without standard input; a list, or a string for the shell."""
+    return subprocess.run(command, shell=isinstance(command, str), cwd=cwd, env=ENV, text=True,
+                          errors='replace', timeout=120, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=stderr)
+
+
+def load(path):
+    with open(path, encoding='utf-8') as file:
+        return file.read()
+
+
+def read(pattern):
+    """The files of the project that match, as {name: lines}."""
+    return {os.path.relpath(path, ROOT): [line.rstrip() for line in load(path).split('\n')]
+            for path in sorted(glob.glob(os.path.join(ROOT, pattern)))}
+
+
+SOURCES = {name: lines for pattern in (*ENGINE, 'tests.c', 'examples/*.c')
+           for name, lines in read(pattern).items()}
+FUNCTIONS = {name for lines in (*SOURCES.values(), *read('exercises/*.c').values())
+             for line in lines for name in re.findall(r'\b([A-Za-z_]\w*)\(', line.split('//')[0])}
+TARGETS = set(re.findall(r'^([a-z-]+):', load(ROOT + '/Makefile'), re.M))
+
+
+class Block:
+    def __init__(self, path, number, info):
+        self.path, self.number, self.lines = path, number, []
+        self.kind, *self.needs = info.replace('needs=', '').split() or ['']
+
+
+def parse(path, text):
+    """The fenced blocks of a document, and what lies between them as a block of kind prose."""
+    blocks, prose, fence = [], Block(path, 1, 'prose'), None
+    for number, line in enumerate(text.split('\n'), 1):
+        is_fence = line.startswith('```')
+        if is_fence and not fence:
+            fence = Block(path, number, line[3:])
+            blocks.append(fence)
+        elif is_fence:
+            fence = None
+        elif fence:
+            fence.lines.append(line.rstrip())
+        if fence and fence.kind == 'sh':  # commands for the reader are prose, too
+            line = f'`{line}`'
+        prose.lines.append('' if is_fence or (fence and fence.kind != 'sh') else line)
+    if fence:
+        raise SystemExit(f'{path}:{fence.number}: the block has no end')
+    return [block for block in blocks if block.kind not in ('text', 'sh')] + [prose]
+
+
+def split_at_dots(lines):
+    parts = [[]]
+    for line in lines:
+        if line.strip() == '...':
+            parts.append([])
+        else:
+            parts[-1].append(line)
+    return parts
+
+
+def find(part, lines, start):
+    """Where `part` stands in `lines`, from `start` on, or -1."""
+    return next((i for i in range(start, len(lines) - len(part) + 1)
+                 if lines[i:i + len(part)] == part), -1)
+
+
+def difference(expected, actual):
+    """The first difference of an output, in words, or None."""
+    parts, at = split_at_dots(expected), 0
+    for i, part in enumerate(parts):
+        start = 0 if i == 0 else find(part, actual, at)
+        if i > 0 and i == len(parts) - 1:
+            start = max(at, len(actual) - len(part))
+        if start < 0:
+            return f'expected after "...": "{part[0]}" and so on, which did not come'
+        for j, line in enumerate(part):
+            came = f'"{actual[start + j]}"' if start + j < len(actual) else 'the end'
+            if came != f'"{line}"':
+                return f'expected "{line}", came {came}'
+        at = start + len(part)
+    return f'expected the end, came "{actual[at]}"' if at < len(actual) else None
+
+
+def check_c(block):
+    parts = [part for part in split_at_dots(block.lines) if part]
+    if not parts:
+        raise Failed('expected a line of a source')
+    for lines in SOURCES.values():
+        at = 0
+        for part in parts:
+            at = find(part, lines, at) + len(part) if find(part, lines, at) >= 0 else len(lines) + 1
+        if at <= len(lines):
+            return
+    known = {line for lines in SOURCES.values() for line in lines}
+    for line in sum(parts, []):
+        if line not in known:
+            near = difflib.get_close_matches(line, known, 1, 0.4) or ['nothing like it']
+            raise Failed(f'expected "{line}", came "{near[0]}"')
+    raise Failed('its lines stand in no source in this order, without others between them')
+
+
+def commands(lines, prompt):
+    """[command, lines of output] for each; a command goes on after a backslash."""
+    result = []
+    for line in lines:
+        if line.startswith(prompt):
+            result.append([line[len(prompt):], []])
+        elif not result:
+            raise Failed(f'expected first "{prompt}command", came "{line}"')
+        elif not result[-1][1] and result[-1][0].endswith('\\'):
+            result[-1][0] += '\n' + line
+        else:
+            result[-1][1].append(line)
+    return result
+
+
+def compare(session, prompt, outputs, clean, actual):
+    """Fails with the first command whose output is not as expected, both once cleaned."""
+    wrong = []
+    for (command, expected), output in zip(session, outputs):
+        message = difference(clean(expected), clean(output))
+        wrong += [f'{prompt}{command}: {message}'] if message else []
+        actual = actual + [prompt + command] + output
+    if wrong or not session:
+        raise Failed((wrong or ['expected a command'])[0], actual)
+
+
+def check_console(block):
+    session, outputs = commands(block.lines, '$ '), []
+    for command, _ in session:
+        done = run(command)
+        outputs.append([line.rstrip() for line in done.stdout.splitlines()])
+        if done.returncode:
+            outputs[-1] += [f'(exit status {done.returncode})'] + done.stderr.splitlines()
+    compare(session, '$ ', outputs, list, [])
+
+
+# What gdb says of the machine more than of the program.
+NOISE = re.compile(r'Starting program|Run till exit|\[(New )?Thread|\[(At|De)tach|warning:|\s*$|'
+                   r'Using host libthread_db|Reading symbols')
+# What may differ from one machine, or one edit of the sources, to another.
+VARYING = [(r'0x[0-9a-f]{4,}', '0x...'), (r'\.(c|h):\d+', r'.\1:N'), (r'\bline \d+', 'line N'),
+           (r'^\d+\t', 'N\t'), (r'\bprocess \d+', 'process N'), (r'(reakpoint \d+)\.\d+,', r'\1,')]
+
+
+def normal(lines):
+    lines = [line.rstrip() for line in lines if not NOISE.match(line)]
+    for varying in VARYING:
+        lines = [re.sub(*varying, line) for line in lines]
+    return lines
+
+
+def gdb(arguments, session):
+    """The lines after each command. stdbuf makes the program write its lines at once."""
+    settings = ['debuginfod enabled off', 'confirm off', 'width 0', 'height 0',
+                'style enabled off', 'exec-wrapper stdbuf -oL']
+    line = ['gdb', '-q', '-nx', *(x for s in settings for x in ('-iex', 'set ' + s))]
+    line += ['-x', 'paged.gdb']
+    for command in session + ['kill']:
+        line += ['-ex', 'echo \\n<<<>>>\\n', '-ex', command]
+    done = run([*line, '-ex', 'quit', '--args', DEBUG, *arguments], stderr=subprocess.STDOUT)
+    parts = done.stdout.split('\n<<<>>>\n')[1:]
+    return [part.split('\n') for part in parts] + [['gdb has ended']] * len(session)
+
+
+@functools.lru_cache(1)
+def gdb_problem():
+    """Builds build/debug, if it is old, and says why no session can be held here, or None."""
+    for tool in ('gdb', 'stdbuf', CC[0]):
+        if not shutil.which(tool):
+            return f'there is no {tool}'
+    newest = max(os.path.getmtime(f'{ROOT}/{name}') for name in ENGINE + ['examples/tour.c'])
+    if not os.path.exists(DEBUG) or os.path.getmtime(DEBUG) < newest:
+        os.makedirs(os.path.dirname(DEBUG), exist_ok=True)
+        new = f'{DEBUG}.{os.getpid()}'
+        if run([*CC, '-O0', '-g3', 'paged.cu.c', '-o', new, '-lm']).returncode:
+            raise SystemExit('paged.cu.c does not compile')
+        os.replace(new, DEBUG)
+    came = gdb(['--help'], ['break main', 'run', 'print argc'])[2]
+    return None if '$1 = 2' in came else 'gdb cannot run a program here'
+
+
+def check_gdb(block):
+    if gdb_problem():
+        raise Skipped(gdb_problem())
+    start = shlex.split((block.lines or [''])[0])
+    if start[:6] != ['$', 'gdb', '-x', 'paged.gdb', '--args', 'build/debug']:
+        raise Failed('expected first "$ gdb -x paged.gdb --args build/debug ..."')
+    session = commands(block.lines[1:], '(gdb) ')
+    outputs = gdb(start[6:], [command for command, _ in session])  # shown without the noise:
+    outputs = [[re.sub(*VARYING[0], line) for line in x if not NOISE.match(line)] for x in outputs]
+    compare(session, '(gdb) ', outputs, normal, [block.lines[0]])
+
+
+def exists(*path):
+    return bool(glob.glob(os.path.join(ROOT, *path)))
+
+
+# What prose names, and how one knows that it exists: inside of backticks, and everywhere.
+IN_CODE = [
+    (r'\b(\w+_\w+)\(', lambda x: x in FUNCTIONS, 'is no function'),
+    (r'^((?:[\w.*/-]+\.(?:c|h|md|sh|gdb|gp|txt|svg|patch)|checks/\S+\.py))(?::\d+)?$',
+     lambda x: x == 'stb_ds.h' or exists(x), 'is no file'),
+    (r'(?:^|[;&] )make ([a-z][a-z-]*)', lambda x: x in TARGETS, 'is no target of make'),
+    (r'make exercise N=(\w+)', lambda x: exists(f'exercises/{x}.c') and
+     exists(f'exercises/{x}.patch'), 'is no exercise with a patch'),
+    (r'\./tests ([a-z]\w*)', lambda x: f'test_{x}' in FUNCTIONS, 'is no test')]
+ANYWHERE = (r'\b([A-Za-z_]\w*)\(\)', lambda x: x in FUNCTIONS, 'is no function')
+
+
+def check_prose(block):
+    """Sections about other systems and further reading may name files and functions of others."""
+    wrong, ours, folder = [], True, os.path.dirname(block.path)
+    link = (r'\]\(([^)#:]+)(?:#[^)]*)?\)', lambda x: exists(folder, x), 'is a link to nowhere')
+    for number, line in enumerate(block.lines, 1):
+        if line.startswith('#'):
+            ours = not re.search(r'production|read on', line)
+        spans = re.findall(r'`([^`]+)`', line)
+        for texts, rules in (spans, IN_CODE if ours else IN_CODE[2:]), \
+                            ([line], [ANYWHERE, link] if ours else [link]):
+            for pattern, known, message in rules:
+                wrong += [f'line {number}: {x} {message}' for text in texts
+                          for x in re.findall(pattern, text) if not known(x)]
+    if wrong:
+        raise Failed('; '.join(wrong))
+
+
+def check_exercise(block):
+    """Unsolved it says so, with exit status 1; with its patch it is solved, with 0."""
+    name = os.path.basename(block.path)[:-2]
+    if not shutil.which('patch') or not shutil.which(CC[0]):
+        raise Skipped(f'there is no patch, or no {CC[0]}')
+    with tempfile.TemporaryDirectory() as scratch:
+        os.mkdir(os.path.join(scratch, 'exercises'))
+        for path in ENGINE + [block.path]:
+            shutil.copy(os.path.join(ROOT, path), os.path.join(scratch, path))
+        for state, status in (('not yet', 1), ('solved', 0)):
+            patch = ['patch', '-p1', '-s', '-i', os.path.join(ROOT, block.path[:-1] + 'patch')]
+            build = [*CC, '-O1', '-Wall', '-Wextra', block.path, '-o', 'a.out', '-lm']
+            for command in [patch, build] if state == 'solved' else [build]:
+                done = run(command, scratch, subprocess.STDOUT)
+                if done.returncode or done.stdout:
+                    raise Failed(f'{command[0]} ({state}): {done.stdout.strip()}')
+            done = run(['./a.out'], scratch, subprocess.STDOUT)
+            if done.returncode != status or not re.search(f'^{name}: {state}', done.stdout, re.M):
+                raise Failed(f'expected "{name}: {state}" and exit status {status}, '
+                             f'came "{done.stdout.strip()}" and {done.returncode}')
+
+
+KINDS = {'c': check_c, 'console': check_console, 'gdb': check_gdb, 'prose': check_prose,
+         'exercise': check_exercise}
+
+
+def judge(block):
+    """passed, failed or skipped, with a line for the reader, and the block as it ought to be."""
+    where = f'{block.path}:{block.number}: {block.kind}'
+    try:
+        if block.kind not in KINDS:
+            raise Failed('expected c, console, gdb, text or sh')
+        for name in block.needs:
+            if not exists(name):
+                raise Skipped(f'{name} is not here')
+        KINDS[block.kind](block)
+        return 'passed', None, None
+    except subprocess.TimeoutExpired as timeout:
+        return 'failed', f'{where}: {timeout}', None
+    except Failed as failure:
+        message, actual = (*failure.args, None)[:2]
+        return 'failed', f'{where}: {message}', actual
+    except Skipped as reason:
+        return 'skipped', f'SKIPPED: {where}: {reason}', None
+
+
+def judge_all(blocks):
+    if any(block.kind == 'gdb' for block in blocks):
+        gdb_problem()  # before two threads build it
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(judge, blocks))
+
+
+def self_test():
+    """checks/sample.md passes as it is. With one of the edits at its end, one block of it fails."""
+    text, edits = load(ROOT + '/checks/sample.md').split('\nEDITS\n')
+    sample = parse('checks/sample.md', text)
+    results = judge_all(sample)
+    for edit in edits.splitlines():
+        edited = text.replace(*edit.replace('\\n', '\n').split('>'))
+        changed = [b for a, b in zip(sample, parse('checks/sample.md', edited))
+                   if (a.kind, a.lines) != (b.kind, b.lines)]
+        states = [state for state, _, _ in judge_all(changed)]
+        state = {('failed',): 'passed', ('skipped',): 'skipped'}.get(tuple(states), 'failed')
+        results.append((state, state != 'passed' and f'{state}: with the edit {edit}', None))
+    return results
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    for flag in ('--self-test', '--exercises', '--actual'):
+        parser.add_argument(flag, action='store_true')
+    parser.add_argument('--only', default='c,console,gdb,prose')
+    parser.add_argument('names', nargs='*')
+    options = parser.parse_args()
+    if options.self_test:
+        results = self_test()
+    elif options.exercises:
+        files = [f'exercises/{name}.c' for name in options.names] or read('exercises/*.c')
+        results = judge_all([Block(path, 1, 'exercise') for path in files])
+    else:
+        paths = options.names or (ROOT + '/walkthrough.md', ROOT + '/README.md')
+        ignored = set(KINDS) - set(options.only.split(','))
+        results = judge_all([block for path in paths for block in
+                             parse(os.path.relpath(path, ROOT), load(path))
+                             if block.kind not in ignored])
+    for _, line, block in results:
+        for text in ([line] if line else []) + (block if block and options.actual else []):
+            print(text)
+    states = [state for state, _, _ in results]
+    print(', '.join(f'{states.count(x)} {x}' for x in ('passed', 'failed', 'skipped')))
+    return 'failed' in states
+
+
+if __name__ == '__main__':
+    sys.exit(main())

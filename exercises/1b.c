@@ -1,0 +1,67 @@
+// 1b (hard): how large a pool fits?
+//
+// At its start a server asks how many blocks it can afford. Write largest_pool(): the largest
+// num_blocks for which pool_create() asks for at most `budget` bytes of memory in all, or 0 if there
+// is none; whatever config->num_blocks says. K and V are not all that a pool allocates, as
+// pool_create() shows, and no product may overflow, however large the budget is.
+//
+//     make exercise N=1b
+
+#include <stdlib.h>
+static size_t asked;  // bytes, by the calls of the engine
+static void *count_malloc(size_t bytes) { return asked += bytes, malloc(bytes); }
+static void *count_calloc(size_t n, size_t bytes) { return asked += n * bytes, calloc(n, bytes); }
+#define malloc(bytes) count_malloc(bytes)
+#define calloc(n, bytes) count_calloc(n, bytes)
+#define PAGED_NO_MAIN
+#include "../paged.cu.c"
+
+static int largest_pool(const PoolConfig *config, size_t budget)
+{
+    return (int)(budget / pool_bytes_per_block(config));
+}
+
+static size_t cost(PoolConfig config, int num_blocks)
+{
+    Pool *pool;
+    config.num_blocks = num_blocks;
+    asked = 0;
+    if (pool_create(&config, &pool) != PAGED_OK) return SIZE_MAX;
+    size_t bytes = asked;
+    pool_destroy(pool);
+    return bytes;
+}
+
+static void check(PoolConfig config, size_t budget)
+{
+    int n = largest_pool(&config, budget);
+    if (n < 0 || (n > 0 && cost(config, n) > budget)) {
+        printf("1b: not yet: %d blocks of %d cost more than %zu bytes\n", n, config.block_size,
+               budget);
+        exit(1);
+    }
+    if (cost(config, n + 1) <= budget) {
+        printf("1b: not yet: %d blocks of %d are not the most for %zu bytes\n", n,
+               config.block_size, budget);
+        exit(1);
+    }
+}
+
+int main(void)
+{
+    PoolConfig small = {1, 1, 1, 1, 1, PAGED_F16, 0, PAGED_CPU};
+    PoolConfig large = {4, 8, 128, 16, 7, PAGED_F32, 0, PAGED_CPU};
+    PoolConfig huge = {2000000, 30000, 256, 2000000, 1, PAGED_F32, 0, PAGED_CPU};
+    for (size_t budget = 0; budget < 3000; budget++) check(small, budget);
+    for (size_t budget = 0; budget < 30000000; budget += 99991) {
+        check(large, budget);
+        check(small, budget);
+    }
+    // Whatever the budget: num_blocks is an int, and a block may be larger than the machine.
+    if (largest_pool(&huge, SIZE_MAX) != 0 || largest_pool(&small, SIZE_MAX) != INT_MAX) {
+        printf("1b: not yet: a budget of SIZE_MAX\n");
+        return 1;
+    }
+    printf("1b: solved\n");
+    return 0;
+}
