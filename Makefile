@@ -8,7 +8,7 @@ WARN    = -Wall -Wextra
 OPENMP := $(shell echo 'int main(void) { return 0; }' | $(CC) -fopenmp -x c - -o /dev/null \
             2>/dev/null && echo -fopenmp)
 COMPILE = $(CC) $(CFLAGS) -g $(WARN) $(CPPFLAGS)
-ENGINE  = paged.cu.c paged.h standin.h oracle.c
+ENGINE  = paged.cu.c paged.h fast.c standin.h oracle.c
 ARCH   ?=
 NVCC    = nvcc -x cu -O2 -g $(CPPFLAGS) -Xcompiler -Wall,-Wextra \
           $(if $(ARCH),-arch=$(ARCH),-gencode arch=compute_75,code=[sm_75,compute_75])

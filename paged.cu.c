@@ -20,8 +20,9 @@
 //     calls              pool_write(), seq_gather(), attend(): a batch in, on either processor
 //     check, dump        recount everything; draw pools and tables
 //
-// Three files belong to it that can be read later: standin.h, which runs the kernels without a GPU,
-// oracle.c, the same cache without blocks and the judge of this one, and examples/tour.c, main().
+// Four files belong to it that can be read later: fast.c, faster attention on the CPU, standin.h,
+// which runs the kernels without a GPU, oracle.c, the same cache without blocks and the judge of
+// this one, and examples/tour.c, main().
 //
 // Left out on purpose: sampling, models and servers (see examples/), 8-bit caches, sliding windows.
 //
@@ -29,6 +30,9 @@
 
 #include "paged.h"
 
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
 #include <limits.h>
 #include <math.h>
 #include <stdarg.h>
@@ -37,7 +41,8 @@
 
 // Exhaustion and bad arguments are return codes. A broken invariant means that the memory can no
 // longer be trusted: say what broke and stop, so that a debugger shows the moment.
-static void stop(const char *file, int line, const char *what, const char *why)
+__attribute__((noreturn)) static void stop(const char *file, int line, const char *what,
+                                           const char *why)
 {
     fprintf(stderr, "%s:%d: %s: %s\n", file, line, what, why);
     abort();
@@ -200,7 +205,15 @@ static void cuda_or_stop(int error, const char *call, int line)
 static void *memory_create(int device, size_t bytes)
 {
     void *p = NULL;
-    if (device == PAGED_CPU) return malloc(bytes);
+    if (device == PAGED_CPU) {  // in cache lines; or in pages of 2 MB, where Linux has them: blocks
+                                // lie apart, and each would else need page table walks of its own
+        size_t unit = bytes < 4 << 20 ? 64 : 2 << 20, all = (bytes + unit - 1) / unit * unit;
+        p = aligned_alloc(unit, all);
+#ifdef MADV_HUGEPAGE
+        if (p && unit > 64) (void)madvise(p, all, MADV_HUGEPAGE);
+#endif
+        return p;
+    }
     if (cudaMalloc(&p, bytes) == cudaSuccess) return p;
     (void)cudaGetLastError();  // too little memory is no error that sticks
     return NULL;
@@ -754,6 +767,8 @@ static void attend_row(const Step *s, int r, int head)
     if (s->lse) s->lse[(size_t)r * s->num_q_heads + head] = m + logf(l);
 }
 
+#include "fast.c"  // the same for the usual shapes, as fast as plain C gets
+
 // ---- GPU --------------------------------------------------------------------------------------
 // A kernel is a function that runs in many threads at once. 32 of them are a warp and go hand in
 // hand: a shuffle reads a variable of another lane. Some warps are a thread block, which has memory
@@ -880,6 +895,7 @@ enum { SPLIT = 512, VEC = 8, IN_FLIGHT = 4, MAX_HEADS = 8 };
 typedef struct __attribute__((aligned(16), may_alias)) Words {
     uint32_t w[4];
 } Words;
+typedef size_t __attribute__((may_alias)) Offset;
 
 // Elements at to at + VEC - 1 of a plane, as they are stored; those from `count` on are 0.
 DEVICE void load_words(const void *plane, size_t at, int dtype, int count, Words *x)
@@ -930,7 +946,7 @@ DEVICE void attend_split(const Step *s, int dtype, int heads)
     size_t vector = ((size_t)row * s->num_q_heads + head) * head_dim;
 
     // 1. The walk through the table, and the queries.
-    size_t *offset = (size_t *)shared;  // [SPLIT]
+    Offset *offset = (Offset *)shared;  // [SPLIT]
     for (int t = threadIdx.x; t < count; t += THREADS)
         offset[t] = step_offset(s, s->rows[row].seq, start + t, kv_head);
     __syncthreads();
@@ -1155,8 +1171,9 @@ int seq_gather(const Seq *seq, int layer, float *k, float *v)
     return move_rows(seq->pool, layer, &all, k, v, 0);
 }
 
-static void attend_on_cpu(const Step *s)
+static void attend_on_cpu(const Step *s, int method)
 {
+    if (method != ATTEND_PLAIN && attend_fast(s)) return;
     int64_t items = (int64_t)s->num_rows * s->num_q_heads;
 #ifdef _OPENMP  // threads pay off from some 100 microseconds on
 #pragma omp parallel for schedule(dynamic) if (items * s->longest > 100000 / s->layout.head_dim)
@@ -1193,7 +1210,7 @@ int attend(Pool *pool, int method, int layer, const Batch *batch, int num_q_head
     int error = step_create(pool, layer, batch, &s);
     if (error) return error;
     const PoolConfig *c = &pool->config;
-    if (method < ATTEND_GATHER || method > ATTEND_SPLIT || num_q_heads < 1 ||
+    if (method < ATTEND_GATHER || method > ATTEND_PLAIN || num_q_heads < 1 ||
         num_q_heads > PAGED_MAX_Q_HEADS || !isfinite(scale) || num_q_heads % c->num_kv_heads != 0 ||
         (s.num_rows > 0 && (!q || !out)))
         return PAGED_BAD_ARGUMENT;
@@ -1231,7 +1248,7 @@ int attend(Pool *pool, int method, int layer, const Batch *batch, int num_q_head
         attend_on_gpu(&s, method);
         CUDA(cudaDeviceSynchronize());
     } else
-        attend_on_cpu(&s);
+        attend_on_cpu(&s, method);
     return PAGED_OK;
 }
 

@@ -68,6 +68,7 @@ enum {              // the method of attend()
     ATTEND_PAGED,   // read K and V where they are, through the block table
     ATTEND_SPLIT,   // the same, and on a GPU many thread blocks share a sequence; the CPU does not
                     // split
+    ATTEND_PLAIN,   // the same as ATTEND_PAGED, and on a CPU never by the code of fast.c
 };
 
 typedef struct PoolConfig {
@@ -172,7 +173,9 @@ int seq_create(Pool *pool, Seq **seq);
 // Makes room for n >= 0 more tokens: decode (n = 1), a chunk of prefill, a draft. Takes the blocks
 // that are missing; if the last block is partly filled and others see it (a fork, the prefix
 // cache), takes one more and copies the filled slots of every layer into it. All or nothing. The K
-// and V of the new tokens are undefined until pool_write().
+// and V of the new tokens are undefined until pool_write(). (A sequence that fills the whole pool
+// alone and was rewound into a block it has published finds no block for that copy, ever. Release
+// it and start again.)
 // Errors: PAGED_BAD_ARGUMENT, PAGED_OUT_OF_BLOCKS, PAGED_TOO_LONG.
 int seq_append(Seq *seq, int n);
 
@@ -230,7 +233,7 @@ int pool_write(Pool *pool, int layer, const Batch *batch, const float *k, const 
 
 // Causal attention of the new tokens of a batch over their sequences. Token i of the n new ones of
 // a sequence sees the positions up to and including length - n + i.
-//   method        ATTEND_GATHER, ATTEND_PAGED or ATTEND_SPLIT; the first two agree in every bit
+//   method        one of the above; ATTEND_GATHER and ATTEND_PAGED agree in every bit
 //   num_q_heads   a multiple of num_kv_heads, at most PAGED_MAX_Q_HEADS; query head h reads KV head
 //                 h / (num_q_heads / num_kv_heads)
 //   scale         factor on the scores; 0 stands for 1 / sqrt(head_dim)

@@ -30,7 +30,7 @@ command -v gdb >/dev/null || skip "not here"
 
 program=${DEBUG:-build/debug}
 if [ ! -x "$program" ] ||
-    [ -n "$(find paged.cu.c paged.h standin.h oracle.c examples/tour.c -newer "$program")" ]; then
+    [ -n "$(find paged.cu.c paged.h fast.c standin.h oracle.c examples/tour.c -newer "$program")" ]; then
     mkdir -p "$(dirname "$program")"
     if ! ${CC:-cc} -O0 -g3 paged.cu.c -o "$scratch/debug" -lm; then
         echo "gdb  FAILED: $program does not compile"

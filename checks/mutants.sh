@@ -38,7 +38,7 @@ names() { awk "$FIELDS"'bug($0) { print name }' $BUGS; }
 # Writes the engine with bug $1 to $OUT/$1. "unchanged" is the engine as it is.
 plant() {
     rm -rf "${OUT:?}/$1" && mkdir -p "$OUT/$1" || return 1
-    cp "$from/tests.c" "$from/paged.h" "$from/standin.h" "$from/oracle.c" "$OUT/$1" || return 1
+    cp "$from/tests.c" "$from/paged.h" "$from/standin.h" "$from/oracle.c" "$from/fast.c" "$OUT/$1" || return 1
     if [ "$1" = unchanged ]; then cp paged.cu.c "$OUT/$1"; return; fi
     awk -v wanted="$1" -v out="$OUT/$1/paged.cu.c" "$FIELDS"'
         FILENAME == ARGV[1] {

@@ -15,6 +15,7 @@ cat >$out/parts <<'END'
 sh checks/walkthrough.sh
 sh checks/gdb.sh
 sh checks/cuda.sh
+sh checks/fuzz.sh
 sh checks/replay.sh
 END
 

@@ -30,7 +30,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-ENGINE = ['paged.cu.c', 'paged.h', 'standin.h', 'oracle.c']
+ENGINE = ['paged.cu.c', 'paged.h', 'fast.c', 'standin.h', 'oracle.c']
 ENV = {**os.environ, 'LC_ALL': 'C', 'NO_COLOR': '1', 'TERM': 'dumb', 'DEBUGINFOD_URLS': '',
        'OMP_WAIT_POLICY': 'passive'}
 CC = [os.environ.get('CC', 'cc'), *shlex.split(os.environ.get('CPPFLAGS', ''))]

@@ -11,7 +11,7 @@
 //                              keeps its tokens, so later they are computed again, like a prompt
 //
 // None of them may change a word of the text, so no row of a matrix product may depend on what
-// else is in the batch: see dot(). Read on in order: the model, forward(), the tokenizer, sampling,
+// else is in the batch: see dots(). Read on in order: the model, forward(), the tokenizer, sampling,
 // then the scheduler in plan_step(). Left out: top-p, quantized weights, chat.
 //
 //     cc -O2 examples/llama.c paged.o -o llama -lm && ./llama MODEL TOKENIZER -p "Once upon"
@@ -130,13 +130,13 @@ static int take_header(Model *m)
     m->dim = h[0], m->hidden_dim = h[1], m->num_layers = h[2], m->num_heads = h[3];
     m->num_kv_heads = h[4], m->vocab_size = abs(h[5]), m->seq_len = h[6];
     m->head_dim = m->dim / m->num_heads;
-    m->kv_dim = m->head_dim * m->num_kv_heads;
     if (m->dim % m->num_heads || m->num_heads % m->num_kv_heads || m->head_dim % 2 ||
         m->head_dim > PAGED_MAX_HEAD_DIM || m->vocab_size <= BOS)
         die(1,
             "%s: not a checkpoint, or not supported: dim %d, n_heads %d, n_kv_heads %d, "
             "vocab_size %d",
             m->file.path, m->dim, m->num_heads, m->num_kv_heads, m->vocab_size);
+    m->kv_dim = m->head_dim * m->num_kv_heads;
     return h[5] < 0;
 }
 
@@ -201,19 +201,32 @@ typedef struct Workspace {  // the activations
     float *memory;  // all of them: an array of stb_ds that grows with the largest step
 } Workspace;
 
-// The sum of a[i] * b[i]. It is one function, never inlined, and its order of summation depends on
-// n alone: two copies of the loop might be compiled into different roundings, and then a request
-// would get other words when it shares a batch. The 16 partial sums fill the vector registers.
-static OUT_OF_LINE float dot(const float *a, const float *b, int n)
+// out[r] = the sum of x[r][i] * weight[i], for one to four rows x. The order of summation depends on
+// n alone, and the vectors say it, so that no compiler finds another one for another number of
+// rows: a request would get other words when it shares a batch.
+typedef float Sums __attribute__((vector_size(64), aligned(4), may_alias));
+typedef float Half __attribute__((vector_size(32), aligned(4), may_alias));
+typedef float Quarter __attribute__((vector_size(16), aligned(4), may_alias));
+
+static OUT_OF_LINE void dots(float *const *out, const float *const *x, int rows,
+                             const float *weight, int n)
 {
-    float sum[16] = {0};
+    Sums sum[4] = {{0}};
     int i = 0;
-    for (; i + 16 <= n; i += 16)
-        for (int j = 0; j < 16; j++) sum[j] += a[i + j] * b[i + j];
-    for (; i < n; i++) sum[i % 16] += a[i] * b[i];
-    for (int half = 8; half > 0; half /= 2)
-        for (int j = 0; j < half; j++) sum[j] += sum[j + half];
-    return sum[0];
+    for (; rows > 1 && i + 16 <= n; i += 16) {
+        Sums w = *(const Sums *)(weight + i);
+        sum[0] += *(const Sums *)(x[0] + i) * w;
+        sum[1] += *(const Sums *)(x[1] + i) * w;
+        sum[2] += *(const Sums *)(x[2] + i) * w;
+        sum[3] += *(const Sums *)(x[3] + i) * w;
+    }
+    for (; i + 16 <= n; i += 16) sum[0] += *(const Sums *)(x[0] + i) * *(const Sums *)(weight + i);
+    for (int r = 0; r < rows; r++) {
+        for (int j = i; j < n; j++) sum[r][j % 16] += x[r][j] * weight[j];
+        Half half = ((const Half *)&sum[r])[0] + ((const Half *)&sum[r])[1];
+        Quarter part = ((const Quarter *)&half)[0] + ((const Quarter *)&half)[1];
+        *out[r] = part[0] + part[2] + (part[1] + part[3]);
+    }
 }
 
 // out[rows][d] = x[rows][n] times weights[d][n] transposed. Weights do not fit into the caches of
@@ -225,14 +238,25 @@ static void matmul(float *out, const float *x, const float *weights, int rows, i
 #pragma omp parallel for if ((double)rows * n * d > 1e6)  // less is done before threads wake up
 #endif
     for (int i = 0; i < d; i++)
-        for (int row = 0; row < rows; row++)
-            out[(size_t)row * d + i] = dot(x + (size_t)row * n, weights + (size_t)i * n, n);
+        for (int row = 0; row < rows; row += 4) {
+            float *to[4];
+            const float *from[4];
+            int count = rows - row < 4 ? rows - row : 4;
+            for (int r = 0; r < 4; r++) {  // behind the last row, the first one again
+                int at = r < count ? row + r : row;
+                to[r] = out + (size_t)at * d + i;
+                from[r] = x + (size_t)at * n;
+            }
+            dots(to, from, count, weights + (size_t)i * n, n);
+        }
 }
 
 static void rmsnorm(float *out, const float *x, const float *weight, int rows, int n)
 {
     for (; rows > 0; rows--, out += n, x += n) {
-        float scale = 1 / sqrtf(dot(x, x, n) / n + 1e-5f);
+        float sum = 0;
+        for (int i = 0; i < n; i++) sum += x[i] * x[i];
+        float scale = 1 / sqrtf(sum / n + 1e-5f);
         for (int i = 0; i < n; i++) out[i] = weight[i] * (scale * x[i]);
     }
 }
@@ -249,7 +273,7 @@ static void fill_rope(float *rope, const int *positions, int rows, int head_dim)
         }
 }
 
-// Turns all heads of one row. Out of line for the same reason as dot().
+// Turns all heads of one row. Out of line for the same reason as dots().
 static OUT_OF_LINE void rotate(float *x, const float *rope, int num_heads, int head_dim)
 {
     for (; num_heads > 0; num_heads--, x += head_dim)
@@ -783,8 +807,8 @@ static void clear_step(Step *step)
 
 // Starts the request at the head of the queue, if it fits. All known tokens must fit, not just the
 // first chunk: a preempted request, which just lacked a block, would else be back at once, only
-// to be preempted again. Returns 0 if it has to wait; what the prefix cache has for it then counts as
-// used just now, and is kept for longer.
+// to be preempted again. Returns 0 if it has to wait; what the prefix cache has for it then counts
+// as used just now, and is kept for longer.
 static int admit(Server *s)
 {
     Request *r = s->waiting[0];

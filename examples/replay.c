@@ -332,7 +332,9 @@ static int paged_need(const Allocator *a, const Request *r, int tokens)
 
 static int paged_admit(Allocator *a, Request *r)
 {
-    if (paged_need(a, r, r->length) > a->pool->num_free * a->pool->config.block_size) return 0;
+    // Who was preempted for want of one more token would else be back at once, and out again.
+    int length = r->length + (r->delivered > 0);
+    if (paged_need(a, r, length) > a->pool->num_free * a->pool->config.block_size) return 0;
     must(a->system ? seq_fork(a->system, a->prefix, &r->seq) : seq_create(a->pool, &r->seq),
          "a new sequence");
     must(seq_append(r->seq, r->length - a->prefix), "seq_append");
@@ -767,7 +769,7 @@ static Replay run(Allocator *a, const Options *o, const Trace *t, int block_size
         p.share[2] = (double)p.internal / slots;
         p.share[3] = (double)p.external / slots;
     }
-    p.share[4] = 1 - p.share[0] - p.share[1] - p.share[2] - p.share[3];
+    p.share[4] = fmax(0, 1 - p.share[0] - p.share[1] - p.share[2] - p.share[3]);
     return p;
 }
 

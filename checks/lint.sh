@@ -1,0 +1,60 @@
+#!/bin/sh
+# Static analysers over the engine and the examples: gcc -fanalyzer, clang-tidy with .clang-tidy,
+# cppcheck. Every finding is repaired or answered here, with the reason. What is not installed is
+# skipped, aloud. Ends with the usual line.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+passed=0 failed=0 skipped=0
+OUT=build/lint
+mkdir -p $OUT
+C_FILES="paged.cu.c examples/*.c"
+
+# The answers: `what the message says # why it is no bug`.
+cat >$OUT/answers <<'END'
+stb_ds.h # not ours
+double-.free. of .old. # realloc_or_stop: when realloc fails, the program stops and nothing is freed
+invalidPointerCast # one allocation holds a table and then floats, or K and V of any dtype
+field 'draft'|field 'tokens'|field 'prompts'|llama.c.*Null pointer passed # NULL is the empty array of stb_ds
+replay.c.*Dereference of null pointer # likewise: arrays of stb_ds that have as many entries as asked for
+replay.c.*signed char.* to .int. # a chain of assignments of 0
+bench.c.*Uninitialized variable: samples # a parameter; its first n are filled by the caller
+leak of .<unknown>. # arrays of stb_ds that live as long as the program
+nullPointerArithmeticRedundantCheck # arrlen(NULL) is 0, and then the loop is not entered
+standin.h.*Null pointer passed # calloc was asked two lines above, and INVARIANT stops
+END
+sed 's/ # .*//' $OUT/answers >$OUT/answered
+
+# judge NAME: of what the analyser wrote to $OUT/log, shows what has no answer.
+judge() {
+    grep -E '(warning|error|portability|performance|style):' $OUT/log | sort -u >$OUT/found
+    grep -vE -f $OUT/answered $OUT/found >$OUT/left
+    if [ -s $OUT/left ]; then echo "FAIL  $1"; cat $OUT/left; failed=$((failed + 1)); return; fi
+    echo "ok    $1: $(($(wc -l <$OUT/found))) findings, all answered in checks/lint.sh"
+    passed=$((passed + 1))
+}
+
+have() { command -v "$1" >/dev/null && return; echo "skip  $1: not here"
+    skipped=$((skipped + 1)); return 1; }
+
+if have gcc; then
+    for file in $C_FILES; do
+        [ $file = examples/tour.c ] && continue  # a part of paged.cu.c
+        gcc -O1 -fanalyzer -Wall -Wextra ${CPPFLAGS:-} -c $file -o $OUT/object.o
+    done >$OUT/log 2>&1
+    judge "gcc -fanalyzer"
+fi
+if have clang-tidy; then
+    for file in $C_FILES; do
+        [ $file = examples/tour.c ] && continue
+        clang-tidy --quiet $file -- -x c -std=gnu11 ${CPPFLAGS:-}
+    done >$OUT/log 2>/dev/null
+    judge "clang-tidy"
+fi
+if have cppcheck; then
+    cppcheck --quiet --std=c11 --enable=warning,performance,portability -D'__has_include(x)=1' \
+        --suppress='*:/usr/*' --template='{file}:{line}: {severity}: {message} [{id}]' \
+        $C_FILES >$OUT/log 2>&1
+    judge "cppcheck"
+fi
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed = 0 ]

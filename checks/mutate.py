@@ -1,0 +1,320 @@
+#!/usr/bin/env python3
+"""Mutates the engine by machine, and runs the tests on each mutant.
+
+checks/bugs.txt holds bugs that somebody thought of; this finds the holes that nobody thought of. It
+flips operators, constants and conditions and deletes statements, one at a time, in the core of
+paged.cu.c: the sections "numbers" to "calls". A mutant that no test kills is printed: either a test
+is missing, or the line is not needed, or the mutant does the same as the original. Those that do
+are listed with the reason in checks/equivalent.txt, and do not count:
+
+    line as it is | line of the mutant | reason
+
+    N=200 mutants drawn with SEED=1, JOBS=2 at a time; N=0 makes all of them.
+    SECTION=kernels  only in sections whose title has this in it (a regular expression)
+    LONG=1           takes the long tests too, which find what the short ones find, as a rule
+    LIST=1           lists the mutants and runs nothing
+
+Results are kept in build/mutate/. A run that is repeated goes on where it was stopped, and tries
+survivors again; it begins anew when engine or tests have changed. A mutant first meets the tests
+that take no time in a build without optimization, then the others, and at last the first ones
+again, under the address sanitizer.
+"""
+
+import concurrent.futures
+import glob
+import hashlib
+import os
+import random
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+
+CC = os.environ.get("CC", "cc")
+N = int(os.environ.get("N", "200"))
+SEED = int(os.environ.get("SEED", "1"))
+JOBS = int(os.environ.get("JOBS", "2"))
+SECTION = os.environ.get("SECTION", "")
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+OUT = os.path.join(ROOT, "build", "mutate")
+CORE = ("numbers", "calls")  # the first and the last section
+# Tests of other programs and texts, and those that must fail.
+LEFT_OUT = "llama|replay|bench|tour|documentation|tests_that_cannot_fail|on_purpose"
+if not os.environ.get("LONG"):
+    LEFT_OUT += "|lane_orders|same_bits|tvm_scripts|beam_search|speculation_(every|leaks)"
+SANITIZER = ("-O1", "-fsanitize=address")
+SECONDS = 120  # of processor time for a run of the tests; what takes longer hangs
+
+# What is between spaces is a binary operator: clang-format sees to that.
+SWAPS = [
+    (r" < ", [" <= ", " >= "]), (r" <= ", [" < ", " > "]), (r" > ", [" >= ", " <= "]),
+    (r" >= ", [" > ", " < "]), (r" == ", [" != "]), (r" != ", [" == "]),
+    (r" \+ ", [" - "]), (r" - ", [" + "]), (r" \* ", [" / "]), (r" / ", [" * "]),
+    (r" % ", [" / "]), (r" && ", [" || "]), (r" \|\| ", [" && "]),
+    (r" & ", [" | "]), (r" \| ", [" & "]), (r" << ", [" >> "]), (r" >> ", [" << "]),
+    (r" \+= ", [" -= ", " = "]), (r" -= ", [" += "]), (r" \*= ", [" /= "]), (r" /= ", [" *= "]),
+    (r"\+\+", ["--"]), (r"--", ["++"]), (r"(?<=[(=,&|?:] )!(?=[\w(])|(?<=\()!(?=[\w(])", [""]),
+    (r"\bfmaxf\b", ["fminf"]), (r"\bexpf\b", ["expm1f"]), (r"\bcontinue\b", ["break"]),
+]
+CONSTANT = re.compile(r"(?<![\w.'])(0x[0-9a-f]+|\d+)(?![\w.'])")
+STATEMENT = re.compile(r"\s+(?!return|break|continue|goto|case|else|if|for|while|do\b)"
+                       r"[\w*(].*;$")
+DECLARATION = re.compile(r"\s+(static |const |unsigned |void |enum |struct |typedef )*"
+                         r"[A-Za-z_]\w* \*?\w+(\[.*\])*( =|,|;)")
+
+
+def comment_starts(line):
+    """Where the comment at the end of a line begins; text literals are not part of the core."""
+    at = line.find("//")
+    return len(line.rstrip()) if at < 0 else len(line[:at].rstrip())
+
+
+def core(lines):
+    """The numbers of the lines that can be mutated, each with the title of its section."""
+    title, inside, cuda = "", False, False
+    for number, line in enumerate(lines):
+        ruled = re.match(r"// ---- (.*?) -+$", line)
+        if ruled:
+            if title == CORE[1]:
+                inside = False
+            title = ruled.group(1)
+            inside = inside or title == CORE[0]
+        if line.startswith("#ifdef __CUDACC__"):
+            cuda = True
+        elif cuda and line.startswith(("#else", "#endif")):
+            cuda = False
+        code = line[:comment_starts(line)]
+        if inside and not cuda and code.strip() and not line.startswith(("#", "//")):
+            if re.search(SECTION, title):
+                yield number, title
+
+
+def changes_of(code):
+    """All (start, end, replacement) of one line of code."""
+    quoted = [m.span() for m in re.finditer(r'"(\\.|[^"\\])*"', code)]
+    outside = lambda at: not any(a <= at < b for a, b in quoted)
+    for pattern, others in SWAPS:
+        for m in re.finditer(pattern, code):
+            for other in others if outside(m.start()) else []:
+                yield m.start(), m.end(), other
+    for m in CONSTANT.finditer(code):
+        if outside(m.start()):
+            value = int(m.group(), 0)
+            for other in {value + 1, value - 1, 0} - {value, -1}:
+                text = hex(other) if m.group().startswith("0x") else str(other)
+                yield m.start(), m.end(), text
+    m = re.match(r"(\s+(?:if|while) \()(.*)", code)
+    if m:  # up to the parenthesis that closes the condition, if that is in this line
+        depth, start = 1, len(m.group(1))
+        for at in range(start, len(code)):
+            depth += {"(": 1, ")": -1}.get(code[at], 0)
+            if depth == 0:
+                condition = code[start:at]
+                yield start, at, "!(" + condition + ")"
+                yield start, at, "0 && (" + condition + ")"
+                if code.lstrip().startswith("if"):
+                    yield start, at, "1 || (" + condition + ")"
+                break
+    if STATEMENT.match(code) and not DECLARATION.match(code):
+        yield len(code) - len(code.lstrip()), len(code), ";"
+
+
+def all_mutants(lines):
+    """[(line number, section, the whole line as it becomes)], each once."""
+    mutants = []
+    for number, title in core(lines):
+        line = lines[number]
+        code = line[:comment_starts(line)]
+        for start, end, text in changes_of(code):
+            new = code[:start] + text + line[end:]
+            if (number, title, new) not in mutants[-40:]:
+                mutants.append((number, title, new))
+    return mutants
+
+
+def function_of(lines, number):
+    while number > 0 and not re.match(r"[A-Za-z].*\w\(", lines[number]):
+        number -= 1
+    m = re.search(r"(\w+)\(", lines[number])
+    return m.group(1) if m else "?"
+
+
+def limits():
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def run_tests(program, tests):
+    """The first test that fails, or None if all pass. `tests` maps a device to names."""
+    for device, names in tests.items():
+        if not names:
+            continue
+        last = "?"
+        with subprocess.Popen([program, "--quick", device, *names], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, preexec_fn=limits, cwd=ROOT) as run:
+            try:
+                for line in run.stdout:
+                    if re.match(rb"[a-z][a-z0-9_]+ +(gpu )?(ok|\Z|\n)", line):
+                        last = line.split()[0].decode()
+                    if b"FAILED: " in line:
+                        return line.split()[-1].decode() + " " + device
+                if run.wait() != 0:
+                    return "crash or hang after " + last + " " + device
+            finally:
+                run.kill()
+    return None
+
+
+def measure(program, names):
+    """Runs the tests on the engine as it is, which must pass. Returns {(device, name): seconds}."""
+    seconds = {}
+    for device in ("--cpu", "--gpu"):
+        run = subprocess.run([program, "--quick", device, *names], stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, cwd=ROOT, text=True, errors="replace")
+        if run.returncode != 0:
+            sys.exit("the engine as it is fails:\n" + run.stdout[-2000:] +
+                     "\n0 passed, 1 failed, 0 skipped")
+        for m in re.finditer(r"^(\w+) +(?:gpu )?ok +([\d.]+) s", run.stdout, re.M):
+            seconds[device, m.group(1)] = float(m.group(2))
+    return seconds
+
+
+class Lab:
+    """A copy of the sources, the tests sorted by the time they take, and what is known already."""
+
+    def __init__(self):
+        os.makedirs(OUT, exist_ok=True)
+        self.sources = {}
+        for path in glob.glob("*.[ch]", root_dir=ROOT):
+            with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+                self.sources[path] = file.read()
+        self.lines = self.sources["paged.cu.c"].split("\n")
+        digest = hashlib.sha256("".join(sorted(self.sources.values())).encode()).hexdigest()
+        self.log = os.path.join(OUT, digest[:12] + ".txt")
+        self.known = {}
+        if os.path.exists(self.log):
+            with open(self.log, encoding="utf-8") as file:
+                for line in file:
+                    key, result = line.rstrip("\n").split("\t")
+                    self.known[key] = result
+        self.equivalent = {}
+        with open(os.path.join(ROOT, "checks", "equivalent.txt"), encoding="utf-8") as file:
+            for line in file:
+                if line.strip() and not line.startswith("#"):
+                    both, _, reason = line.strip().rpartition(" | ")
+                    self.equivalent[both] = reason
+
+    def build(self, folder, new_line=None, number=0, flags=("-O1",)):
+        for path, text in self.sources.items():
+            if path == "paged.cu.c" and new_line is not None:
+                lines = list(self.lines)
+                lines[number] = new_line
+                text = "\n".join(lines)
+            with open(os.path.join(folder, path), "w", encoding="utf-8") as file:
+                file.write(text)
+        return subprocess.run([CC, *flags, "-w", "tests.c", "-o", "tests", "-lm"], cwd=folder,
+                              stderr=subprocess.DEVNULL).returncode == 0
+
+    def object_code(self, folder):
+        subprocess.run([CC, "-O2", "-w", "-DPAGED_NO_MAIN", "-c", "paged.cu.c", "-o", "paged.o"],
+                       cwd=folder, check=True, stderr=subprocess.DEVNULL)
+        with open(os.path.join(folder, "paged.o"), "rb") as file:
+            return file.read()
+
+    def prepare(self):
+        with tempfile.TemporaryDirectory(dir=OUT) as folder:
+            if not self.build(folder):
+                sys.exit("the engine as it is does not compile\n0 passed, 1 failed, 0 skipped")
+            program = os.path.join(folder, "tests")
+            names = subprocess.run([program, "--list"], capture_output=True, text=True,
+                                   check=True).stdout.split()
+            names = [name for name in names if not re.search(LEFT_OUT, name)]
+            seconds = measure(program, names)
+            self.rounds = []  # of tests
+            for low, high in ((0, 0.05), (0.05, 0.3), (0.3, 1e9)):
+                self.rounds.append({device: [name for (d, name), s in seconds.items()
+                                             if d == device and low <= s < high]
+                                    for device in ("--cpu", "--gpu")})
+            self.original = self.object_code(folder)
+            self.sanitizer = self.build(folder, flags=SANITIZER)
+            if self.sanitizer and run_tests(program, self.rounds[0]):
+                sys.exit("the engine as it is fails under the address sanitizer\n"
+                         "0 passed, 1 failed, 0 skipped")
+
+    def result(self, mutant):
+        number, _, new = mutant
+        both = self.lines[number].strip() + " | " + new.strip()
+        if both in self.equivalent:
+            return "equivalent: " + self.equivalent[both]
+        folder = tempfile.mkdtemp(dir=OUT)
+        try:
+            program = os.path.join(folder, "tests")
+            if not self.build(folder, new, number, ("-O0",)):
+                return "does not compile"
+            killer = run_tests(program, self.rounds[0])
+            if killer:
+                return "killed by " + killer
+            self.build(folder, new, number)
+            if self.object_code(folder) == self.original:
+                return "equivalent: the same object code"
+            for tests in self.rounds:
+                killer = run_tests(program, tests)
+                if killer:
+                    return "killed by " + killer
+            if self.sanitizer and self.build(folder, new, number, SANITIZER):
+                killer = run_tests(program, self.rounds[0])  # leaks, and reads of what is not there
+                if killer:
+                    return "killed by the address sanitizer, " + killer
+            return "SURVIVED"
+        finally:
+            shutil.rmtree(folder)
+
+    def key(self, mutant):
+        return f"{mutant[0] + 1}: {mutant[2].strip()}"
+
+
+def main():
+    lab = Lab()
+    mutants = all_mutants(lab.lines)
+    random.Random(SEED).shuffle(mutants)
+    chosen = mutants[:N] if N > 0 else mutants
+    print(f"{len(mutants)} mutants, {len(chosen)} of them drawn with SEED={SEED}", flush=True)
+    if os.environ.get("LIST"):
+        for mutant in sorted(chosen):
+            print(lab.key(mutant))
+        return 0
+    todo = [m for m in chosen if lab.known.get(lab.key(m), "SURVIVED") == "SURVIVED"]
+    if todo:
+        lab.prepare()
+    with concurrent.futures.ThreadPoolExecutor(JOBS) as pool, open(lab.log, "a") as log:
+        futures = {pool.submit(lab.result, mutant): mutant for mutant in todo}
+        for future in concurrent.futures.as_completed(futures):
+            mutant = futures[future]
+            lab.known[lab.key(mutant)] = future.result()
+            print(lab.key(mutant), future.result(), sep="\t", file=log, flush=True)
+            if future.result() == "SURVIVED":
+                report(lab, mutant)
+    count = {"killed": 0, "SURVIVED": 0, "equivalent": 0, "does": 0}
+    for mutant in chosen:
+        known = lab.equivalent.get(lab.lines[mutant[0]].strip() + " | " + mutant[2].strip())
+        count["equivalent" if known else re.match(r"\w+", lab.known[lab.key(mutant)]).group()] += 1
+        if mutant not in todo and lab.known[lab.key(mutant)] == "SURVIVED" and not known:
+            report(lab, mutant)
+    of = count["killed"] + count["SURVIVED"]
+    print(f"{count['killed']} of {of} killed, {100 * count['killed'] / max(of, 1):.1f} %; "
+          f"{count['equivalent']} equivalent, {count['does']} do not compile")
+    print(f"{count['killed']} passed, {count['SURVIVED']} failed, "
+          f"{count['equivalent'] + count['does']} skipped")
+    return count["SURVIVED"] > 0
+
+
+def report(lab, mutant):
+    number, title, new = mutant
+    print(f"SURVIVED  paged.cu.c:{number + 1}, {function_of(lab.lines, number)}, in {title}\n"
+          f"    {lab.lines[number].strip()}\n    {new.strip()}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+// 7b (hard): one barrier for each head is enough.
+//
+// attend_paged() in ../paged.cu.c meets twice for each query head: once before the states of the
+// warps are merged, once after, so that the next head may write over them. Let the heads take turns
+// with two pieces of shared memory, and the second barrier is not needed. Results must not change
+// by a bit, in any order of the lanes. LAUNCH() must ask for as much memory as you use: a GPU would
+// mind, the stand-in has more than enough and does not. Then: why are two pieces enough, and not
+// three? What if one warp is very slow?
+//
+//     make exercise N=7b
+
+#define PAGED_NO_MAIN
+#include "../paged.cu.c"
+
+enum { DIM = 40, KV_HEADS = 2, Q_HEADS = 10, LENGTH = 70, ROWS = 3, SIZE = ROWS * Q_HEADS * DIM };
+
+static void check(int ok, const char *what)
+{
+    if (!ok) printf("7b: not yet: %s\n", what);
+    if (!ok) exit(1);
+}
+
+// Attention of the newest tokens, without the table: all scores first, in double.
+static double expected(const float *q, const float *kv, int i)
+{
+    int row = i / (Q_HEADS * DIM), head = i / DIM % Q_HEADS, visible = LENGTH - ROWS + row + 1;
+    double sum = 0, out = 0;
+    for (int t = 0; t < visible; t++) {
+        const float *k = kv + (t * KV_HEADS + head / (Q_HEADS / KV_HEADS)) * DIM;
+        double score = 0;
+        for (int d = 0; d < DIM; d++) score += (double)q[i - i % DIM + d] * k[d];
+        sum += exp(score);
+        out += exp(score) * k[i % DIM];
+    }
+    return out / sum;
+}
+
+int main(void)
+{
+    static float kv[LENGTH * KV_HEADS * DIM], q[SIZE], out[SIZE], first[SIZE];
+    PoolConfig config = {1, KV_HEADS, DIM, 16, 10, PAGED_F32, 1, PAGED_GPU};
+    const int all = LENGTH, newest = ROWS;
+    Pool *pool;
+    Seq *seq;
+    for (int i = 0; i < LENGTH * KV_HEADS * DIM; i++) kv[i] = sinf((float)(i * i));
+    for (int i = 0; i < SIZE; i++) q[i] = cosf((float)i);
+    check(!pool_create(&config, &pool) && !seq_create(pool, &seq) && !seq_append(seq, LENGTH),
+          "there is no sequence");
+    Batch write = {1, &seq, &all}, batch = {1, &seq, &newest};
+    check(!pool_write(pool, 0, &write, kv, kv), "pool_write() fails");
+    for (gpu_lane_order = 0; gpu_lane_order < 12; gpu_lane_order++) {
+        unsigned before = gpu.block.generation;  // it counts the meetings
+        check(!attend(pool, ATTEND_PAGED, 0, &batch, Q_HEADS, 1, q, out, NULL), "attend() fails");
+        for (int i = 0; i < SIZE; i++)
+            check(fabs(out[i] - expected(q, kv, i)) <= 1e-5, "attention is wrong");
+        if (gpu_lane_order == 0) memcpy(first, out, sizeof out);
+        check(memcmp(first, out, sizeof out) == 0, "the result depends on the order of the lanes");
+        unsigned heads = ROWS * Q_HEADS, meetings = gpu.block.generation - before;
+        check(meetings >= heads, "a head without a barrier");
+        check(meetings == heads, "more than one barrier for each head");
+    }
+    pool_destroy(pool);
+    printf("7b: solved\n");
+    return 0;
+}
