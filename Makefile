@@ -74,9 +74,12 @@ exercise:         ## an exercise of the walkthrough: make exercise N=3a
 test: paged llama replay hello tests  ## the tests, and what they start
 	sh checks/test.sh
 
-test-all:         ## sanitizers, valgrind, all compilers as C and C++, -O0 to -O3, planted bugs
+test-all:         ## sanitizers, valgrind, all compilers as C and C++, planted bugs, other machines
 	sh checks/all.sh
 	sh checks/mutants.sh
+	sh checks/portability.sh
+	sh checks/lint.sh
+	sh checks/coverage.sh
 
 mutants:          ## plants the bugs of checks/bugs.txt and shows which test catches each
 	sh checks/mutants.sh
@@ -95,8 +98,14 @@ soak: checks/soak.c $(ENGINE)  ## random calls on full pools for SECONDS=1800
 	$(COMPILE) checks/soak.c -o build/soak -lm
 	build/soak
 
-coverage lint portability:  ## lines never run; static analysers; other machines
-	sh checks/$@.sh
+coverage:         ## lines and branches of the engine that the tests never run
+	sh checks/coverage.sh
+
+lint:             ## gcc -fanalyzer, clang-tidy, cppcheck
+	sh checks/lint.sh
+
+portability:      ## 32-bit x86, AArch64, big-endian s390x, musl
+	sh checks/portability.sh
 
 gpu-check:        ## all that can be seen on a real GPU, in one call
 	sh checks/cuda.sh --gpu

@@ -3,7 +3,8 @@
 // At its start a server asks how many blocks it can afford. Write largest_pool(): the largest
 // num_blocks for which pool_create() asks for at most `budget` bytes of memory in all, or 0 if there
 // is none; whatever config->num_blocks says. K and V are not all that a pool allocates, as
-// pool_create() shows, and no product may overflow, however large the budget is.
+// pool_create() shows, memory_create() rounds their bytes up, and no product may overflow, however
+// large the budget is.
 //
 //     make exercise N=1b
 
@@ -11,7 +12,9 @@
 static size_t asked;  // bytes, by the calls of the engine
 static void *count_malloc(size_t bytes) { return asked += bytes, malloc(bytes); }
 static void *count_calloc(size_t n, size_t bytes) { return asked += n * bytes, calloc(n, bytes); }
+static void *count_aligned(size_t unit, size_t n) { return asked += n, aligned_alloc(unit, n); }
 #define malloc(bytes) count_malloc(bytes)
+#define aligned_alloc(unit, bytes) count_aligned(unit, bytes)
 #define calloc(n, bytes) count_calloc(n, bytes)
 #define PAGED_NO_MAIN
 #include "../paged.cu.c"
