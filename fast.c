@@ -274,8 +274,8 @@ static int attend_fast(const Step *s)
     while (heads > 1 && seqs * ceil_div(kv_heads, heads) < threads) heads = ceil_div(heads, 2);
     int parts = ceil_div(kv_heads, heads);
     int64_t items = (int64_t)s->num_rows * parts;
-#ifdef _OPENMP  // threads pay off from some 100 microseconds on
-#pragma omp parallel for schedule(dynamic) if (items * heads * s->longest > 200000 / dim)
+#ifdef _OPENMP
+#pragma omp parallel for schedule(dynamic) if (items * heads * s->longest > 2 * THREADS_FROM / dim)
 #endif
     for (int64_t i = 0; i < items; i++) {
         int r = (int)(i / parts), h = (int)(i % parts) * heads, n = 1;

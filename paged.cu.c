@@ -717,6 +717,10 @@ HD static void gather_block(const Step *s, Piece p)
 
 enum { TILE = 16 };
 
+#ifndef THREADS_FROM
+#define THREADS_FROM 100000  // elements of K to be read: some 50 microseconds; less is not shared
+#endif
+
 // One head's vector of one token as float32: in place if that is how it is stored, else in buffer.
 static const float *vector_at(const void *plane, size_t at, const PoolConfig *c, float *buffer)
 {
@@ -1175,8 +1179,9 @@ static void attend_on_cpu(const Step *s, int method)
 {
     if (method != ATTEND_PLAIN && attend_fast(s)) return;
     int64_t items = (int64_t)s->num_rows * s->num_q_heads;
-#ifdef _OPENMP  // threads pay off from some 100 microseconds on
-#pragma omp parallel for schedule(dynamic) if (items * s->longest > 100000 / s->layout.head_dim)
+#ifdef _OPENMP
+    int64_t least = THREADS_FROM / s->longest / s->layout.head_dim;
+#pragma omp parallel for schedule(dynamic) if (items > least)
 #endif
     for (int64_t i = 0; i < items; i++)
         attend_row(s, (int)(i / s->num_q_heads), (int)(i % s->num_q_heads));

@@ -64,6 +64,16 @@ for cc in gcc clang; do
     done
 done
 
+# The OpenMP runtime of clang is not instrumented, and need not be: what it calls is.
+if echo 'int main(void) { return 0; }' | clang -fsanitize=thread -fopenmp -x c - -o build/probe \
+    2>/dev/null && clang -O1 -g -fsanitize=thread -fopenmp -DTHREADS_FROM=0 $WARN tests.c -o build/tsan -lm; then
+    check "clang, thread sanitizer, the threads of attend()" \
+        env OMP_NUM_THREADS=4 TSAN_OPTIONS=ignore_noninstrumented_modules=1 build/tsan --cpu --quick \
+        same_bits_however_cut shapes_vllm shapes_ragged bug_chunked_prefill
+else
+    skip "thread sanitizer: no clang with OpenMP"
+fi
+
 if command -v valgrind >/dev/null; then
     build valgrind gcc -O1 >build/log 2>&1
     check "valgrind" env LLAMA=none PAGED=none \

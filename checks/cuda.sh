@@ -40,6 +40,11 @@ else
     cat build/cuda.log; bad "CUDA: does not compile"; finish
 fi
 
+if $NVCC $TARGETS -DPAGED_NO_MAIN paged.cu.c examples/bench.c -o build/cuda-bench \
+    >build/cuda.log 2>&1 && ! grep -i warning build/cuda.log; then
+    ok "CUDA: the benchmark compiles without a warning"
+else cat build/cuda.log; bad "CUDA: bench"; fi
+
 gpu=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -n 1)
 if [ -z "$gpu" ]; then
     skip "CUDA: there is no GPU to run it on"
@@ -53,6 +58,7 @@ $NVCC $TARGETS -DPAGED_NO_MAIN -c paged.cu.c -o build/cuda-paged.o &&
 check "CUDA: the tests, on the GPU" env PAGED=build/cuda-paged LLAMA=build/cuda-llama build/cuda-tests
 [ "${1:-}" = --gpu ] || finish
 
+check "CUDA: the benchmark" build/cuda-bench --quick
 # A plane with more than 2^31 elements is the test bug_32_bit_offsets; these are the other tools.
 some="kernels_in_lane_orders table_entries poison rewind_into_shared_block scale_and_lse
       bug_unused_slots bug_empty_sequences_in_batch speculation_with_samples"
