@@ -50,8 +50,10 @@ static void *t_aligned_alloc(size_t alignment, size_t size)
 #include <limits.h>
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -1494,6 +1496,50 @@ static void test_out_of_memory(void)
     t_finish(second);
 }
 
+// What the calls of the oracle refuse, and what they do when there is no memory left.
+static void test_oracle_refuses(void)
+{
+    const int wrong[] = {-1, 4, INT_MAX, INT_MIN};  // there are 3 tokens, and 2 layers
+    Pool *pool = t_pool(t_config(4, 8));
+    Oracle *oracle = NULL, *child = NULL;
+    float *x = t_floats(3 * 2 * 4), *out = t_same(3 * 2 * 4, 7);
+    CHECK_EQ(oracle_create(&pool->config, 8, NULL), PAGED_BAD_ARGUMENT);
+    STARVE(2, pool, oracle_create(&pool->config, 8, &oracle));
+    CHECK_EQ(oracle_append(NULL, 1), PAGED_BAD_ARGUMENT);
+    CHECK_EQ(oracle_append(oracle, -1), PAGED_BAD_ARGUMENT);
+    CHECK_EQ(oracle_append(oracle, 9), PAGED_TOO_LONG);
+    CHECK_OK(oracle_append(oracle, 3));
+    for (int i = 0; i < 4; i++) {
+        CHECK_EQ(oracle_rewind(oracle, wrong[i]), PAGED_BAD_ARGUMENT);
+        CHECK_EQ(oracle_fork(oracle, wrong[i], &child), PAGED_BAD_ARGUMENT);
+        CHECK_EQ(oracle_write(oracle, 0, wrong[i], x, x), PAGED_BAD_ARGUMENT);
+        CHECK_EQ(oracle_write(oracle, wrong[i], 3, x, x), PAGED_BAD_ARGUMENT);
+        CHECK_EQ(oracle_attend(oracle, 0, wrong[i], 2, 0, x, out, NULL), PAGED_BAD_ARGUMENT);
+        CHECK_EQ(oracle_attend(oracle, wrong[i], 3, 2, 0, x, out, NULL), PAGED_BAD_ARGUMENT);
+    }
+    CHECK_EQ(oracle_rewind(NULL, 0), PAGED_BAD_ARGUMENT);
+    CHECK_EQ(oracle_fork(oracle, 3, NULL), PAGED_BAD_ARGUMENT);
+    CHECK_EQ(oracle_write(NULL, 0, 0, x, x), PAGED_BAD_ARGUMENT);
+    CHECK_EQ(oracle_write(oracle, 0, 3, NULL, x), PAGED_BAD_ARGUMENT);
+    CHECK_EQ(oracle_write(oracle, 0, 3, x, NULL), PAGED_BAD_ARGUMENT);
+    CHECK_OK(oracle_write(oracle, 0, 3, x, x));
+    CHECK_EQ(oracle_attend(oracle, 0, 3, 3, 0, x, out, NULL), PAGED_BAD_ARGUMENT);
+    CHECK_EQ(oracle_attend(oracle, 0, 3, 0, 0, x, out, NULL), PAGED_BAD_ARGUMENT);
+    CHECK_EQ(oracle_attend(oracle, 0, 3, 2, NAN, x, out, NULL), PAGED_BAD_ARGUMENT);
+    CHECK_EQ(oracle_attend(oracle, 0, 3, 2, 0, NULL, out, NULL), PAGED_BAD_ARGUMENT);
+    CHECK_EQ(oracle_attend(oracle, 0, 3, 2, 0, x, NULL, NULL), PAGED_BAD_ARGUMENT);
+    t_failing = 0;
+    int error = oracle_attend(oracle, 0, 3, 2, 0, x, out, NULL);
+    t_failing = -1;
+    CHECK_EQ(error, PAGED_OUT_OF_MEMORY);
+    for (int i = 0; i < 3 * 2 * 4; i++) CHECK(out[i] == 7);
+    STARVE(2, pool, oracle_fork(oracle, 3, &child));
+    oracle_release(oracle);
+    oracle_release(child);
+    oracle_release(NULL);
+    t_finish(pool);
+}
+
 // ---- check and dump ---------------------------------------------------------------------------
 
 #define DAMAGE(field, wrong, word) \
@@ -1592,6 +1638,33 @@ static void test_destroy_with_sequences(void)
     CHECK_OK(seq_fork(seq, 5, &child));
     CHECK_TEXT(COUNTS(seq), "2 2 1");
     pool_destroy(pool);
+}
+
+// Damage in several places that agree with each other, which one look alone would take for right.
+static void test_check_finds_consistent_damage(void)
+{
+    Pool *pool = t_ordered_pool(4, 12, "9 10 11");
+    Seq *seq = t_seq(pool, 10);  // 9 10 11; free: 0 to 8
+    seq->block_table[2] = 8;     // a free block, with the right count
+    pool->blocks[8].ref_count = 1;
+    pool->blocks[11].ref_count = 0;
+    CHECK_HAS(pool_check(pool), "block 8 has reference count 1");
+    seq->block_table[2] = 11;
+    pool->blocks[8].ref_count = 0;
+    pool->blocks[11].ref_count = 1;
+    t_check_pool(pool);
+    pool->blocks[3].next = 5;  // block 4 is lost: nobody has it, and it is not free
+    pool->blocks[5].prev = 3;
+    pool->num_free--;
+    CHECK_HAS(pool_check(pool), "3 blocks in use and 8 free");
+    pool->blocks[3].next = 4;
+    pool->blocks[5].prev = 4;
+    pool->num_free++;
+    t_failing = 0;
+    const char *text = pool_check(pool);
+    t_failing = -1;
+    CHECK_HAS(text, "no memory");
+    t_finish(pool);
 }
 
 // ---- prefix cache -----------------------------------------------------------------------------
@@ -2447,6 +2520,11 @@ static void test_tensors(void)
     tensor_copy(NULL, y, x, 1);
     CHECK(!tensor_create(NULL, 100) && !tensor_create(pool, 0) &&
           !tensor_create(pool, SIZE_MAX / 2));
+    t_failing = 0;
+    float *none = tensor_create(pool, 100);
+    t_failing = -1;
+    CHECK(!none || (T_REAL_GPU && t_device == PAGED_GPU));  // cudaMalloc() does not ask t_failing
+    tensor_free(pool, none);
     tensor_free(pool, tensor);
     tensor_free(pool, other);
     tensor_free(pool, NULL);
@@ -2489,6 +2567,21 @@ static void test_splits_and_groups(void)
         int n = 2;
         t_attend(&seq, &n, 1, groups[i], 0);
         t_release(seq);
+        t_finish(pool);
+    }
+}
+
+// Each of the nine kernels of the split attention: a dtype, and one, four or eight heads at a time.
+static void test_every_split_kernel(void)
+{
+    for (int i = 0; i < 9; i++) {
+        PoolConfig config = t_config(4, 8);
+        config.dtype = i / 3;
+        Pool *pool = t_pool(config);
+        Seq *seq = t_seq(pool, 11);
+        int n = 2;
+        t_at("dtype %d, group %d", i / 3, i % 3 ? 4 * (i % 3) : 1);
+        t_attend(&seq, &n, 1, i % 3 ? 8 * (i % 3) : 2, 0);
         t_finish(pool);
     }
 }
@@ -3044,6 +3137,140 @@ static void test_tour_arguments(void)
     }
 }
 
+#ifdef T_COVERAGE
+#ifdef __cplusplus
+extern "C"
+#endif
+    void __gcov_dump(void);
+static void t_dump_coverage(int signal)
+{
+    (void)signal;
+    __gcov_dump();
+}
+#endif
+
+// What a child prints that does `run(which)`. It must stop with abort(), as INVARIANT does.
+static const char *t_last_words(void (*run)(int), int which)
+{
+    const char *path = t_path("err");
+    int status = 0;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        const struct rlimit none = {0, 0};
+        setrlimit(RLIMIT_CORE, &none);
+        alarm(300);
+#ifdef T_COVERAGE
+        signal(SIGABRT, t_dump_coverage);
+#endif
+        if (freopen(path, "wb", stderr) && setvbuf(stderr, NULL, _IONBF, 0) == 0 &&
+            setjmp(t_end) == 0)
+            run(which);
+        _exit(0);
+    }
+    CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    return t_read(path);
+}
+
+static void t_violate(int which)
+{
+    Pool *pool = t_pool(t_config(4, 4));
+    Seq *a = t_seq(pool, 8), *b = t_seq(pool, which == 0 ? 8 : 0);
+    volatile size_t too_much = SIZE_MAX - 4096;
+    if (which == 0) pool->num_free = 1, (void)seq_append(b, 1);
+    if (which == 1) pool->blocks[2].ref_count = 1, (void)seq_append(b, 1);
+    if (which == 2) pool->blocks[0].ref_count = 0, seq_release(a);
+    if (which == 3) a->index = 1, seq_release(a);
+    if (which == 4) {
+        t_publish(a, 8);
+        seq_release(a);
+        pool->tokens[0]++;
+        (void)seq_append(b, 16);
+    }
+    if (which == 5) (void)realloc_or_stop(NULL, too_much);
+    if (which == 6) cuda_or_stop(1, "a call that fails", 7);
+}
+
+// A program that has damaged a pool is stopped where the engine notices, with a line that says why.
+static void test_invariants_stop(void)
+{
+    const char *const texts[] = {"no free block to take",
+                                 "a block on the free list is in use",
+                                 "a free block is given back",
+                                 "a sequence that its pool does not know is released",
+                                 "a published block is not in the map",
+                                 "out of memory: an array cannot grow",
+                                 ":7: a call that fails: "};
+    for (int i = 0; i < 7; i++) {
+        t_at("violation %d", i);
+        const char *words = t_last_words(t_violate, i);
+        CHECK_HAS(words, texts[i]);
+        CHECK_HAS(words, "paged.cu.c:");
+    }
+}
+
+#ifndef __CUDACC__
+KERNEL t_two_barriers(Step s)
+{
+    (void)s;
+    if (threadIdx.x < WARP)
+        __syncthreads();
+    else
+        __syncthreads();
+}
+
+KERNEL t_lane_not_in_mask(Step s) { (void)s, (void)__shfl_sync(ALL_LANES - 1, 0, 1); }
+KERNEL t_other_not_in_mask(Step s) { (void)s, (void)__shfl_sync(ALL_LANES >> 1, 0, WARP - 1); }
+KERNEL t_no_such_lane(Step s) { (void)s, (void)__shfl_sync(ALL_LANES, 0, WARP); }
+
+KERNEL t_two_masks(Step s)
+{
+    (void)s;
+    (void)__shfl_sync(threadIdx.x % WARP == 1 ? ALL_LANES >> 1 : ALL_LANES, 0, 0);
+}
+
+KERNEL t_one_stays_away(Step s)
+{
+    (void)s;
+    if (threadIdx.x != 33) __syncthreads();
+}
+
+static void t_run_wrong_kernel(int which)
+{
+    static void (*const kernels[])(Step) = {t_two_barriers, t_lane_not_in_mask, t_other_not_in_mask,
+                                            t_no_such_lane, t_two_masks,        t_one_stays_away};
+    Step s;
+    memset(&s, 0, sizeof s);
+    if (which < 6) launch(kernels[which], "wrong", 2, 1, 1, 0, &s);
+    if (which == 6) launch(t_one_stays_away, "wrong", 1, 1, 1, 1 << 20, &s);
+}
+#endif
+
+// The stand-in for a GPU stops kernels that would hang a real one, or compute anything there, and
+// names the lane.
+static void test_stand_in_stops(void)
+{
+#ifdef __CUDACC__
+    t_skip("a real GPU does not look at what its kernels do");
+#else
+    const char *const texts[][2] = {
+        {"thread 32 (warp 1, lane 0): ", "the other threads wait at another barrier"},
+        {"thread 0 (warp 0, lane 0): ", "lacks this lane"},
+        {"thread 0 (warp 0, lane 0): ", "or the one it reads"},
+        {"thread 0 (warp 0, lane 0): ", "the mask of the shuffle"},
+        {"thread 1 (warp 0, lane 1): ", "its mask is not that of the lanes"},
+        {"wrong, thread block (0, 0, 0), thread 0 (warp 0, lane 0): ", "deadlock"},
+        {"standin.h:", "too much shared memory"}};
+    for (int i = 0; i < 7; i++) {
+        t_at("kernel %d", i);
+        const char *words = t_last_words(t_run_wrong_kernel, i);
+        CHECK_HAS(words, texts[i][0]);
+        CHECK_HAS(words, texts[i][1]);
+    }
+#endif
+}
+
 // ---- examples/llama.c -------------------------------------------------------------------------
 // A checkpoint with random weights is written to a temporary folder; the text it makes is nonsense,
 // but the same nonsense however it is served.
@@ -3539,24 +3766,24 @@ static const Test t_tests[] = {
     BOTH(rewind_to_every_length), BOTH(rewind_into_shared_block),
     BOTH(write_to_shared_block_refused), BOTH(gather_and_write_back), BOTH(poison),
     BOTH(no_poison_keeps_bytes), BOTH(stale_tokens_of_a_sharer), TEST(refused_pools),
-    TEST(refused_sequence_calls), BOTH(refused_batches), TEST(out_of_memory),
+    TEST(refused_sequence_calls), BOTH(refused_batches), TEST(out_of_memory), TEST(oracle_refuses),
     BOTH(prefix_by_hand), TEST(prefix_full_prompt_hit), BOTH(prefix_hit_on_free),
     BOTH(prefix_stale_entry), TEST(prefix_reused_parent), BOTH(prefix_before_written),
     BOTH(prefix_blocks_are_sealed), BOTH(prefix_computed_twice), TEST(prefix_published_again),
     TEST(prefix_recency), TEST(prefix_refused), TEST(prefix_check_finds_damage),
-    TEST(check_finds_damage), TEST(dump), BOTH(destroy_with_sequences), TEST(conversions_by_hand),
+    TEST(check_finds_damage), TEST(check_finds_consistent_damage), TEST(dump), BOTH(destroy_with_sequences), TEST(conversions_by_hand),
     TEST(conversions_exhaustively), BOTH(cache_rounds), BOTH(bug_32_bit_offsets),
     BOTH(bug_unused_slots), BOTH(bug_large_negative_scores), BOTH(bug_empty_sequences_in_batch),
     BOTH(bug_release_orders), BOTH(bug_chunked_prefill), BOTH(bug_wrong_block_order_shows),
     BOTH(scale_and_lse), BOTH(infinite_scores), BOTH(scores_of_minus_infinity),
     BOTH(unwritten_tokens_show), BOTH(same_bits_however_cut),
-    TEST(kernels_in_lane_orders), BOTH(table_entries), BOTH(splits_and_groups), BOTH(tensors),
+    TEST(kernels_in_lane_orders), BOTH(table_entries), BOTH(splits_and_groups), BOTH(every_split_kernel), BOTH(tensors),
     TEST(workspace_is_kept), BOTH(shapes_vllm),
     BOTH(shapes_flashinfer_decode), BOTH(shapes_flashinfer_prefill), BOTH(shapes_ragged),
     BOTH(vllm_copy_on_write_matrix), BOTH(tvm_scripts), BOTH(beam_search),
     BOTH(speculation_every_accept_count), BOTH(speculation_leaks_nothing),
     BOTH(speculation_with_samples), BOTH(random),
-    TEST(bug_tests_that_cannot_fail), TEST(tour),
+    TEST(bug_tests_that_cannot_fail), TEST(invariants_stop), TEST(stand_in_stops), TEST(tour),
     TEST(tour_arguments),
     TEST(llama_same_text_however_served), TEST(llama_small_pools), TEST(llama_refuses),
     TEST(llama_samples), TEST(llama_beams), TEST(llama_speculates), TEST(llama_prefix_cache),

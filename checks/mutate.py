@@ -2,10 +2,11 @@
 """Mutates the engine by machine, and runs the tests on each mutant.
 
 checks/bugs.txt holds bugs that somebody thought of; this finds the holes that nobody thought of. It
-flips operators, constants and conditions and deletes statements, one at a time, in the core of
-paged.cu.c: the sections "numbers" to "calls". A mutant that no test kills is printed: either a test
-is missing, or the line is not needed, or the mutant does the same as the original. Those that do
-are listed with the reason in checks/equivalent.txt, and do not count:
+flips operators, constants and conditions and deletes statements, one at a time, in the sections
+"numbers" to "calls" of paged.cu.c and in fast.c, which counts as section "fast". A mutant that no
+test kills is printed: either a test is missing, or the line is not needed, or the mutant does the
+same as the original. Those that do are listed with the reason in checks/equivalent.txt, and do not
+count:
 
     line as it is | line of the mutant | reason
 
@@ -17,7 +18,8 @@ are listed with the reason in checks/equivalent.txt, and do not count:
 Results are kept in build/mutate/. A run that is repeated goes on where it was stopped, and tries
 survivors again; it begins anew when engine or tests have changed. A mutant first meets the tests
 that take no time in a build without optimization, then the others, and at last the first ones
-again, under the address sanitizer.
+again, under the address sanitizer. Left alone are fetch() of fast.c, whose prefetches change no
+result, and what is compiled only for other processors, with OpenMP or by nvcc.
 """
 
 import concurrent.futures
@@ -39,13 +41,17 @@ JOBS = int(os.environ.get("JOBS", "2"))
 SECTION = os.environ.get("SECTION", "")
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 OUT = os.path.join(ROOT, "build", "mutate")
-CORE = ("numbers", "calls")  # the first and the last section
+FILES = ("paged.cu.c", "fast.c")
+CORE = ("numbers", "calls")  # the first and the last section of paged.cu.c
 # Tests of other programs and texts, and those that must fail.
 LEFT_OUT = "llama|replay|bench|tour|documentation|tests_that_cannot_fail|on_purpose"
-if not os.environ.get("LONG"):
-    LEFT_OUT += "|lane_orders|same_bits|tvm_scripts|beam_search|speculation_(every|leaks)"
+LONG = "lane_orders|tvm_scripts|beam_search|speculation_(every|leaks)"
+LONG_ON_GPU = LONG + "|same_bits"
+if os.environ.get("LONG"):
+    LONG = LONG_ON_GPU = "nothing_is_long"
 SANITIZER = ("-O1", "-fsanitize=address")
-SECONDS = 120  # of processor time for a run of the tests; what takes longer hangs
+PATIENCE = 15  # times what the tests take, and as many seconds: who needs more hangs
+ELSEWHERE = re.compile(r"#if.*(__F16C__|_OPENMP|__AVX|__CUDA_ARCH__)|#ifdef __CUDACC__")
 
 # What is between spaces is a binary operator: clang-format sees to that.
 SWAPS = [
@@ -71,9 +77,10 @@ def comment_starts(line):
     return len(line.rstrip()) if at < 0 else len(line[:at].rstrip())
 
 
-def core(lines):
+def core(path, lines):
     """The numbers of the lines that can be mutated, each with the title of its section."""
-    title, inside, cuda = "", False, False
+    title = "fast" if path == "fast.c" else ""
+    inside, elsewhere = path == "fast.c", []  # elsewhere: of each #if, are its lines not compiled?
     for number, line in enumerate(lines):
         ruled = re.match(r"// ---- (.*?) -+$", line)
         if ruled:
@@ -81,13 +88,15 @@ def core(lines):
                 inside = False
             title = ruled.group(1)
             inside = inside or title == CORE[0]
-        if line.startswith("#ifdef __CUDACC__"):
-            cuda = True
-        elif cuda and line.startswith(("#else", "#endif")):
-            cuda = False
+        if line.startswith("#if"):
+            elsewhere.append(bool(ELSEWHERE.match(line)))
+        elif line.startswith("#else"):
+            elsewhere[-1] = not elsewhere[-1]
+        elif line.startswith("#endif"):
+            elsewhere.pop()
         code = line[:comment_starts(line)]
-        if inside and not cuda and code.strip() and not line.startswith(("#", "//")):
-            if re.search(SECTION, title):
+        if inside and not any(elsewhere) and code.strip() and not line.startswith(("#", "//", "typedef")):
+            if re.search(SECTION, title) and function_of(lines, number) != "fetch":
                 yield number, title
 
 
@@ -121,37 +130,40 @@ def changes_of(code):
         yield len(code) - len(code.lstrip()), len(code), ";"
 
 
-def all_mutants(lines):
-    """[(line number, section, the whole line as it becomes)], each once."""
+def all_mutants(sources):
+    """[(file, line number, section, the whole line as it becomes)], each once."""
     mutants = []
-    for number, title in core(lines):
-        line = lines[number]
-        code = line[:comment_starts(line)]
-        for start, end, text in changes_of(code):
-            new = code[:start] + text + line[end:]
-            if (number, title, new) not in mutants[-40:]:
-                mutants.append((number, title, new))
+    for path in FILES:
+        lines = sources[path].split("\n")
+        for number, title in core(path, lines):
+            line = lines[number]
+            code = line[:comment_starts(line)]
+            for start, end, text in changes_of(code):
+                mutant = (path, number, title, code[:start] + text + line[end:])
+                if mutant not in mutants[-40:]:
+                    mutants.append(mutant)
     return mutants
 
 
 def function_of(lines, number):
-    while number > 0 and not re.match(r"[A-Za-z].*\w\(", lines[number]):
+    while number > 0 and not re.match(r"[A-Za-z].*\w\((?!\()", lines[number]):
         number -= 1
-    m = re.search(r"(\w+)\(", lines[number])
+    m = re.search(r"(\w+)\((?!\()", lines[number])
     return m.group(1) if m else "?"
 
 
-def limits():
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
 def run_tests(program, tests):
-    """The first test that fails, or None if all pass. `tests` maps a device to names."""
+    """The first test that fails, or None if all pass. `tests` maps a device to {name: seconds}."""
     for device, names in tests.items():
         if not names:
             continue
         last = "?"
+        most = int(PATIENCE * (1 + sum(names.values())))
+
+        def limits():
+            resource.setrlimit(resource.RLIMIT_CPU, (most, most))
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
         with subprocess.Popen([program, "--quick", device, *names], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, preexec_fn=limits, cwd=ROOT) as run:
             try:
@@ -170,8 +182,9 @@ def run_tests(program, tests):
 def measure(program, names):
     """Runs the tests on the engine as it is, which must pass. Returns {(device, name): seconds}."""
     seconds = {}
-    for device in ("--cpu", "--gpu"):
-        run = subprocess.run([program, "--quick", device, *names], stdout=subprocess.PIPE,
+    for device, left_out in (("--cpu", LONG), ("--gpu", LONG_ON_GPU)):
+        chosen = [name for name in names if not re.search(left_out, name)]
+        run = subprocess.run([program, "--quick", device, *chosen], stdout=subprocess.PIPE,
                              stderr=subprocess.STDOUT, cwd=ROOT, text=True, errors="replace")
         if run.returncode != 0:
             sys.exit("the engine as it is fails:\n" + run.stdout[-2000:] +
@@ -190,7 +203,7 @@ class Lab:
         for path in glob.glob("*.[ch]", root_dir=ROOT):
             with open(os.path.join(ROOT, path), encoding="utf-8") as file:
                 self.sources[path] = file.read()
-        self.lines = self.sources["paged.cu.c"].split("\n")
+        self.lines = {path: self.sources[path].split("\n") for path in FILES}
         digest = hashlib.sha256("".join(sorted(self.sources.values())).encode()).hexdigest()
         self.log = os.path.join(OUT, digest[:12] + ".txt")
         self.known = {}
@@ -206,11 +219,11 @@ class Lab:
                     both, _, reason = line.strip().rpartition(" | ")
                     self.equivalent[both] = reason
 
-    def build(self, folder, new_line=None, number=0, flags=("-O1",)):
+    def build(self, folder, mutant=None, flags=("-O1",)):
         for path, text in self.sources.items():
-            if path == "paged.cu.c" and new_line is not None:
-                lines = list(self.lines)
-                lines[number] = new_line
+            if mutant and path == mutant[0]:
+                lines = list(self.lines[path])
+                lines[mutant[1]] = mutant[3]
                 text = "\n".join(lines)
             with open(os.path.join(folder, path), "w", encoding="utf-8") as file:
                 file.write(text)
@@ -234,8 +247,8 @@ class Lab:
             seconds = measure(program, names)
             self.rounds = []  # of tests
             for low, high in ((0, 0.05), (0.05, 0.3), (0.3, 1e9)):
-                self.rounds.append({device: [name for (d, name), s in seconds.items()
-                                             if d == device and low <= s < high]
+                self.rounds.append({device: {name: s for (d, name), s in seconds.items()
+                                             if d == device and low <= s < high}
                                     for device in ("--cpu", "--gpu")})
             self.original = self.object_code(folder)
             self.sanitizer = self.build(folder, flags=SANITIZER)
@@ -244,40 +257,45 @@ class Lab:
                          "0 passed, 1 failed, 0 skipped")
 
     def result(self, mutant):
-        number, _, new = mutant
-        both = self.lines[number].strip() + " | " + new.strip()
-        if both in self.equivalent:
-            return "equivalent: " + self.equivalent[both]
+        reason = self.equivalent.get(self.change(mutant))
+        if reason:
+            return "equivalent: " + reason
+        rounds = self.rounds
+        if mutant[0] == "fast.c":  # it has no part in what a GPU does
+            rounds = [{"--cpu": tests["--cpu"]} for tests in rounds]
         folder = tempfile.mkdtemp(dir=OUT)
         try:
             program = os.path.join(folder, "tests")
-            if not self.build(folder, new, number, ("-O0",)):
+            if not self.build(folder, mutant, ("-O0",)):
                 return "does not compile"
-            killer = run_tests(program, self.rounds[0])
+            killer = run_tests(program, rounds[0])
             if killer:
                 return "killed by " + killer
-            self.build(folder, new, number)
+            self.build(folder, mutant)
             if self.object_code(folder) == self.original:
                 return "equivalent: the same object code"
-            for tests in self.rounds:
+            for tests in rounds:
                 killer = run_tests(program, tests)
                 if killer:
                     return "killed by " + killer
-            if self.sanitizer and self.build(folder, new, number, SANITIZER):
-                killer = run_tests(program, self.rounds[0])  # leaks, and reads of what is not there
+            if self.sanitizer and self.build(folder, mutant, SANITIZER):
+                killer = run_tests(program, rounds[0])  # leaks, and reads of what is not there
                 if killer:
                     return "killed by the address sanitizer, " + killer
             return "SURVIVED"
         finally:
             shutil.rmtree(folder)
 
+    def change(self, mutant):
+        return self.lines[mutant[0]][mutant[1]].strip() + " | " + mutant[3].strip()
+
     def key(self, mutant):
-        return f"{mutant[0] + 1}: {mutant[2].strip()}"
+        return f"{mutant[0]}:{mutant[1] + 1}: {mutant[3].strip()}"
 
 
 def main():
     lab = Lab()
-    mutants = all_mutants(lab.lines)
+    mutants = all_mutants(lab.sources)
     random.Random(SEED).shuffle(mutants)
     chosen = mutants[:N] if N > 0 else mutants
     print(f"{len(mutants)} mutants, {len(chosen)} of them drawn with SEED={SEED}", flush=True)
@@ -298,7 +316,7 @@ def main():
                 report(lab, mutant)
     count = {"killed": 0, "SURVIVED": 0, "equivalent": 0, "does": 0}
     for mutant in chosen:
-        known = lab.equivalent.get(lab.lines[mutant[0]].strip() + " | " + mutant[2].strip())
+        known = lab.change(mutant) in lab.equivalent
         count["equivalent" if known else re.match(r"\w+", lab.known[lab.key(mutant)]).group()] += 1
         if mutant not in todo and lab.known[lab.key(mutant)] == "SURVIVED" and not known:
             report(lab, mutant)
@@ -311,9 +329,10 @@ def main():
 
 
 def report(lab, mutant):
-    number, title, new = mutant
-    print(f"SURVIVED  paged.cu.c:{number + 1}, {function_of(lab.lines, number)}, in {title}\n"
-          f"    {lab.lines[number].strip()}\n    {new.strip()}", flush=True)
+    path, number, title, new = mutant
+    lines = lab.lines[path]
+    print(f"SURVIVED  {path}:{number + 1}, {function_of(lines, number)}, in {title}\n"
+          f"    {lines[number].strip()}\n    {new.strip()}", flush=True)
 
 
 if __name__ == "__main__":
