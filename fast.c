@@ -1,7 +1,8 @@
 // fast.c: attention on the CPU as fast as plain C gets. paged.cu.c includes it behind attend_row(),
 // which does the same sums, and which is the one to read first.
 //
-// For gcc (12 and later) and clang, head_dim 64 and 128, in vectors as wide as the processor has. What differs:
+// For gcc (12 and later) and clang, head_dim 64 and 128, in vectors as wide as the processor has.
+// What differs:
 //
 //   - Four query vectors (heads of a group, rows of a chunk) go through a tile together, so that an
 //     element of K or V, once in a register, serves all four.
@@ -49,11 +50,8 @@
 typedef float Vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int32_t VecInt __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef uint16_t VecHalf __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
-enum {
-    QUAD = 4,
-    VECTORS = 64,
-    STEP = LANES == 16 ? 4 : 2
-};  // STEP: sums a vector can have at once
+enum { QUAD = 4, VECTORS = 64 };      // query vectors at a time, and in hand
+enum { STEP = LANES == 16 ? 4 : 2 };  // QUAD * STEP sums fit into the registers
 
 INLINE Vec choose(VecInt yes, Vec x, Vec y)
 {
@@ -118,7 +116,7 @@ INLINE void fetch(const void *plane, const Tile *tile, size_t from, size_t bytes
 INLINE void attend_tile(const Step *s, Hand *hand, int first, int n, const Tile *tile, int dim,
                         int dtype)
 {
-    Vec sum[QUAD][TILE], acc[QUAD][4];
+    Vec sum[QUAD][TILE], acc[QUAD][STEP];
     float weight[QUAD][TILE] __attribute__((aligned(64)));
     VecInt lane;
     size_t size = dtype_size(dtype);
@@ -169,7 +167,7 @@ INLINE void attend_tile(const Step *s, Hand *hand, int first, int n, const Tile 
     for (int d = 0; d < dim; d += STEP * LANES) {
         EACH(i, n) EACH(j, STEP) acc[i][j] = *(Vec *)(hand->o[first + i] + d + j * LANES);
         for (int t = 0; t < tile->tokens; t++) {
-            Vec v[4];
+            Vec v[STEP];
             fetch(s->v, tile, (d * TILE + t * STEP * LANES) * size, STEP * LANES * size, dim, size);
             EACH(j, STEP) v[j] = load_lanes(s->v, tile->at[t] + d + j * LANES, dtype);
             EACH(i, n) EACH(j, STEP) acc[i][j] += weight[i][t] * v[j];
@@ -199,7 +197,8 @@ static TileFunction *const tile_functions[3][2][2] = {
     {{attend_64_1_f16, attend_64_4_f16}, {attend_128_1_f16, attend_128_4_f16}},
     {{attend_64_1_bf16, attend_64_4_bf16}, {attend_128_1_bf16, attend_128_4_bf16}}};
 
-// The walk for a tile: rows of one block follow each other. Behind the last token, repeat the first.
+// The walk for a tile: rows of one block follow each other. Behind the last token, the first one is
+// repeated.
 static void find_rows(const Step *s, int seq, int kv_head, int start, int end, size_t *at)
 {
     for (int t = 0; t < TILE; t++)
@@ -228,7 +227,7 @@ static void attend_rows(const Step *s, int r, int n, int kv_head, int heads)
         hand.m[i] = -INFINITY;
     }
     int tiles = ceil_div(end, TILE) * heads;  // tile t: of head t % heads
-    for (int t = -TILE; t < tiles; t++) {
+    for (int t = -TILE; t < tiles; t++) {     // those below 0 just look up what comes
         int start = t / heads * TILE, first = t % heads * count;
         int ahead = t + TILE < tiles ? t + TILE : tiles - 1;
         memcpy(tile.at, tile.next[0], sizeof tile.at);
@@ -256,8 +255,8 @@ static void attend_rows(const Step *s, int r, int n, int kv_head, int heads)
     }
 }
 
-// Attention of a whole step, or 0 if its shape is one for attend_row(). A piece of work is some rows
-// of one sequence, up to a position that is a multiple of `rows`, for all KV heads; or, where there
+// Attention of a whole step, or 0 if its shape is one for attend_row(). A piece of work is some
+// rows of one sequence, up to a position that is a multiple of `rows`, for all KV heads; or, where there
 // are fewer pieces than threads, for some of them.
 static int attend_fast(const Step *s)
 {
