@@ -1,4 +1,4 @@
-# make            builds ./paged, the tour            make test       the tests (under 3 minutes)
+# make            builds ./paged and the others       make test       the tests (under 3 minutes)
 # make help       says what else there is             make test-all   the tests in every way
 # The one-command build of the README needs none of this: cc -O2 paged.cu.c -o paged -lm
 # CPPFLAGS=-Ifolder says where stb_ds.h is, if it is not where the system has it.
@@ -13,7 +13,7 @@ ARCH   ?=
 NVCC    = nvcc -x cu -O2 -g $(CPPFLAGS) -Xcompiler -Wall,-Wextra \
           $(if $(ARCH),-arch=$(ARCH),-gencode arch=compute_75,code=[sm_75,compute_75])
 
-all: paged llama
+all: paged llama replay hello tests
 
 help:             ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## */\t/' | expand -t 16

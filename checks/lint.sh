@@ -18,6 +18,8 @@ field 'draft'|field 'tokens'|field 'prompts'|llama.c.*Null pointer passed # NULL
 replay.c.*Dereference of null pointer # likewise: arrays of stb_ds that have as many entries as asked for
 replay.c.*signed char.* to .int. # a chain of assignments of 0
 bench.c.*Uninitialized variable: samples # a parameter; its first n are filled by the caller
+bench.c.*leak of .m\. # manager_create() gives them to its caller, and manager_destroy() frees them
+llama.c.*'half' is accessed at non-zero # a vector, read as the two halves it has
 leak of .<unknown>. # arrays of stb_ds that live as long as the program
 nullPointerArithmeticRedundantCheck # arrlen(NULL) is 0, and then the loop is not entered
 standin.h.*Null pointer passed # calloc was asked two lines above, and INVARIANT stops

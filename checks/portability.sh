@@ -73,7 +73,7 @@ END
         int main(void) { return getcontext(0); }' |
         musl-gcc -x c - -o $OUT/probe >/dev/null 2>&1; then kernels=on_purpose
     else
-        kernels="kernels_in_lane_orders" more="-x c -fno-builtin $OUT/no_ucontext.c"
+        kernels="kernels_in_lane_orders|stand_in_stops" more="-x c -fno-builtin $OUT/no_ucontext.c"
         command -v musl-gcc >/dev/null &&
             skip "musl has no ucontext: nothing is run on the stand-in for a GPU"
     fi

@@ -30,6 +30,7 @@ worker() {
     done <$out/parts
 }
 
+echo "$(wc -l <$out/parts) parts; each is printed when it ends, the first ones after a minute or so"
 export OMP_WAIT_POLICY=passive  # threads that spin would starve the others
 jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 while [ "$jobs" -gt 0 ]; do worker & jobs=$((jobs - 1)); done

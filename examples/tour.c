@@ -534,6 +534,6 @@ int main(int argc, char **argv)
         if (only < 0 && n < CHAPTERS - 1) printf("\n");
     }
     hmfree(twins);
-    if (failures) fprintf(stderr, "paged: %d checks FAILED\n", failures);
+    if (failures) fprintf(stderr, "paged: FAILED: %d\n", failures);
     return failures > 0;
 }
