@@ -376,7 +376,10 @@ static Snapshot t_snapshot(const Pool *pool)
         t_put(&s, &pool->num_free, sizeof pool->num_free);
         t_put(&s, &pool->num_copies, sizeof pool->num_copies);
         t_put(&s, &pool->last_serial, sizeof pool->last_serial);
-        t_put(&s, pool->prefixes, (size_t)hmlen(pool->prefixes) * sizeof(Prefix));
+        for (ptrdiff_t i = 0; i < hmlen(pool->prefixes); i++) {
+            t_put(&s, &pool->prefixes[i].key, sizeof pool->prefixes[i].key);
+            t_put(&s, &pool->prefixes[i].value, sizeof pool->prefixes[i].value);
+        }
         for (int block = 0; block < pool->config.num_blocks; block++)
             if (pool->blocks[block].serial)
                 t_put(&s, block_tokens(pool, block), pool->config.block_size * sizeof(int));
@@ -1541,6 +1544,31 @@ static void test_oracle_refuses(void)
     t_finish(pool);
 }
 
+// Devices that do not exist, more heads than a grid of a GPU has, lengths that no int holds.
+static void test_refused_limits(void)
+{
+    PoolConfig config = t_config(4, 8);
+    Pool *pool = NULL;
+    for (int device = -1; device <= 2; device += 3) {
+        config.device = device;
+        CHECK_EQ(pool_create(&config, &pool), PAGED_BAD_ARGUMENT);
+    }
+    config.device = PAGED_GPU;
+    config.num_kv_heads = 1 << 16;
+    CHECK_EQ(pool_create(&config, &pool), PAGED_BAD_ARGUMENT);
+    config.num_kv_heads--;
+    CHECK(pool_bytes_per_token(&config) > 0);
+    CHECK_TEXT(paged_error(-1), "unknown error code");
+    CHECK_TEXT(paged_error(PAGED_NO_GPU + 1), "unknown error code");
+    pool = t_pool(t_config(4, 8));
+    Seq *seq = t_seq(pool, 3);
+    pool->config.block_size = 1 << 30;  // as if it were a pool of 2^33 tokens
+    CHECK_EQ(seq_append(seq, INT_MAX), PAGED_TOO_LONG);
+    CHECK_EQ(seq_append(seq, INT_MAX - 2), PAGED_TOO_LONG);
+    pool->config.block_size = 4;
+    t_finish(pool);
+}
+
 // ---- check and dump ---------------------------------------------------------------------------
 
 #define DAMAGE(field, wrong, word) \
@@ -1665,6 +1693,33 @@ static void test_check_finds_consistent_damage(void)
     const char *text = pool_check(pool);
     t_failing = -1;
     CHECK_HAS(text, "no memory");
+    t_finish(pool);
+}
+
+// Long tables and pools, drawn to stdout, which NULL stands for. Lines alike become one "*".
+static void test_dump_to_stdout(void)
+{
+    char text[4000] = "";
+    Pool *pool = t_pool(t_config(4, 64 * 5));
+    Seq *seq = t_seq(pool, 57);
+    FILE *file = tmpfile();
+    CHECK(file != NULL);
+    fflush(stdout);
+    int saved = dup(1);
+    CHECK(saved >= 0 && dup2(fileno(file), 1) == 1);
+    pool_dump(pool, NULL);
+    seq_dump(seq, NULL);
+    fflush(stdout);
+    dup2(saved, 1);
+    close(saved);
+    rewind(file);
+    CHECK(fread(text, 1, sizeof text - 1, file) > 0);
+    fclose(file);
+    const char *star = strstr(text, "\n       *\n");
+    CHECK(star && !strchr(strchr(star, '*') + 1, '*'));
+    CHECK_HAS(text, "\n      64  ....");  // the first of the lines alike
+    CHECK(!strstr(text, "\n     128  ."));
+    CHECK_HAS(text, "\n  logical     13   14\n");  // 15 entries are 13 and 2
     t_finish(pool);
 }
 
@@ -1985,6 +2040,20 @@ static void test_prefix_recency(void)
         CHECK_EQ(t_hits(pool, "aaaab"), 4);
         t_finish(pool);
     }
+}
+
+// A chain of published blocks of one hash that has lost its end.
+static void test_check_finds_cut_chain(void)
+{
+    Pool *pool = t_pool(t_config(4, 12));
+    pool->hash = t_hash_0;
+    Seq *seq = t_seq(pool, 10);
+    t_publish(seq, 8);
+    CHECK_EQ(pool->blocks[1].next_alike, 0);
+    pool->blocks[1].next_alike = -1;
+    CHECK_HAS(pool_check(pool), "1 blocks of 2");
+    pool->blocks[1].next_alike = 0;
+    t_finish(pool);
 }
 
 // ---- numbers of 16 bits -----------------------------------------------------------------------
@@ -2428,17 +2497,17 @@ static void test_same_bits_however_cut(void)
     }
 }
 
-// fast.c takes up to 64 query vectors at a time: some rows of a small group, the whole of a group of
-// 64, and no larger one. Batches of one token each are cut in another way.
+// fast.c takes up to 64 query vectors at a time: some rows of a small group, all of a group of 64,
+// and no larger one. Batches of one token each are cut in another way.
 static void test_groups_of_any_size(void)
 {
-    const int groups[] = {1, 3, 5, 33, 63, 64, 65, 130}, chunks[] = {23, 0, 5}, ones[] = {1, 1, 1};
-    for (int i = 0; i < 8; i++) {
-        PoolConfig config = {1, 1 + i % 3, i % 2 ? 128 : 64, 16, 12, i % 3, 1, PAGED_CPU};
+    const int groups[] = {1, 3, 5, 33, 63, 64, 65}, chunks[] = {23, 0, 5}, ones[] = {1, 1, 1};
+    for (int i = 0; i < 7; i++) {
+        PoolConfig config = {1, i < 3 ? 5 : 1, i % 2 ? 128 : 64, 16, 12, i % 3, 1, PAGED_CPU};
         Pool *pool = t_pool(config);
         t_shuffle(pool);
         t_at("groups of %d query heads", groups[i]);
-        Seq *seqs[] = {t_seq(pool, 70), t_seq(pool, 33), t_seq(pool, 19)};
+        Seq *seqs[] = {t_seq(pool, 40), t_seq(pool, 33), t_seq(pool, 19)};
         t_attend(seqs, chunks, 3, groups[i] * config.num_kv_heads, 0);
         t_attend(seqs, ones, 3, groups[i] * config.num_kv_heads, 0);
         t_finish(pool);
@@ -2542,6 +2611,7 @@ static void test_tensors(void)
     float *none = tensor_create(pool, 100);
     t_failing = -1;
     CHECK(!none || (T_REAL_GPU && t_device == PAGED_GPU));  // cudaMalloc() does not ask t_failing
+    tensor_copy(pool, tensor, x, 0);
     tensor_free(pool, none);
     tensor_free(pool, tensor);
     tensor_free(pool, other);
@@ -3157,9 +3227,11 @@ static void test_tour_arguments(void)
 
 #ifdef T_COVERAGE
 #ifdef __cplusplus
-extern "C"
+extern "C" void __gcov_dump(void);
+#else
+void __gcov_dump(void);
 #endif
-    void __gcov_dump(void);
+
 static void t_dump_coverage(int signal)
 {
     (void)signal;
@@ -3786,18 +3858,22 @@ static const Test t_tests[] = {
     BOTH(write_to_shared_block_refused), BOTH(gather_and_write_back), BOTH(poison),
     BOTH(no_poison_keeps_bytes), BOTH(stale_tokens_of_a_sharer), TEST(refused_pools),
     TEST(refused_sequence_calls), BOTH(refused_batches), TEST(out_of_memory), TEST(oracle_refuses),
+    TEST(refused_limits),
     BOTH(prefix_by_hand), TEST(prefix_full_prompt_hit), BOTH(prefix_hit_on_free),
     BOTH(prefix_stale_entry), TEST(prefix_reused_parent), BOTH(prefix_before_written),
     BOTH(prefix_blocks_are_sealed), BOTH(prefix_computed_twice), TEST(prefix_published_again),
     TEST(prefix_recency), TEST(prefix_refused), TEST(prefix_check_finds_damage),
-    TEST(check_finds_damage), TEST(check_finds_consistent_damage), TEST(dump), BOTH(destroy_with_sequences), TEST(conversions_by_hand),
+    TEST(check_finds_damage), TEST(check_finds_consistent_damage),
+    TEST(check_finds_cut_chain), TEST(dump), TEST(dump_to_stdout),
+    BOTH(destroy_with_sequences), TEST(conversions_by_hand),
     TEST(conversions_exhaustively), BOTH(cache_rounds), BOTH(bug_32_bit_offsets),
     BOTH(bug_unused_slots), BOTH(bug_large_negative_scores), BOTH(bug_empty_sequences_in_batch),
     BOTH(bug_release_orders), BOTH(bug_chunked_prefill), BOTH(bug_wrong_block_order_shows),
     BOTH(scale_and_lse), BOTH(infinite_scores), BOTH(scores_of_minus_infinity),
     BOTH(unwritten_tokens_show), BOTH(same_bits_however_cut),
     TEST(groups_of_any_size),
-    TEST(kernels_in_lane_orders), BOTH(table_entries), BOTH(splits_and_groups), BOTH(every_split_kernel), BOTH(tensors),
+    TEST(kernels_in_lane_orders), BOTH(table_entries), BOTH(splits_and_groups),
+    BOTH(every_split_kernel), BOTH(tensors),
     TEST(workspace_is_kept), BOTH(shapes_vllm),
     BOTH(shapes_flashinfer_decode), BOTH(shapes_flashinfer_prefill), BOTH(shapes_ragged),
     BOTH(vllm_copy_on_write_matrix), BOTH(tvm_scripts), BOTH(beam_search),

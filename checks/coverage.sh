@@ -16,8 +16,8 @@
 #   - Sizes that overflow: the one test of several in a condition that fires first hides the others
 #     (num_rows > INT_MAX needs 2^31 tokens in memory; a plane of 0 bytes, a pool of too many blocks
 #     for its records).
-#   - Arrays of stb_ds: arrlen() asks each time whether the array is NULL, and where one is in use it
-#     cannot be.
+#   - Arrays of stb_ds: arrlen() asks each time whether the array is NULL, and where one is in use
+#     it cannot be.
 #   - INVARIANT(a && b) where a test breaks one of the two only.
 #   - Without OpenMP, as here, attend_fast() has one thread, and never splits heads among more.
 set -u

@@ -18,9 +18,10 @@ count:
 Results are kept in build/mutate/. A run that is repeated goes on where it was stopped, and tries
 survivors again; it begins anew when engine or tests have changed. A mutant first meets the tests
 that take no time in a build without optimization, then the others, and at last the first ones
-again, under the address sanitizer. Left alone are the prefetches and the number of threads in
-fast.c, which change no result, and what is compiled only for other processors, with OpenMP or by
-nvcc.
+again, under the address sanitizer.
+
+Left alone are prefetches, alignments and the number of threads in fast.c, which change no result,
+and what is compiled only for other processors, with OpenMP or by nvcc.
 """
 
 import concurrent.futures
@@ -51,7 +52,7 @@ LONG_ON_GPU = LONG + "|same_bits"
 if os.environ.get("LONG"):
     LONG = LONG_ON_GPU = "nothing_is_long"
 SANITIZER = ("-O1", "-fsanitize=address")
-NO_RESULT = re.compile(r"\bfetch\(|\.prefetch|(?<![.\w])threads\b")
+NO_RESULT = re.compile(r"\bfetch\(|\.prefetch|(?<![.\w])threads\b|aligned\(")
 PATIENCE = 15  # times what the tests take, and as many seconds: who needs more hangs
 ELSEWHERE = re.compile(r"#if.*(__F16C__|_OPENMP|__AVX|__CUDA_ARCH__)|#ifdef __CUDACC__")
 
@@ -97,7 +98,9 @@ def core(path, lines):
         elif line.startswith("#endif"):
             elsewhere.pop()
         code = line[:comment_starts(line)]
-        if inside and not any(elsewhere) and code.strip() and not line.startswith(("#", "//", "typedef")):
+        if line.startswith(("#", "//", "typedef")):
+            continue
+        if inside and not any(elsewhere) and code.strip():
             no_result = function_of(lines, number) == "fetch" or NO_RESULT.search(code)
             if re.search(SECTION, title) and not no_result:
                 yield number, title
