@@ -50,6 +50,7 @@ static unsigned gpu_lane_order;  // 0: ascending, 1: descending, else the seed o
 static struct {
     Thread *threads, *now;  // [THREADS], and the one that runs
     Meeting block, warps[WARPS];
+    int shared_floats;  // that the kernel has asked for
     jmp_buf launcher;
     void (*kernel)(Step);
     const char *name;
@@ -158,6 +159,8 @@ static void gpu_run_block(const int *order)
             if (!t->done)
                 gpu_stop(t, "deadlock: it waits here for threads that never come", t->line);
     }
+    for (size_t i = gpu.shared_floats; i < sizeof shared / sizeof *shared; i++)
+        INVARIANT(float_bits(shared[i]) == UINT32_MAX, "written behind the shared memory asked for");
 }
 
 static void gpu_create_threads(void)
@@ -188,7 +191,7 @@ static void launch(void (*kernel)(Step), const char *name, int x, int y, int z, 
         memmove(order + j + 1, order + j, (i - j) * sizeof *order);
         order[j] = i;
     }
-    gpu.kernel = kernel, gpu.name = name, gpu.step = *s;
+    gpu.kernel = kernel, gpu.name = name, gpu.step = *s, gpu.shared_floats = shared_floats;
     for (blockIdx.z = 0; blockIdx.z < (unsigned)z; blockIdx.z++)
         for (blockIdx.y = 0; blockIdx.y < (unsigned)y; blockIdx.y++)
             for (blockIdx.x = 0; blockIdx.x < (unsigned)x; blockIdx.x++) gpu_run_block(order);

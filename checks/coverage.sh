@@ -13,9 +13,10 @@
 #     counts the branches of each copy: `dtype == PAGED_F32` has one side only in the f32 copy, and
 #     a loop over one head is never left early. Most of the list is of this kind.
 #   - The macros of CUDA: without nvcc, cudaGetDeviceCount(), cudaFree() and the others never fail.
-#   - Sizes that overflow: the one test of several in a condition that fires first hides the others
-#     (num_rows > INT_MAX needs 2^31 tokens in memory; a plane of 0 bytes, a pool of too many blocks
-#     for its records).
+#   - Sizes that no test can have: 2^31 rows in a batch, 65535 splits, which is 33 million tokens,
+#     a gather of 2^63 bytes. And in a condition of several, one may hide another: a pool whose
+#     records overflow has planes that do.
+#   - pool_check() looks twice at some things, and the first look finds all that is wrong.
 #   - Arrays of stb_ds: arrlen() asks each time whether the array is NULL, and where one is in use
 #     it cannot be.
 #   - INVARIANT(a && b) where a test breaks one of the two only.
