@@ -160,7 +160,8 @@ static void gpu_run_block(const int *order)
                 gpu_stop(t, "deadlock: it waits here for threads that never come", t->line);
     }
     for (size_t i = gpu.shared_floats; i < sizeof shared / sizeof *shared; i++)
-        INVARIANT(float_bits(shared[i]) == UINT32_MAX, "written behind the shared memory asked for");
+        INVARIANT(float_bits(shared[i]) == UINT32_MAX,
+                  "written behind the shared memory asked for");
 }
 
 static void gpu_create_threads(void)
