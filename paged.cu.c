@@ -6,7 +6,7 @@
 // does what operating systems do with pages: memory is cut into blocks of a few tokens, a block is
 // handed out when a token needs it, a table per sequence says which blocks hold its tokens, and
 // attention looks the blocks up in that table while it reads. Blocks can then be shared, with a
-// reference count, and copied when somebody writes: copy-on-write.
+// reference count, and are copied before a sharer writes: copy-on-write.
 //
 // Read paged.h first, then this file from top to bottom:
 //
@@ -14,21 +14,25 @@
 //     memory, pool       where the bytes are; free list and reference counts
 //     sequences          append, fork, rewind, release: nothing but edits of tables and counts
 //     prefix cache       blocks that are found again by the tokens in them
-//     K and V            what moves them, on either processor
+//     K and V            how they are written, gathered and copied, on any processor
 //     attention          online softmax through a block table, on the CPU
-//     GPU, kernels       the same work as CUDA kernels
-//     calls              pool_write(), seq_gather(), attend(): a batch in, on either processor
+//     kernels            the same work in CUDA: dense gather, then paged
+//     calls              a step is planned, then written and attended to layer by layer
 //     check, dump        recount everything; draw pools and tables
+//     oracle             the same cache without blocks: the judge of all the above
+//     stand-in           runs the kernels without a GPU, for debuggers and tests
+//     main               one screen that shows the ideas on live pools
 //
-// Four files belong to it that can be read later: fast.c, faster attention on the CPU, standin.h,
-// which runs the kernels without a GPU, oracle.c, the same cache without blocks and the judge of
-// this one, and examples/tour.c, main().
-//
-// Left out on purpose: sampling, models and servers (see examples/), 8-bit caches, sliding windows.
+// Left out on purpose: sampling, models and servers (see examples/), vector code and split-KV
+// kernels (see fast/), 8-bit caches, sliding windows.
 //
 //     cc -O2 paged.cu.c -o paged -lm && ./paged
 
 #include "paged.h"
+
+#if defined(__STRICT_ANSI__) && !defined(__cplusplus)
+#error "compile with GNU C, the default of gcc and clang: -std=gnu11, not -std=c11"
+#endif
 
 #ifdef __linux__
 #include <sys/mman.h>
@@ -40,31 +44,35 @@
 #include <string.h>
 
 // Exhaustion and bad arguments are return codes. A broken invariant means that the memory can no
-// longer be trusted: say what broke and stop, so that a debugger shows the moment.
-__attribute__((noreturn)) static void stop(const char *file, int line, const char *what,
-                                           const char *why)
+// longer be trusted: say what broke and abort, so that a debugger shows the moment.
+__attribute__((noreturn)) static void panic(const char *file, int line, const char *what,
+                                            const char *why)
 {
     fprintf(stderr, "%s:%d: %s: %s\n", file, line, what, why);
     abort();
 }
 
-#define INVARIANT(ok, why) ((ok) ? (void)0 : stop(__FILE__, __LINE__, #ok, why))
+#define INVARIANT(ok, why) ((ok) ? (void)0 : panic(__FILE__, __LINE__, #ok, why))
 
 // stb_ds: a dynamic array is a plain pointer `int *a` with its length hidden in front of it:
 // arrlen(a), arrput(a, x), arrpop(a); NULL is the empty one. arrput may move the array and assigns
-// to `a`, so never keep a second pointer to it. stb_ds does not look whether its realloc succeeded,
-// so this one does: the only allocation here that stops the program instead of returning an error.
-static void *realloc_or_stop(void *old, size_t size)
+// to `a`, so never keep a second pointer to it. stb_ds does not check that its realloc succeeded,
+// so this one does: the only allocation here that panics instead of returning an error.
+static void *realloc_or_panic(void *old, size_t size)
 {
     void *p = realloc(old, size);
     INVARIANT(p, "out of memory: an array cannot grow");
     return p;
 }
 
-#define STBDS_REALLOC(context, pointer, size) realloc_or_stop(pointer, size)
+#define STBDS_REALLOC(context, pointer, size) realloc_or_panic(pointer, size)
 #define STBDS_FREE(context, pointer) free(pointer)
+#ifndef PAGED_NO_STB_DS  // the program has its own copy of the functions of stb_ds
 #define STB_DS_IMPLEMENTATION
-#if __has_include(<stb/stb_ds.h>)
+#endif
+#if __has_include("stb_ds.h")
+#include "stb_ds.h"
+#elif __has_include(<stb/stb_ds.h>)
 #include <stb/stb_ds.h>
 #else
 #include <stb_ds.h>
@@ -78,26 +86,17 @@ const char *paged_error(int error)
                                         "longer than the whole pool",
                                         "out of memory",
                                         "the block is shared",
-                                        "there is no GPU"};
-    return error >= 0 && error <= PAGED_NO_GPU ? texts[error] : "unknown error code";
+                                        "there is no such GPU"};
+    if (error < 0 || error > PAGED_NO_GPU) return "unknown error code";
+    return texts[error];
 }
 
-// nvcc compiles this file for a CPU and a GPU. For other compilers these lines turn the few calls
-// of CUDA that handle memory into the C library's; section "GPU" has a stand-in for the rest.
-
+// nvcc compiles this file for a CPU and a GPU; functions marked HD run on both.
 #ifdef __CUDACC__
 #include <cuda_fp16.h>
-#define HD __host__ __device__  // for functions of both processors
+#define HD __host__ __device__
 #else
 #define HD
-#define cudaSuccess 0
-#define cudaGetDeviceCount(count) (*(count) = 1, 0)
-#define cudaMalloc(p, bytes) ((*(p) = malloc(bytes)) == NULL)
-#define cudaFree(p) (free(p), 0)
-#define cudaMemcpy(to, from, bytes, kind) (memcpy(to, from, bytes), 0)
-#define cudaGetErrorString(error) "failed"
-#define cudaGetLastError() 0
-#define cudaDeviceSynchronize() 0
 #endif
 
 // ---- numbers ----------------------------------------------------------------------------------
@@ -122,7 +121,8 @@ HD static float bits_float(uint32_t bits)
 
 HD static uint16_t f32_to_f16(float x)
 {
-    uint32_t sign = float_bits(x) >> 16 & 0x8000, bits = float_bits(x) & 0x7fffffff;
+    uint32_t sign = float_bits(x) >> 16 & 0x8000;
+    uint32_t bits = float_bits(x) & 0x7fffffff;
     if (bits > 0x7f800000) return (uint16_t)(sign | 0x7e00);   // NaN
     if (bits >= 0x477ff000) return (uint16_t)(sign | 0x7c00);  // 65520 and above: infinity
     if (bits < 0x38800000)  // below 2^-14: next to 0.5, one float32 ulp is one f16 subnormal step
@@ -135,11 +135,18 @@ HD static float f16_to_f32(uint16_t h)
 {
 #ifdef __CUDA_ARCH__  // a GPU has an instruction for it
     return __half2float(__ushort_as_half(h));
+#else
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16;
+    uint32_t exponent = h >> 10 & 31;
+    uint32_t bits = (uint32_t)(h & 0x7fff) << 13;  // exponent and mantissa, in their new places
+    if (exponent == 31)
+        bits |= 0x7f800000;  // infinity and NaN stay what they are
+    else if (exponent > 0)
+        bits += 112 << 23;  // the exponent counts from -127, not from -15
+    else
+        bits = float_bits((float)(h & 0x3ff) * 0x1p-24f);  // subnormal
+    return bits_float(sign | bits);
 #endif
-    // The f16 bits in the place of float32 bits mean a number 2^112 too small, subnormals included.
-    float x = bits_float((uint32_t)(h & 0x7fff) << 13) * 0x1p112f;
-    uint32_t infinite = x >= 65536.0f ? 0x7f800000 : 0;  // infinity and NaN stay what they are
-    return bits_float((uint32_t)(h & 0x8000) << 16 | float_bits(x) | infinite);
 }
 
 HD static uint16_t f32_to_bf16(float x)
@@ -165,8 +172,10 @@ HD static void store_element(void *plane, size_t i, int dtype, float x)
 {
     if (dtype == PAGED_F32)
         ((float *)plane)[i] = x;
+    else if (dtype == PAGED_F16)
+        ((uint16_t *)plane)[i] = f32_to_f16(x);
     else
-        ((uint16_t *)plane)[i] = dtype == PAGED_F16 ? f32_to_f16(x) : f32_to_bf16(x);
+        ((uint16_t *)plane)[i] = f32_to_bf16(x);
 }
 
 // ---- layout -----------------------------------------------------------------------------------
@@ -192,48 +201,98 @@ HD static size_t kv_offset(const PoolConfig *c, int layer, int block, int kv_hea
 
 static int ceil_div(int64_t a, int b) { return (int)((a + b - 1) / b); }
 
-// ---- memory -----------------------------------------------------------------------------------
-// A pool lives in the memory of the CPU or of a GPU. With the stand-in both are the same.
-
-static void cuda_or_stop(int error, const char *call, int line)
+// a * b, or 0 where that overflows; nothing here has a size of 0.
+static size_t multiply(size_t a, size_t b)
 {
-    if (error != cudaSuccess) stop(__FILE__, line, call, cudaGetErrorString((cudaError_t)error));
+    if (a == 0 || b > SIZE_MAX / a) return 0;
+    return a * b;
 }
 
-#define CUDA(call) cuda_or_stop((int)(call), #call, __LINE__)
+// ---- memory -----------------------------------------------------------------------------------
+// The memory of a GPU, or of the host for the CPU and the stand-in.
+
+#ifdef __CUDACC__
+static void cuda_or_panic(cudaError_t error, const char *call, int line)
+{
+    if (error != cudaSuccess) panic(__FILE__, line, call, cudaGetErrorString(error));
+}
+
+#define CUDA(call) cuda_or_panic(call, #call, __LINE__)
+
+static int device_exists(int device)
+{
+    int count = 0;
+    if (device == PAGED_CPU) return 1;
+    return device == PAGED_GPU && cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+}
+
+static void *gpu_memory_create(size_t bytes)
+{
+    void *p = NULL;
+    if (cudaMalloc(&p, bytes) == cudaSuccess) return p;
+    (void)cudaGetLastError();  // otherwise the next call that asks would see this error again
+    return NULL;
+}
+#else
+static int device_exists(int device) { return device != PAGED_GPU; }
+#endif
 
 static void *memory_create(int device, size_t bytes)
 {
-    void *p = NULL;
-    if (device == PAGED_CPU) {  // in cache lines; or in pages of 2 MB, where Linux has them: blocks
-                                // lie apart, and each would else need page table walks of its own
-        size_t unit = bytes < 4 << 20 ? 64 : 2 << 20, all = (bytes + unit - 1) / unit * unit;
-        p = aligned_alloc(unit, all);
-#ifdef MADV_HUGEPAGE
-        if (p && unit > 64) (void)madvise(p, all, MADV_HUGEPAGE);
+    enum { CACHE_LINE = 64, HUGE_PAGE = 2 << 20 };
+#ifdef __CUDACC__
+    if (device == PAGED_GPU) return gpu_memory_create(bytes);
 #endif
-        return p;
-    }
-    if (cudaMalloc(&p, bytes) == cudaSuccess) return p;
-    (void)cudaGetLastError();  // too little memory is no error that sticks
-    return NULL;
+    (void)device;
+    // Large pools ask Linux for pages of 2 MB: with small ones each vector would cost a TLB miss.
+    size_t unit = bytes < HUGE_PAGE ? CACHE_LINE : HUGE_PAGE;
+    if (bytes > PTRDIFF_MAX - unit) return NULL;
+    size_t rounded = (bytes + unit - 1) / unit * unit;
+    void *p = aligned_alloc(unit, rounded);
+#ifdef MADV_HUGEPAGE
+    if (p && unit == HUGE_PAGE) (void)madvise(p, rounded, MADV_HUGEPAGE);
+#endif
+    return p;
 }
 
 static void memory_free(int device, void *p)
 {
-    if (device == PAGED_CPU)
-        free(p);
-    else
+#ifdef __CUDACC__
+    if (device == PAGED_GPU) {
         CUDA(cudaFree(p));
+        return;
+    }
+#endif
+    (void)device;
+    free(p);
 }
 
+// On a GPU this waits for the kernels that were launched before it.
 static void memory_copy(int device, void *to, const void *from, size_t bytes)
 {
     if (bytes == 0) return;
-    if (device == PAGED_CPU)
-        memcpy(to, from, bytes);
-    else
+#ifdef __CUDACC__
+    if (device == PAGED_GPU) {
         CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
+        return;
+    }
+#endif
+    (void)device;
+    memcpy(to, from, bytes);
+}
+
+// Makes room for `bytes` bytes at *memory; its contents are lost if it has to grow. It grows by
+// half, so that a batch that gets longer every step seldom allocates.
+static int memory_reserve(int device, void **memory, size_t *capacity, size_t bytes)
+{
+    if (bytes <= *capacity) return PAGED_OK;
+    if (bytes > PTRDIFF_MAX / 2) return PAGED_OUT_OF_MEMORY;
+    void *larger = memory_create(device, bytes + bytes / 2);
+    if (!larger) return PAGED_OUT_OF_MEMORY;
+    memory_free(device, *memory);
+    *memory = larger;
+    *capacity = bytes + bytes / 2;
+    return PAGED_OK;
 }
 
 // ---- pool -------------------------------------------------------------------------------------
@@ -245,14 +304,12 @@ static void memory_copy(int device, void *to, const void *from, size_t bytes)
 
 static int config_ok(const PoolConfig *c)
 {
-    return c && c->num_layers >= 1 && c->num_kv_heads >= 1 && c->head_dim >= 1 &&
-           c->head_dim <= PAGED_MAX_HEAD_DIM && c->block_size >= 1 && c->dtype >= PAGED_F32 &&
-           c->dtype <= PAGED_BF16 &&
-           (c->device == PAGED_CPU || (c->device == PAGED_GPU && c->num_kv_heads < 1 << 16));
+    if (!c || c->num_layers < 1 || c->num_kv_heads < 1 || c->block_size < 1) return 0;
+    if (c->head_dim < 1 || c->head_dim > PAGED_MAX_HEAD_DIM) return 0;
+    if (c->dtype < PAGED_F32 || c->dtype > PAGED_BF16) return 0;
+    if (c->device < PAGED_CPU || c->device > PAGED_STANDIN) return 0;
+    return c->device == PAGED_CPU || c->num_kv_heads < 1 << 16;  // a limit of CUDA's grids
 }
-
-// a * b, or 0 where that overflows; 0 is a size that nothing here has.
-static size_t multiply(size_t a, size_t b) { return a > 0 && b <= SIZE_MAX / a ? a * b : 0; }
 
 size_t pool_bytes_per_token(const PoolConfig *c)
 {
@@ -263,7 +320,8 @@ size_t pool_bytes_per_token(const PoolConfig *c)
 
 size_t pool_bytes_per_block(const PoolConfig *c)
 {
-    return config_ok(c) ? multiply(pool_bytes_per_token(c), c->block_size) : 0;
+    if (!config_ok(c)) return 0;
+    return multiply(pool_bytes_per_token(c), c->block_size);
 }
 
 static void free_list_remove(Pool *pool, int block)
@@ -285,19 +343,21 @@ static void free_list_insert_after(Pool *pool, int prev, int block)
     pool->num_free++;
 }
 
-static uint64_t prefix_hash(uint64_t parent, const int *tokens, int n);  // section "prefix cache"
-static void prefix_remove(Pool *pool, int block);
+static struct Plan *plan_create(void);  // section "calls"
+static void plan_free(const Pool *pool, struct Plan *plan);
+static void plan_expire(const Seq *seq);
+static void prefix_remove(Pool *pool, int block);  // section "prefix cache"
 
 int pool_create(const PoolConfig *config, Pool **out)
 {
-    int gpus = 0, head;
     if (!config_ok(config) || config->num_blocks < 1 || !out) return PAGED_BAD_ARGUMENT;
-    if (config->device == PAGED_GPU && (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus == 0))
-        return PAGED_NO_GPU;
-    size_t plane = multiply(pool_bytes_per_block(config) / 2, config->num_blocks);
-    size_t records = multiply((size_t)config->num_blocks + 1, sizeof(Block));
-    size_t slots = multiply(multiply(config->num_blocks, config->block_size), sizeof(int));
-    if (plane == 0 || plane > PTRDIFF_MAX || !records || !slots) return PAGED_OUT_OF_MEMORY;
+    if (!device_exists(config->device)) return PAGED_NO_GPU;
+    int n = config->num_blocks;
+    size_t plane = multiply(pool_bytes_per_block(config) / 2, n);
+    size_t records = multiply((size_t)n + 1, sizeof(Block));
+    size_t tokens = multiply(multiply(n, config->block_size), sizeof(int));
+    size_t buckets = multiply(n, sizeof(int));
+    if (plane == 0 || records == 0 || tokens == 0 || buckets == 0) return PAGED_OUT_OF_MEMORY;
 
     Pool *pool = (Pool *)calloc(1, sizeof *pool);
     if (!pool) return PAGED_OUT_OF_MEMORY;
@@ -305,18 +365,20 @@ int pool_create(const PoolConfig *config, Pool **out)
     pool->k = memory_create(config->device, plane);
     pool->v = memory_create(config->device, plane);
     pool->blocks = (Block *)malloc(records);
-    pool->tokens = (int *)malloc(slots);
-    pool->hash = prefix_hash;
-    if (!pool->k || !pool->v || !pool->blocks || !pool->tokens) {
+    pool->tokens = (int *)malloc(tokens);
+    pool->buckets = (int *)malloc(buckets);
+    pool->plan = plan_create();
+    if (!pool->k || !pool->v || !pool->blocks || !pool->tokens || !pool->buckets || !pool->plan) {
         pool_destroy(pool);
         return PAGED_OUT_OF_MEMORY;
     }
-    head = config->num_blocks;
-    memset(&pool->blocks[head], 0, sizeof(Block));
-    pool->blocks[head].prev = pool->blocks[head].next = head;
-    for (int block = 0; block < config->num_blocks; block++) {
+    pool->num_buckets = n;
+    memset(pool->buckets, 0xff, buckets);  // -1: empty
+    memset(&pool->blocks[n], 0, sizeof(Block));
+    pool->blocks[n].prev = pool->blocks[n].next = n;
+    for (int block = 0; block < n; block++) {
         memset(&pool->blocks[block], 0, sizeof(Block));
-        free_list_insert_after(pool, pool->blocks[head].prev, block);  // at the back: 0 is first
+        free_list_insert_after(pool, pool->blocks[n].prev, block);  // at the back: 0 is first
     }
     *out = pool;
     return PAGED_OK;
@@ -327,26 +389,28 @@ void pool_destroy(Pool *pool)
     if (!pool) return;
     while (arrlen(pool->seqs) > 0) seq_release(arrlast(pool->seqs));
     arrfree(pool->seqs);
+    plan_free(pool, pool->plan);
+    free(pool->plan);
     memory_free(pool->config.device, pool->k);
     memory_free(pool->config.device, pool->v);
     memory_free(pool->config.device, pool->workspace);
-    hmfree(pool->prefixes);
+    free(pool->buckets);
     free(pool->tokens);
     free(pool->blocks);
     free(pool);
 }
 
-// Moves slots first .. first + count - 1 of K and V, in every layer: from one block to another, or
-// NaN to it if `from` is POISON. It stands with the calls, further down.
+// Copies slots first .. first + count - 1 of K and V, in every layer, from one block to another, or
+// fills them with NaN if `from` is POISON. It stands with the calls, further down.
 enum { POISON = -1 };
-static void move_slots(Pool *pool, int to, int from, int first, int count);
+static void pool_copy_slots(Pool *pool, int to, int from, int first, int count);
 
 static void block_poison(Pool *pool, int block, int first, int count)
 {
-    if (pool->config.poison) move_slots(pool, block, POISON, first, count);
+    if (pool->config.poison) pool_copy_slots(pool, block, POISON, first, count);
 }
 
-// Nobody may write a block that others see: in their tables, or through the prefix cache.
+// A block that other sequences see, in their tables or through the prefix cache, is not written.
 static int block_sealed(const Pool *pool, int block)
 {
     return pool->blocks[block].ref_count > 1 || pool->blocks[block].serial != 0;
@@ -368,11 +432,16 @@ static int block_take(Pool *pool)
 // Drops one reference; the last one frees the block.
 static void block_drop(Pool *pool, int block)
 {
-    INVARIANT(pool->blocks[block].ref_count > 0, "a free block is given back");
-    int head = pool->config.num_blocks, published = pool->blocks[block].serial != 0;
-    if (--pool->blocks[block].ref_count > 0) return;
-    if (!published) block_poison(pool, block, 0, pool->config.block_size);
-    free_list_insert_after(pool, published ? pool->blocks[head].prev : head, block);
+    Block *b = pool->blocks;
+    int head = pool->config.num_blocks;
+    INVARIANT(b[block].ref_count > 0, "a free block is given back");
+    if (--b[block].ref_count > 0) return;
+    if (b[block].serial) {  // published: to the back
+        free_list_insert_after(pool, b[head].prev, block);
+    } else {
+        block_poison(pool, block, 0, pool->config.block_size);
+        free_list_insert_after(pool, head, block);
+    }
 }
 
 // One more table names the block, which may be a free one.
@@ -382,8 +451,8 @@ static void block_share(Pool *pool, int block)
 }
 
 // ---- sequences --------------------------------------------------------------------------------
-// Everything here edits block tables and reference counts. K and V move in one case only, when
-// seq_append() meets a partly filled block that somebody else sees too.
+// Everything here edits block tables and reference counts. K and V are copied in one case only,
+// when seq_append() meets a partly filled block that is shared or published.
 
 int seq_create(Pool *pool, Seq **out)
 {
@@ -408,43 +477,58 @@ int seq_append(Seq *seq, int n)
     int64_t length = (int64_t)seq->length + n;
     if (length > (int64_t)pool->config.num_blocks * block_size || length > INT_MAX)
         return PAGED_TOO_LONG;
-    int have = (int)arrlen(seq->block_table), need = ceil_div(length, block_size);
-    int live = seq->length % block_size;  // filled slots of the last block; 0: it is full
-    // A block that others see is never written. With a count of 1 nobody else can see it, unless it
-    // is published: write in place. A full block is not written again, so it can stay shared.
-    int copy = live > 0 && block_sealed(pool, seq->block_table[have - 1]);
-    if (need - have + copy > pool->num_free) return PAGED_OUT_OF_BLOCKS;
+    int have = (int)arrlen(seq->block_table);
+    int missing = ceil_div(length, block_size) - have;
+    int filled = seq->length % block_size;  // slots of the last block; 0: it is full
+    int last = -1;  // the block that the new tokens begin in, if they begin inside one
+    int copy = 0;   // a full block is not written again, so it can stay shared
+    if (filled > 0) {
+        last = seq->block_table[have - 1];
+        copy = block_sealed(pool, last);
+    }
+    // If the copy is the one block too many, and no other sequence uses the original, withdraw that
+    // from the prefix cache and write in place.
+    int withdraw = copy && missing == pool->num_free && pool->blocks[last].ref_count == 1;
+    if (missing + copy - withdraw > pool->num_free) return PAGED_OUT_OF_BLOCKS;
 
     // 2. Copy-on-write: take the new block, fill it, put it into the table, and only then let go
-    //    of the old one.
-    if (copy) {
-        int shared = seq->block_table[have - 1], own = block_take(pool);
-        move_slots(pool, own, shared, 0, live);
+    //    of the old one. With a count of 1 and unpublished, no copy is needed: write in place.
+    plan_expire(seq);
+    if (withdraw) {
+        prefix_remove(pool, last);
+        block_poison(pool, last, filled, block_size - filled);
+    } else if (copy) {
+        int own = block_take(pool);
+        pool_copy_slots(pool, own, last, 0, filled);
         seq->block_table[have - 1] = own;
-        block_drop(pool, shared);
+        block_drop(pool, last);
         pool->num_copies++;
     }
 
     // 3. Grow.
-    for (int i = have; i < need; i++) arrput(seq->block_table, block_take(pool));
+    for (int i = 0; i < missing; i++) arrput(seq->block_table, block_take(pool));
     seq->length = (int)length;
     return PAGED_OK;
 }
+
+static int min_int(int a, int b) { return a < b ? a : b; }
 
 int seq_fork(const Seq *parent, int at, Seq **out)
 {
     if (!parent || !out || at < 0 || at > parent->length) return PAGED_BAD_ARGUMENT;
     Pool *pool = parent->pool;
+    int block_size = pool->config.block_size;
     Seq *child;
-    int block_size = pool->config.block_size, error = seq_create(pool, &child);
+    int error = seq_create(pool, &child);
     if (error) return error;
+    plan_expire(parent);
     for (int i = 0; i < ceil_div(at, block_size); i++) {
         arrput(child->block_table, parent->block_table[i]);
         block_share(pool, parent->block_table[i]);
     }
     child->length = at;
-    child->written = at < parent->written ? at : parent->written;
-    child->published = at / block_size < parent->published ? at / block_size : parent->published;
+    child->num_computed_tokens = min_int(at, parent->num_computed_tokens);
+    child->num_published = min_int(at / block_size, parent->num_published);
     *out = child;
     return PAGED_OK;
 }
@@ -452,18 +536,21 @@ int seq_fork(const Seq *parent, int at, Seq **out)
 int seq_rewind(Seq *seq, int n)
 {
     if (!seq || n < 0 || n > seq->length) return PAGED_BAD_ARGUMENT;
+    if (n == 0) return PAGED_OK;
     Pool *pool = seq->pool;
-    int block_size = pool->config.block_size, length = seq->length - n;
-    // Last block first: it ends up behind the others on the free list, and the same sequence,
-    // grown again, gets the same blocks in the same order.
+    int block_size = pool->config.block_size;
+    int length = seq->length - n;
+    plan_expire(seq);
+    // Last block first: it ends up after the others on the free list, and the same sequence, grown
+    // again, gets the same blocks in the same order.
     while ((int)arrlen(seq->block_table) > ceil_div(length, block_size))
         block_drop(pool, arrpop(seq->block_table));
     seq->length = length;
-    if (seq->written > length) seq->written = length;
-    if (seq->published > length / block_size) seq->published = length / block_size;
-    int live = length % block_size;  // of the last block; what comes after it is void now
-    if (live > 0 && !block_sealed(pool, arrlast(seq->block_table)))
-        block_poison(pool, arrlast(seq->block_table), live, block_size - live);
+    seq->num_computed_tokens = min_int(length, seq->num_computed_tokens);
+    seq->num_published = min_int(length / block_size, seq->num_published);
+    int filled = length % block_size;  // slots of the last block; what comes after them is void now
+    if (filled > 0 && !block_sealed(pool, arrlast(seq->block_table)))
+        block_poison(pool, arrlast(seq->block_table), filled, block_size - filled);
     return PAGED_OK;
 }
 
@@ -473,6 +560,7 @@ void seq_release(Seq *seq)
     Pool *pool = seq->pool;
     INVARIANT(seq->index < arrlen(pool->seqs) && pool->seqs[seq->index] == seq,
               "a sequence that its pool does not know is released");
+    plan_expire(seq);
     seq_rewind(seq, seq->length);
     arrdelswap(pool->seqs, seq->index);  // the last sequence of the list takes the place
     if (seq->index < arrlen(pool->seqs)) pool->seqs[seq->index]->index = seq->index;
@@ -481,74 +569,73 @@ void seq_release(Seq *seq)
 }
 
 // ---- prefix cache -----------------------------------------------------------------------------
-// A published block is found by its tokens and all tokens before it, as K and V depend on these,
-// too. It would be long to compare them all. So each publication gets a number, its serial, and
+// A published block is found by its tokens and all tokens before it, because K and V depend on
+// these too. Comparing them all would be slow. So each publication gets a number, its serial, and
 // keeps that of the block before it: (parent's serial, own tokens) names the whole beginning. The
-// id of the parent would not do: the parent may be evicted and its memory hold something else,
-// while a serial is never used again, so that the children of an evicted block are never found.
+// id of the parent would not do: the parent may be evicted and its memory hold something else. A
+// serial is never used again, so the children of an evicted block are never found.
 //
-// The map goes from the hash of that pair to the first block of that hash, and next_alike from
-// there to the others. Two different blocks may well have the same hash: a hit is believed
-// only after serial and tokens were compared. Publishing is a flag of the block and no reference. A
-// published block that nobody uses is on the free list, and is forgotten when it is taken.
+// The pairs are hashed into buckets; the blocks of a bucket form a list. Different blocks may well
+// share a bucket: a hit counts only after serial and tokens were compared. Publishing is a flag of
+// the block and not a reference. A published block that no sequence uses is on the free list, and
+// is forgotten when it is taken.
 //
-// An older scheme names a block by the hash of its own tokens alone, and gives one prompt the K and
-// V of another.
-
-static uint64_t prefix_hash(uint64_t parent, const int *tokens, int n)
-{
-    uint64_t hash = parent;
-    for (int i = 0; i < n; i++) {  // a round of splitmix64 for each token
-        hash = (hash ^ (uint32_t)tokens[i]) + 0x9e3779b97f4a7c15;
-        hash = (hash ^ hash >> 30) * 0xbf58476d1ce4e5b9;
-        hash = (hash ^ hash >> 27) * 0x94d049bb133111eb;
-        hash ^= hash >> 31;
-    }
-    return hash;
-}
+// Naming a block by a hash of its own tokens alone would give one prompt the K and V of another.
 
 static int *block_tokens(const Pool *pool, int block)
 {
     return pool->tokens + (size_t)block * pool->config.block_size;
 }
 
-// The published block with these tokens behind that parent, or -1.
-static int prefix_find(Pool *pool, uint64_t parent, const int *tokens)
+static int same_tokens(const Pool *pool, int block, const int *tokens)
 {
-    int n = pool->config.block_size;
-    uint64_t hash = pool->hash(parent, tokens, n);
-    ptrdiff_t entry = hmgeti(pool->prefixes, hash);
-    int block = entry < 0 ? -1 : pool->prefixes[entry].value;
-    for (; block >= 0; block = pool->blocks[block].next_alike)
-        if (pool->blocks[block].parent == parent &&
-            memcmp(block_tokens(pool, block), tokens, n * sizeof *tokens) == 0)
-            break;
+    return memcmp(block_tokens(pool, block), tokens, pool->config.block_size * sizeof *tokens) == 0;
+}
+
+// The list that a block with these tokens after that parent is in: a link to its first block.
+static int *prefix_bucket(const Pool *pool, uint64_t parent, const int *tokens)
+{
+    uint64_t hash = parent;
+    for (int i = 0; i < pool->config.block_size; i++) {  // a round of splitmix64 for each token
+        hash = (hash ^ (uint32_t)tokens[i]) + 0x9e3779b97f4a7c15;
+        hash = (hash ^ hash >> 30) * 0xbf58476d1ce4e5b9;
+        hash = (hash ^ hash >> 27) * 0x94d049bb133111eb;
+        hash ^= hash >> 31;
+    }
+    return &pool->buckets[hash % (uint64_t)pool->num_buckets];
+}
+
+// The published block with these tokens after that parent, or -1.
+static int prefix_find(const Pool *pool, uint64_t parent, const int *tokens)
+{
+    int block = *prefix_bucket(pool, parent, tokens);
+    while (block >= 0) {
+        if (pool->blocks[block].parent == parent && same_tokens(pool, block, tokens)) break;
+        block = pool->blocks[block].next_in_bucket;
+    }
     return block;
 }
 
 static void prefix_insert(Pool *pool, int block, uint64_t parent, const int *tokens)
 {
-    int n = pool->config.block_size;
     Block *b = &pool->blocks[block];
-    uint64_t hash = pool->hash(parent, tokens, n);
-    ptrdiff_t entry = hmgeti(pool->prefixes, hash);
-    b->next_alike = entry < 0 ? -1 : pool->prefixes[entry].value;
+    int *first = prefix_bucket(pool, parent, tokens);
     b->serial = ++pool->last_serial;
     b->parent = parent;
-    memcpy(block_tokens(pool, block), tokens, n * sizeof *tokens);
-    hmput(pool->prefixes, hash, block);
+    b->next_in_bucket = *first;
+    *first = block;
+    memcpy(block_tokens(pool, block), tokens, pool->config.block_size * sizeof *tokens);
 }
 
 static void prefix_remove(Pool *pool, int block)
 {
     Block *b = &pool->blocks[block];
-    uint64_t hash = pool->hash(b->parent, block_tokens(pool, block), pool->config.block_size);
-    ptrdiff_t entry = hmgeti(pool->prefixes, hash);
-    INVARIANT(entry >= 0, "a published block is not in the map");
-    int *link = &pool->prefixes[entry].value;  // what names the block: the map or another block
-    while (*link != block) link = &pool->blocks[*link].next_alike;
-    *link = b->next_alike;
-    if (pool->prefixes[entry].value < 0) (void)hmdel(pool->prefixes, hash);
+    int *link = prefix_bucket(pool, b->parent, block_tokens(pool, block));
+    while (*link != block) {
+        INVARIANT(*link >= 0, "a published block is not in its bucket");
+        link = &pool->blocks[*link].next_in_bucket;
+    }
+    *link = b->next_in_bucket;
     b->serial = b->parent = 0;
 }
 
@@ -556,16 +643,17 @@ int seq_lookup(Seq *seq, const int *tokens, int n)
 {
     if (!seq || seq->length > 0 || n < 0 || (n > 0 && !tokens)) return PAGED_BAD_ARGUMENT;
     Pool *pool = seq->pool;
-    int block_size = pool->config.block_size, block;
+    int block_size = pool->config.block_size;
     uint64_t parent = 0;
     // The last token is always left to compute: its logits are what the request is waiting for.
     for (int64_t end = block_size; end < n; end += block_size) {
-        block = prefix_find(pool, parent, tokens + end - block_size);
+        int block = prefix_find(pool, parent, tokens + end - block_size);
         if (block < 0) break;
+        plan_expire(seq);
         block_share(pool, block);
         arrput(seq->block_table, block);
-        seq->length = seq->written = (int)end;
-        seq->published++;
+        seq->length = seq->num_computed_tokens = (int)end;
+        seq->num_published++;
         parent = pool->blocks[block].serial;
     }
     return PAGED_OK;
@@ -573,694 +661,701 @@ int seq_lookup(Seq *seq, const int *tokens, int n)
 
 int seq_publish(Seq *seq, const int *tokens, int n)
 {
-    if (!seq || n < 0 || n > seq->written || (n > 0 && !tokens)) return PAGED_BAD_ARGUMENT;
+    if (!seq || n < 0 || n > seq->num_computed_tokens || (n > 0 && !tokens))
+        return PAGED_BAD_ARGUMENT;
     Pool *pool = seq->pool;
     int block_size = pool->config.block_size;
-    for (int i = seq->published; i < n / block_size; i++) {
+    for (int i = seq->num_published; i < n / block_size; i++) {
+        int own = seq->block_table[i];  // if shared, another sequence may have published it
+        if (pool->blocks[own].serial && !same_tokens(pool, own, tokens + (size_t)i * block_size))
+            return PAGED_BAD_ARGUMENT;
+    }
+    for (int i = seq->num_published; i < n / block_size; i++) {
         const int *own_tokens = tokens + (size_t)i * block_size;
         int own = seq->block_table[i];
         uint64_t parent = i > 0 ? pool->blocks[seq->block_table[i - 1]].serial : 0;
         int block = prefix_find(pool, parent, own_tokens);
+        plan_expire(seq);
         if (block < 0) {
-            // It may be published already, by a sequence that shares it, behind another copy of the
-            // parent. That sequence is gone (it would hold the parent, which would be found), so
-            // nobody's chain breaks when the block gets a new serial.
+            // It may be published already, by a sequence that shares it, after another copy of the
+            // parent. That sequence is gone (it would hold the parent, which would be found), so no
+            // chain breaks when the block gets a new serial.
             if (pool->blocks[own].serial) prefix_remove(pool, own);
             prefix_insert(pool, own, parent, own_tokens);
-        } else if (block != own) {  // somebody was faster: one copy is enough
+        } else if (block != own) {  // another sequence was faster: one copy is enough
             block_share(pool, block);
             seq->block_table[i] = block;
             block_drop(pool, own);
         }
-        seq->published = i + 1;
+        seq->num_published = i + 1;
     }
     return PAGED_OK;
 }
 
 // ---- K and V ----------------------------------------------------------------------------------
-// A batch is ragged: sequence i brings num_tokens[i] rows. Before anything is moved or read, it is
-// unrolled into a Step: flat arrays that say for every row to which sequence it belongs and where
-// in that sequence it stands, and for every sequence which blocks it has. No pointer to a Seq is
-// left in it, so it is all that a kernel needs to know.
+// A batch is ragged: sequence i brings num_tokens[i] query tokens. Before any K and V is moved or
+// read, the batch is written down as flat arrays, and a View of the cache points to them. No Pool
+// and no Seq is left in it, so it is all that a kernel needs. Beside it, each kind of work gets one
+// small struct of its own: a job.
 //
-// A Piece is a part of the work of a step that does not depend on the others: a GPU has a thread
-// block for each, the CPU does one after the other, as thread 0 of 1.
+// The functions of this section do a part of a job that is independent of the other parts: one
+// token, one block. On a GPU a thread block of `threads` threads shares it; the CPU does one part
+// after the other, as thread 0 of 1.
 
-typedef struct Row {
+typedef struct QueryToken {
     int seq;       // index in the batch
     int position;  // in that sequence
-} Row;
+} QueryToken;
 
-typedef struct Step {
+typedef struct View {
     PoolConfig layout;
-    void *k, *v;  // planes of that layout
-    int layer, num_seqs, num_rows, table_width;
-    int longest;             // the most positions that a row sees
-    const int *tables;       // [num_seqs][table_width], block tables padded with -1
-    const Row *rows;         // [num_rows]
-    float *k_rows, *v_rows;  // to write, or to gather: [num_rows][num_kv_heads][head_dim]
-    int write;
-    PoolConfig dense;  // dense gather: layout and planes of the copy
-    void *dense_k, *dense_v;
-    int num_q_heads, num_splits;  // attention
-    float scale;
-    const float *q;              // [num_rows][num_q_heads][head_dim]
-    float *out, *lse;            // likewise; [num_rows][num_q_heads] or NULL
-    float *partial;              // [num_rows][num_q_heads][num_splits][head_dim + 2]
-    int to, from, first, count;  // move_slots()
-} Step;
-
-typedef struct Piece {
-    int x, y, thread, threads;
-} Piece;
+    void *k, *v;  // planes of that layout; or a dense copy of one layer (see token_offset)
+    int layer;
+    int num_seqs, num_query_tokens;
+    int max_seq_len;             // the length of the longest sequence
+    const QueryToken *queries;   // [num_query_tokens]
+    const int64_t *token_start;  // [num_seqs + 1], the sum of the lengths of the sequences before
+    const int64_t *table_start;  // [num_seqs + 1], where the block table of a sequence begins ...
+    const int *tables;           // ... in all the tables, one after the other; NULL: a dense copy
+} View;
 
 // The walk of section "layout": where K and V of a token and head are, as an element of a plane.
-HD static size_t step_offset(const Step *s, int seq, int position, int kv_head)
+HD static size_t token_offset(const View *view, int seq, int position, int kv_head)
 {
-    const PoolConfig *c = &s->layout;
-    int block = s->tables[(size_t)seq * s->table_width + position / c->block_size];
-    return kv_offset(c, s->layer, block, kv_head, position % c->block_size);
+    const PoolConfig *c = &view->layout;
+    if (!view->tables) {  // a dense copy, [tokens of all sequences][num_kv_heads][head_dim]
+        size_t token = (size_t)view->token_start[seq] + position;
+        return (token * c->num_kv_heads + kv_head) * c->head_dim;
+    }
+    const int *block_table = view->tables + view->table_start[seq];
+    int block = block_table[position / c->block_size];
+    return kv_offset(c, view->layer, block, kv_head, position % c->block_size);
 }
 
-// Row x of k_rows and v_rows, rounded, to its slot; or back from there, which is exact.
-HD static void move_row(const Step *s, Piece p)
+// Writing: K and V of query token `row`, rounded, go to the slot of that token.
+typedef struct WriteJob {
+    View view;
+    const float *k, *v;  // [num_query_tokens][num_kv_heads][head_dim]
+} WriteJob;
+
+HD static void write_token(const WriteJob *job, int row, int thread, int threads)
 {
-    int dim = s->layout.head_dim, dtype = s->layout.dtype, n = s->layout.num_kv_heads * dim;
-    float *k = s->k_rows + (size_t)p.x * n, *v = s->v_rows + (size_t)p.x * n;
-    for (int i = p.thread; i < n; i += p.threads) {
-        size_t at = step_offset(s, s->rows[p.x].seq, s->rows[p.x].position, i / dim) + i % dim;
-        if (s->write) {
-            store_element(s->k, at, dtype, k[i]);
-            store_element(s->v, at, dtype, v[i]);
-        } else {
-            k[i] = load_element(s->k, at, dtype);
-            v[i] = load_element(s->v, at, dtype);
+    const View *view = &job->view;
+    const PoolConfig *c = &view->layout;
+    QueryToken token = view->queries[row];
+    for (int head = 0; head < c->num_kv_heads; head++) {
+        size_t from = ((size_t)row * c->num_kv_heads + head) * c->head_dim;
+        size_t to = token_offset(view, token.seq, token.position, head);
+        for (int i = thread; i < c->head_dim; i += threads) {
+            store_element(view->k, to + i, c->dtype, job->k[from + i]);
+            store_element(view->v, to + i, c->dtype, job->v[from + i]);
         }
     }
 }
 
-// `slots` slots of one head, from one place of a plane to another; `from` NULL: NaN, which all bits
-// set is in each of the three types. Two bytes at a time, as every dtype has an even size.
-HD static void move_run(void *to, const void *from, int slots, const PoolConfig *c, Piece p)
+// Copies elements without looking at them. NULL as source stands for NaN, which all bits set is in
+// each of the three types. Threads take two bytes at a time, as every type has an even size.
+HD static void copy_elements(void *to, size_t to_at, const void *from, size_t from_at, int dtype,
+                             size_t count, int thread, int threads)
 {
-    size_t bytes = (size_t)slots * c->head_dim * dtype_size(c->dtype);
-    if (p.threads == 1 && from) {
-        memcpy(to, from, bytes);
-        return;
-    }
-    for (size_t i = p.thread; i < bytes / 2; i += p.threads)
-        ((uint16_t *)to)[i] = from ? ((const uint16_t *)from)[i] : 0xffff;
-}
-
-HD static char *address(void *plane, const PoolConfig *c, int layer, int block, int head, int slot)
-{
-    return (char *)plane + kv_offset(c, layer, block, head, slot) * dtype_size(c->dtype);
-}
-
-// Copy-on-write, or poison, for layer x and head y.
-HD static void move_block(const Step *s, Piece p)
-{
-    const PoolConfig *c = &s->layout;
-    void *planes[2] = {s->k, s->v};
-    for (int i = 0; i < 2; i++) {
-        char *to = address(planes[i], c, p.x, s->to, p.y, s->first);
-        char *from = address(planes[i], c, p.x, s->from < 0 ? 0 : s->from, p.y, s->first);
-        move_run(to, s->from == POISON ? NULL : from, s->count, c, p);
+    size_t size = dtype_size(dtype);
+    char *target = (char *)to + to_at * size;
+    const char *source = from ? (const char *)from + from_at * size : NULL;
+    if (threads == 1 && source) {
+        memcpy(target, source, count * size);
+    } else {
+        for (size_t i = thread; i < count * size / 2; i += threads)
+            ((uint16_t *)target)[i] = source ? ((const uint16_t *)source)[i] : 0xffff;
     }
 }
 
-// Dense gather of entry x of the tables, for head y: from the pool into one contiguous piece. The
-// copy is a small pool, too: one layer, and a block per sequence, as long as the longest. Slots
-// that hold nothing are copied, too; no row sees them.
-HD static void gather_block(const Step *s, Piece p)
+// Gathering: logical block i of a sequence goes to its place in a dense copy of all the sequences,
+// with the elements as they are, or as float32.
+typedef struct GatherJob {
+    View view;
+    void *k, *v;  // [tokens of all sequences][num_kv_heads][head_dim]
+    int dtype;    // of these: that of the pool, or PAGED_F32
+} GatherJob;
+
+HD static void gather_block(const GatherJob *job, int seq, int i, int thread, int threads)
 {
-    const PoolConfig *c = &s->layout;
-    int seq = p.x / s->table_width, start = p.x % s->table_width * c->block_size;
-    int left = s->longest - start, slots = left < c->block_size ? left : c->block_size;
-    if (s->tables[p.x] < 0) return;  // padding: this sequence is shorter
-    move_run(address(s->dense_k, &s->dense, 0, seq, p.y, start),
-             address(s->k, c, s->layer, s->tables[p.x], p.y, 0), slots, c, p);
-    move_run(address(s->dense_v, &s->dense, 0, seq, p.y, start),
-             address(s->v, c, s->layer, s->tables[p.x], p.y, 0), slots, c, p);
+    const View *view = &job->view;
+    const PoolConfig *c = &view->layout;
+    int block = view->tables[view->table_start[seq] + i];
+    int64_t start = view->token_start[seq] + (int64_t)i * c->block_size;
+    int64_t end = view->token_start[seq + 1];
+    for (int slot = 0; slot < c->block_size && start + slot < end; slot++)
+        for (int head = 0; head < c->num_kv_heads; head++) {
+            size_t from = kv_offset(c, view->layer, block, head, slot);
+            size_t to = ((size_t)(start + slot) * c->num_kv_heads + head) * c->head_dim;
+            if (job->dtype == c->dtype) {
+                copy_elements(job->k, to, view->k, from, c->dtype, c->head_dim, thread, threads);
+                copy_elements(job->v, to, view->v, from, c->dtype, c->head_dim, thread, threads);
+                continue;
+            }
+            for (int d = thread; d < c->head_dim; d += threads) {
+                ((float *)job->k)[to + d] = load_element(view->k, from + d, c->dtype);
+                ((float *)job->v)[to + d] = load_element(view->v, from + d, c->dtype);
+            }
+        }
+}
+
+// Copy-on-write and poison: slots of one block go to another, or NaN does.
+typedef struct CopyJob {
+    PoolConfig layout;
+    void *k, *v;
+    int to, from, first, count;  // as for pool_copy_slots()
+} CopyJob;
+
+HD static void copy_slots(const CopyJob *job, int layer, int head, int thread, int threads)
+{
+    const PoolConfig *c = &job->layout;
+    size_t count = (size_t)job->count * c->head_dim;
+    size_t to = kv_offset(c, layer, job->to, head, job->first);
+    size_t from = 0;
+    if (job->from != POISON) from = kv_offset(c, layer, job->from, head, job->first);
+    const void *k = job->from == POISON ? NULL : job->k;
+    const void *v = job->from == POISON ? NULL : job->v;
+    copy_elements(job->k, to, k, from, c->dtype, count, thread, threads);
+    copy_elements(job->v, to, v, from, c->dtype, count, thread, threads);
 }
 
 // ---- attention on the CPU ---------------------------------------------------------------------
 // out = sum over visible tokens t of softmax(q . K[t] * scale) V[t], for each query token and head.
 //
-// The sum is built up tile by tile, and never sees all scores at once (online softmax, Milakov and
-// Gimelshein 2018). The state is m, the largest score so far, l, the sum of exp(score - m), and o,
-// the sum of exp(score - m) V. When a tile raises m, what was summed before is scaled down by
+// The sum is built up tile by tile, without ever holding all the scores (online softmax, Milakov
+// and Gimelshein 2018). The state is m, the largest score so far, l, the sum of exp(score - m), and
+// o, the sum of exp(score - m) V. When a tile raises m, what was summed before is scaled down by
 // exp(old m - new m). The result is o / l.
 //
 // A tile is a fixed number of tokens, whatever the block size, so not one bit of the result depends
-// on the block size; nor on whether the blocks are those of the pool or of a dense copy.
+// on the block size; nor on whether the blocks are those of the pool or a dense copy.
+
+typedef struct AttendJob {
+    View view;
+    int num_q_heads;
+    float scale;
+    const float *q;  // [num_query_tokens][num_q_heads][head_dim]
+    float *out;      // likewise
+    float *lse;      // [num_query_tokens][num_q_heads], or NULL
+} AttendJob;
 
 enum { TILE = 16 };
+#define HEADROOM 0x1p-32f  // on every weight, so that sums of weights times V cannot overflow
 
-#ifndef THREADS_FROM
-#define THREADS_FROM 100000  // elements of K to be read: some 50 microseconds; less is not shared
-#endif
-
-// One head's vector of one token as float32: in place if that is how it is stored, else in buffer.
-static const float *vector_at(const void *plane, size_t at, const PoolConfig *c, float *buffer)
+// One head's vector of one token as float32: in place if it is stored so, otherwise in buffer.
+static const float *load_vector(const void *plane, size_t at, const PoolConfig *c, float *buffer)
 {
     if (c->dtype == PAGED_F32) return (const float *)plane + at;
     for (int i = 0; i < c->head_dim; i++) buffer[i] = load_element(plane, at + i, c->dtype);
     return buffer;
 }
 
-static void attend_row(const Step *s, int r, int head)
+// Query token `row`, query head `head`.
+static void attend_row(const AttendJob *job, int row, int head)
 {
-    const PoolConfig *c = &s->layout;
-    int seq = s->rows[r].seq, visible = s->rows[r].position + 1;  // itself included
-    int kv_head = head / (s->num_q_heads / c->num_kv_heads);
-    size_t vector = ((size_t)r * s->num_q_heads + head) * c->head_dim;
-    const float *q = s->q + vector;
-    float m = -INFINITY, l = 0, o[PAGED_MAX_HEAD_DIM] = {0}, buffer[PAGED_MAX_HEAD_DIM];
+    const View *view = &job->view;
+    const PoolConfig *c = &view->layout;
+    int seq = view->queries[row].seq;
+    int visible = view->queries[row].position + 1;  // the query token itself included
+    int kv_head = head / (job->num_q_heads / c->num_kv_heads);
+    size_t vector = ((size_t)row * job->num_q_heads + head) * c->head_dim;
+    float q[PAGED_MAX_HEAD_DIM], buffer[PAGED_MAX_HEAD_DIM];
+    for (int i = 0; i < c->head_dim; i++) q[i] = job->q[vector + i] * job->scale;
 
-    for (int start = 0; start < visible; start += TILE) {
-        int tokens = visible - start < TILE ? visible - start : TILE;
+    float m = -INFINITY;
+    double l = 0;  // in double, as the weights of very long sequences would be lost in a float
+    double o[PAGED_MAX_HEAD_DIM] = {0};
+    int tokens;
+    for (int start = 0; start < visible; start += tokens) {
+        tokens = min_int(TILE, visible - start);
 
-        // 1. The scores of this tile, and the maximum so far.
-        float score[TILE], new_m = m;
+        // 1. The scores of this tile, and the maximum so far, which stays NaN once it is NaN.
+        float score[TILE];
+        float new_m = m;
         for (int t = 0; t < tokens; t++) {
-            const float *k = vector_at(s->k, step_offset(s, seq, start + t, kv_head), c, buffer);
-            float dot = 0;
-            for (int i = 0; i < c->head_dim; i++) dot += q[i] * k[i];
-            score[t] = dot * s->scale;
-            if (!(score[t] <= new_m)) new_m = score[t];  // so written, NaN is not lost
+            size_t at = token_offset(view, seq, start + t, kv_head);
+            const float *k = load_vector(view->k, at, c, buffer);
+            score[t] = 0;
+            for (int i = 0; i < c->head_dim; i++) score[t] += q[i] * k[i];
+            if (score[t] > new_m || isnan(score[t])) new_m = score[t];
         }
-        if (new_m == -INFINITY) continue;  // nothing to see yet, and -inf minus -inf is NaN
+        float base = new_m == -INFINITY ? 0 : new_m;  // as -inf minus -inf is NaN
 
         // 2. The weights and values of this tile.
-        float sum = 0, acc[PAGED_MAX_HEAD_DIM] = {0};
+        float sum = 0;
+        float acc[PAGED_MAX_HEAD_DIM] = {0};
         for (int t = 0; t < tokens; t++) {
-            const float *v = vector_at(s->v, step_offset(s, seq, start + t, kv_head), c, buffer);
-            float p = expf(score[t] - new_m);
-            sum += p;
-            for (int i = 0; i < c->head_dim; i++) acc[i] += p * v[i];
+            size_t at = token_offset(view, seq, start + t, kv_head);
+            const float *v = load_vector(view->v, at, c, buffer);
+            float weight = expf(score[t] - base) * HEADROOM;
+            sum += weight;
+            for (int i = 0; i < c->head_dim; i++) acc[i] += weight * v[i];
         }
 
         // 3. Into the running state, scaled to the new maximum (by 0 for the first tile).
-        float shrink = expf(m - new_m);
+        float shrink = expf(m - base);
         l = l * shrink + sum;
         for (int i = 0; i < c->head_dim; i++) o[i] = o[i] * shrink + acc[i];
         m = new_m;
     }
-    for (int i = 0; i < c->head_dim; i++) s->out[vector + i] = l != 0 ? o[i] / l : 0;
-    if (s->lse) s->lse[(size_t)r * s->num_q_heads + head] = m + logf(l);
+    for (int i = 0; i < c->head_dim; i++) job->out[vector + i] = l != 0 ? (float)(o[i] / l) : 0;
+    if (job->lse) job->lse[(size_t)row * job->num_q_heads + head] = (float)(m + log(l / HEADROOM));
 }
 
-#include "fast.c"  // the same for the usual shapes, as fast as plain C gets
-
-// ---- GPU --------------------------------------------------------------------------------------
-// A kernel is a function that runs in many threads at once. 32 of them are a warp and go hand in
-// hand: a shuffle reads a variable of another lane. Some warps are a thread block, which has memory
-// of its own, `shared`, and can meet at a barrier. A launch starts a grid of thread blocks.
+// ---- kernels ----------------------------------------------------------------------------------
+// A kernel is a function that runs in many threads at once. 32 threads form a warp and run in
+// lockstep; each is a lane of it, and a shuffle reads a variable of another lane. Several warps
+// form a thread block, which has memory of its own, `shared`, and can wait at a barrier until all
+// its threads have arrived. A launch starts a grid of thread blocks.
 //
-// Without nvcc the kernels run on a stand-in, standin.h: threads are coroutines, so that gdb stops
-// in any lane and the sanitizers see every access.
+// Without nvcc the kernels run on the stand-in, at the end of this file: threads are coroutines, so
+// that gdb stops in any lane and the sanitizers see every access. Until then, all there is to know
+// of it is here.
 
 enum { WARP = 32, THREADS = 128, WARPS = THREADS / WARP };
 #define ALL_LANES 0xffffffffu
-#define LAUNCH(kernel, x, y, z, shared_floats, s) launch(kernel, #kernel, x, y, z, shared_floats, s)
+#define LAUNCH(kernel, x, y, z, shared_floats, job) \
+    launch(ENTRY(kernel), #kernel, x, y, z, shared_floats, &(job))
 
 #ifdef __CUDACC__
 
-#define KERNEL static __global__ void
+typedef const void *Entry;
+#define ENTRY(kernel) ((Entry)(kernel))
+#define KERNEL(name, Job) static __global__ void name(Job job)
 #define DEVICE static __device__ __forceinline__
-#define UNROLL _Pragma("unroll")  // so that arrays can live in registers
 extern __shared__ __align__(16) float shared[];
 
-static void launch(void (*kernel)(Step), const char *, int x, int y, int z, int shared_floats,
-                   const Step *s)
+// The same as kernel<<<dim3(x, y, z), THREADS, bytes of shared>>>(*job), for a kernel of any job.
+static void launch(Entry kernel, const char *, int x, int y, int z, int shared_floats, void *job)
 {
-    kernel<<<dim3(x, y, z), THREADS, shared_floats * sizeof(float)>>>(*s);
-    CUDA(cudaGetLastError());
+    size_t bytes = shared_floats * sizeof(float);
+    CUDA(cudaLaunchKernel(kernel, dim3(x, y, z), dim3(THREADS), &job, bytes, 0));
 }
 
 #else
-#include "standin.h"
+
+// A kernel is an ordinary function here; launch() starts it by another one that takes any job.
+typedef void (*Entry)(const void *job);
+#define ENTRY(kernel) kernel##_entry
+#define KERNEL(name, Job) \
+    static void name(Job job); \
+    static void name##_entry(const void *job) { name(*(const Job *)job); } \
+    static void name(Job job)
+#define DEVICE static inline __attribute__((always_inline))
+#define __syncthreads() gpu_barrier(__LINE__)
+#define __shfl_xor_sync(mask, value, bits) \
+    gpu_shuffle(mask, value, (threadIdx.x % WARP) ^ (bits), __LINE__)
+
+static struct {
+    unsigned x, y, z;
+} threadIdx, blockIdx, gridDim;
+static __attribute__((aligned(16))) float shared[12288];  // 48 KB, as any thread block can have
+static void gpu_barrier(int line);
+static float gpu_shuffle(unsigned mask, float x, int lane, int line);
+static void launch(Entry kernel, const char *name, int x, int y, int z, int shared_floats,
+                   const void *job);
+
 #endif
 
-// ---- kernels ----------------------------------------------------------------------------------
 // What moves K and V is the same code as on the CPU.
 
-DEVICE Piece this_piece(void)
+KERNEL(write_kernel, WriteJob) { write_token(&job, blockIdx.x, threadIdx.x, THREADS); }
+
+KERNEL(copy_kernel, CopyJob) { copy_slots(&job, blockIdx.x, blockIdx.y, threadIdx.x, THREADS); }
+
+// Attention in two steps of a ladder. Rung 1, dense gather: gather_kernel copies each sequence into
+// one contiguous piece, and attend_paged reads that copy. The thread blocks of a sequence (gridDim.y
+// of them) take every gridDim.y-th of its blocks.
+KERNEL(gather_kernel, GatherJob)
 {
-    Piece p = {(int)blockIdx.x, (int)blockIdx.y, (int)threadIdx.x, THREADS};
-    return p;
+    const int64_t *start = job.view.table_start + blockIdx.x;
+    int entries = (int)(start[1] - start[0]);
+    for (int i = blockIdx.y; i < entries; i += gridDim.y)
+        gather_block(&job, blockIdx.x, i, threadIdx.x, THREADS);
 }
 
-KERNEL move_row_kernel(Step s) { move_row(&s, this_piece()); }
-KERNEL move_block_kernel(Step s) { move_block(&s, this_piece()); }
-KERNEL gather_block_kernel(Step s) { gather_block(&s, this_piece()); }
-
-// Attention is a ladder of three rungs. In all of them each warp, or part of a warp, takes every so
-// many-th token and ends with an (m, l, o) of its own, head_dim + 2 floats. Merging such states is
-// what step 3 on the CPU does. This returns element d of the merged o, and m and l; a state with
-// l = 0 has seen nothing, and is skipped (-inf minus -inf is NaN).
+// Each warp sees a part of the tokens and ends with a state m, l, o of its own, head_dim + 2 floats.
+// Merging such states is what step 3 on the CPU does. This returns element d of the merged o, and
+// m and l.
 DEVICE float merge(const float *states, int count, int head_dim, int d, float *m, float *l)
 {
+    float max = -INFINITY;
     float o = 0;
-    *m = -INFINITY;
+    for (int i = 0; i < count; i++) max = fmaxf(max, states[i * (head_dim + 2)]);
+    float base = max == -INFINITY ? 0 : max;
+    *m = max;
     *l = 0;
-    for (int i = 0; i < count; i++) *m = fmaxf(*m, states[i * (head_dim + 2)]);
     for (int i = 0; i < count; i++) {
         const float *state = states + i * (head_dim + 2);
-        if (state[1] == 0) continue;
-        float weight = expf(state[0] - *m);
+        float weight = expf(state[0] - base);
         *l += weight * state[1];
         o += weight * state[2 + d];
     }
     return o;
 }
 
-// Rung 1 is dense gather: gather_block_kernel, then attend_paged over the copy.
-//
-// Rung 2, paged, the plain way: a thread block for each row and KV head, one warp a token, and the
-// block table is read on the way. Lane i holds elements i, i + 32, ... of the vectors, so the 32
-// lanes read neighbouring addresses; a dot product is summed in each lane, then across the lanes.
-// Against rung 1 nothing is copied: K and V are read once, not read, written and read again.
-KERNEL attend_paged(Step s)
+// Rung 2, paged: the block table is read on the way. A thread block for each query token and KV
+// head, one warp for each token of the sequence in turn. Lane i holds elements i, i + 32, ... of the
+// vectors, so the 32 lanes read neighbouring addresses; a dot product is summed in each lane, then
+// across the lanes. Against rung 1 nothing is copied: K and V are read once for each query head of a
+// group, not read, written and then read. (fast/ has the rungs above: split-KV, and one read for all
+// query heads of a group.)
+KERNEL(attend_paged, AttendJob)
 {
     enum { PER_LANE = PAGED_MAX_HEAD_DIM / WARP };
-    int row = blockIdx.x, kv_head = blockIdx.y, warp = threadIdx.x / WARP,
-        lane = threadIdx.x % WARP;
-    int head_dim = s.layout.head_dim, dtype = s.layout.dtype;
-    int group = s.num_q_heads / s.layout.num_kv_heads;
-    int seq = s.rows[row].seq, visible = s.rows[row].position + 1;
+    const View *view = &job.view;
+    int row = blockIdx.x;
+    int kv_head = blockIdx.y;
+    int warp = threadIdx.x / WARP;
+    int lane = threadIdx.x % WARP;
+    int head_dim = view->layout.head_dim;
+    int dtype = view->layout.dtype;
+    int group = job.num_q_heads / view->layout.num_kv_heads;
+    int seq = view->queries[row].seq;
+    unsigned visible = view->queries[row].position + 1u;
 
     for (int head = kv_head * group; head < (kv_head + 1) * group; head++) {
-        size_t vector = ((size_t)row * s.num_q_heads + head) * head_dim;
-        float q[PER_LANE], o[PER_LANE], m = -INFINITY, l = 0;
+        // 1. The query, in the registers of each warp.
+        size_t vector = ((size_t)row * job.num_q_heads + head) * head_dim;
+        float q[PER_LANE], o[PER_LANE];
+        float m = -INFINITY;
+        float l = 0;
         for (int i = 0, d = lane; i < PER_LANE; i++, d += WARP) {
-            q[i] = d < head_dim ? s.q[vector + d] * s.scale : 0;
+            q[i] = d < head_dim ? job.q[vector + d] * job.scale : 0;
             o[i] = 0;
         }
-        for (int t = warp; t < visible; t += WARPS) {
-            size_t at = step_offset(&s, seq, t, kv_head);
+
+        // 2. This warp's tokens: the score, and the state.
+        for (unsigned t = warp; t < visible; t += WARPS) {
+            size_t at = token_offset(view, seq, t, kv_head);
             float score = 0;
             for (int i = 0, d = lane; i < PER_LANE; i++, d += WARP)
-                if (d < head_dim) score += q[i] * load_element(s.k, at + d, dtype);
+                if (d < head_dim) score += q[i] * load_element(view->k, at + d, dtype);
             for (int bits = WARP / 2; bits > 0; bits /= 2)
                 score += __shfl_xor_sync(ALL_LANES, score, bits);
-            if (score == -INFINITY) continue;
-            float new_m = fmaxf(m, score), shrink = expf(m - new_m), p = expf(score - new_m);
-            l = l * shrink + p;
+            float new_m = fmaxf(m, score);
+            float base = new_m == -INFINITY ? 0 : new_m;  // as -inf minus -inf is NaN
+            float shrink = expf(m - base);
+            float weight = expf(score - base) * HEADROOM;
+            l = l * shrink + weight;
             for (int i = 0, d = lane; i < PER_LANE; i++, d += WARP)
-                if (d < head_dim) o[i] = o[i] * shrink + p * load_element(s.v, at + d, dtype);
+                if (d < head_dim)
+                    o[i] = o[i] * shrink + weight * load_element(view->v, at + d, dtype);
             m = new_m;
         }
 
+        // 3. The states of the warps meet in shared memory and become one.
         float *state = shared + warp * (head_dim + 2);
+        if (lane == 0) {
+            state[0] = m;
+            state[1] = l;
+        }
         for (int i = 0, d = lane; i < PER_LANE; i++, d += WARP)
             if (d < head_dim) state[2 + d] = o[i];
-        if (lane == 0) state[0] = m, state[1] = l;
         __syncthreads();
         for (int d = threadIdx.x; d < head_dim; d += THREADS) {
             float sum = merge(shared, WARPS, head_dim, d, &m, &l);
-            s.out[vector + d] = l != 0 ? sum / l : 0;
-            if (d == 0 && s.lse) s.lse[(size_t)row * s.num_q_heads + head] = m + logf(l);
+            job.out[vector + d] = l != 0 ? sum / l : 0;
+            if (d == 0 && job.lse)
+                job.lse[(size_t)row * job.num_q_heads + head] = m + logf(l / HEADROOM);
         }
         __syncthreads();  // all have read `shared`; the next head may write it
     }
 }
 
-// Rung 3, paged and split. The sequence is cut into splits of SPLIT tokens, each a thread block, so
-// that one long sequence fills the whole GPU; a second kernel merges them. A lane holds 8
-// neighbouring elements, which is 16 bytes of a 16-bit type, the most that one load can bring, and
-// only as many lanes share a vector as it needs: several tokens to a warp, and fewer shuffles a
-// sum. Up to `heads` query heads of a group use each K and V that was loaded. Memory answers after
-// some 600 ns, so much must be asked for at once: the walk through the table is done first, for the
-// whole split, and a lane then has K and V of IN_FLIGHT tokens on their way before it waits.
-enum { SPLIT = 512, VEC = 8, IN_FLIGHT = 4, MAX_HEADS = 8 };
-
-typedef struct __attribute__((aligned(16), may_alias)) Words {
-    uint32_t w[4];
-} Words;
-typedef size_t __attribute__((may_alias)) Offset;
-
-// Elements at to at + VEC - 1 of a plane, as they are stored; those from `count` on are 0.
-DEVICE void load_words(const void *plane, size_t at, int dtype, int count, Words *x)
-{
-    if (count >= VEC && at % VEC == 0) {
-        const Words *from = (const Words *)((const char *)plane + at * dtype_size(dtype));
-        x[0] = from[0];
-        if (dtype == PAGED_F32) x[1] = from[1];
-        return;
-    }
-    for (int i = 0; i < VEC; i++) {
-        uint32_t bits = 0;
-        if (i < count && dtype == PAGED_F32) bits = ((const uint32_t *)plane)[at + i];
-        if (i < count && dtype != PAGED_F32) bits = ((const uint16_t *)plane)[at + i];
-        if (dtype == PAGED_F32)
-            x[i / 4].w[i % 4] = bits;
-        else
-            x[0].w[i / 2] = i % 2 ? x[0].w[i / 2] | bits << 16 : bits;
-    }
-}
-
-// Element i of what load_words() loaded.
-DEVICE float word_element(const Words *x, int i, int dtype)
-{
-    if (dtype == PAGED_F32) return bits_float(x[i / 4].w[i % 4]);
-    uint16_t h = (uint16_t)(x[0].w[i / 2] >> i % 2 * 16);
-    return dtype == PAGED_F16 ? f16_to_f32(h) : bf16_to_f32(h);
-}
-
-// Lanes that share a vector: the smallest power of two that holds it.
-HD static int lanes_per_vector(int head_dim)
-{
-    int lanes = 1;
-    while (lanes * VEC < head_dim) lanes *= 2;
-    return lanes;
-}
-
-DEVICE void attend_split(const Step *s, int dtype, int heads)
-{
-    int head_dim = s->layout.head_dim, group = s->num_q_heads / s->layout.num_kv_heads;
-    int tiles = (group + heads - 1) / heads;  // of query heads, in a group
-    int row = blockIdx.x, kv_head = blockIdx.y / tiles, split = blockIdx.z;
-    int head = kv_head * group + blockIdx.y % tiles * heads, end_head = (kv_head + 1) * group;
-    int lanes = lanes_per_vector(head_dim), tokens = THREADS / lanes;
-    int d = threadIdx.x % lanes * VEC, token = threadIdx.x / lanes;  // elements d.. of which token
-    int start = split * SPLIT, left = s->rows[row].position + 1 - start;
-    int count = left < SPLIT ? left : SPLIT;  // tokens of this split; none if it begins too late
-    size_t vector = ((size_t)row * s->num_q_heads + head) * head_dim;
-
-    // 1. The walk through the table, and the queries.
-    Offset *offset = (Offset *)shared;  // [SPLIT]
-    for (int t = threadIdx.x; t < count; t += THREADS)
-        offset[t] = step_offset(s, s->rows[row].seq, start + t, kv_head);
-    __syncthreads();
-    float q[MAX_HEADS][VEC], o[MAX_HEADS][VEC], m[MAX_HEADS], l[MAX_HEADS];
-    UNROLL
-    for (int h = 0; h < heads; h++) {
-        m[h] = -INFINITY;
-        l[h] = 0;
-        for (int i = 0; i < VEC; i++) {
-            int live = head + h < end_head && d + i < head_dim;
-            q[h][i] = live ? s->q[vector + h * head_dim + d + i] * s->scale : 0;
-            o[h][i] = 0;
-        }
-    }
-
-    // 2. IN_FLIGHT tokens at a time: all loads first, then scores, then the sum.
-    for (int base = token; base - token < count; base += tokens * IN_FLIGHT) {
-        Words k[IN_FLIGHT][2], v[IN_FLIGHT][2];
-        for (int u = 0; u < IN_FLIGHT; u++) {
-            int t = base + u * tokens;
-            size_t at = t < count ? offset[t] + d : 0;
-            load_words(s->k, at, dtype, t < count ? head_dim - d : 0, k[u]);
-            load_words(s->v, at, dtype, t < count ? head_dim - d : 0, v[u]);
-        }
-        UNROLL
-        for (int h = 0; h < heads; h++) {
-            float score[IN_FLIGHT], new_m = m[h];
-            for (int u = 0; u < IN_FLIGHT; u++) {
-                score[u] = 0;
-                for (int i = 0; i < VEC; i++) score[u] += q[h][i] * word_element(k[u], i, dtype);
-                for (int bits = lanes / 2; bits > 0; bits /= 2)
-                    score[u] += __shfl_xor_sync(ALL_LANES, score[u], bits);
-                if (base + u * tokens >= count) score[u] = -INFINITY;
-                new_m = fmaxf(new_m, score[u]);
-            }
-            float shrink = m[h] == new_m ? 1 : expf(m[h] - new_m);  // -inf minus -inf is NaN
-            l[h] *= shrink;
-            for (int i = 0; i < VEC; i++) o[h][i] *= shrink;
-            for (int u = 0; u < IN_FLIGHT; u++) {
-                float p = score[u] == -INFINITY ? 0 : expf(score[u] - new_m);
-                l[h] += p;
-                for (int i = 0; i < VEC; i++) o[h][i] += p * word_element(v[u], i, dtype);
-            }
-            m[h] = new_m;
-        }
-    }
-
-    // 3. The states of all tokens in hand become one, for each head.
-    float *states = shared + SPLIT * sizeof(size_t) / sizeof(float), all_m, all_l;
-    UNROLL
-    for (int h = 0; h < heads; h++) {
-        if (head + h >= end_head) break;
-        float *state = states + token * (head_dim + 2);
-        for (int i = 0; i < VEC; i++)
-            if (d + i < head_dim) state[2 + d + i] = o[h][i];
-        if (d == 0) state[0] = m[h], state[1] = l[h];
-        __syncthreads();
-        size_t to = ((size_t)row * s->num_q_heads + head + h) * s->num_splits + split;
-        float *partial = s->partial + to * (head_dim + 2);
-        for (int i = threadIdx.x; i < head_dim; i += THREADS) {
-            partial[2 + i] = merge(states, tokens, head_dim, i, &all_m, &all_l);
-            if (i == 0) partial[0] = all_m, partial[1] = all_l;
-        }
-        __syncthreads();
-    }
-}
-
-// In C++ this would be a template; here it is a forced-inline body with constant arguments.
-#define ATTEND_SPLIT(suffix, dtype, heads) \
-    KERNEL attend_split_##suffix(Step s) { attend_split(&s, dtype, heads); }
-ATTEND_SPLIT(f32_1, PAGED_F32, 1)
-ATTEND_SPLIT(f32_4, PAGED_F32, 4)
-ATTEND_SPLIT(f32_8, PAGED_F32, 8)
-ATTEND_SPLIT(f16_1, PAGED_F16, 1)
-ATTEND_SPLIT(f16_4, PAGED_F16, 4)
-ATTEND_SPLIT(f16_8, PAGED_F16, 8)
-ATTEND_SPLIT(bf16_1, PAGED_BF16, 1)
-ATTEND_SPLIT(bf16_4, PAGED_BF16, 4)
-ATTEND_SPLIT(bf16_8, PAGED_BF16, 8)
-
-KERNEL merge_splits(Step s)  // of row x and query head y
-{
-    int head_dim = s.layout.head_dim, splits = s.rows[blockIdx.x].position / SPLIT + 1;
-    size_t to = (size_t)blockIdx.x * s.num_q_heads + blockIdx.y;
-    const float *states = s.partial + to * s.num_splits * (head_dim + 2);
-    for (int d = threadIdx.x; d < head_dim; d += THREADS) {
-        float m, l, o = merge(states, splits, head_dim, d, &m, &l);
-        s.out[to * head_dim + d] = l != 0 ? o / l : 0;
-        if (d == 0 && s.lse) s.lse[to] = m + logf(l);
-    }
-}
+#ifdef PAGED_FAST  // optional: vector code for the CPU, split-KV kernels for the GPU
+#include "fast/fast.c"
+#endif
 
 // ---- calls ------------------------------------------------------------------------------------
-// A batch in, its rows and tables to the device of the pool, the work done there.
+// pool_plan() takes a step apart once: it checks the batch and writes it down flat, in one piece of
+// memory on the pool's device. All layers of the step then use that. The edits of section
+// "sequences" mark the plan as stale if they touch one of its sequences.
 
-#define RUN(s, work, x, y) run(s, work, work##_kernel, #work, x, y)
+typedef struct Plan {
+    uint64_t serial;        // of the plan; its sequences carry the same number
+    uint64_t last_checked;  // likewise of the last batch considered, to find sequences named twice
+    int stale;              // there is no plan yet, or one of its sequences was edited since
+    int sealed;             // a query token is in a shared or published block: no write
+    View view;
+    int64_t total_seq_len;  // of all sequences of the batch
+    Seq **completed;        // whose tokens are all computed once the last layer is written (stb_ds)
+    void *flat, *flat_on_gpu;
+    size_t flat_bytes, flat_on_gpu_bytes;
+} Plan;
 
-static void run(const Step *s, void (*work)(const Step *, Piece), void (*kernel)(Step),
-                const char *name, int num_x, int num_y)
+static Plan *plan_create(void)
 {
-    Piece p = {0, 0, 0, 1};
-    if (s->layout.device == PAGED_GPU) {
-        launch(kernel, name, num_x, num_y, 1, 0, s);
-        CUDA(cudaDeviceSynchronize());
-    } else
-        for (p.y = 0; p.y < num_y; p.y++)
-            for (p.x = 0; p.x < num_x; p.x++) work(s, p);
+    Plan *plan = (Plan *)calloc(1, sizeof *plan);
+    if (plan) plan->stale = 1;
+    return plan;
 }
 
-static Step step_of(const Pool *pool)
+static void plan_free(const Pool *pool, Plan *plan)
 {
-    Step s;
-    memset(&s, 0, sizeof s);
-    s.layout = pool->config;
-    s.k = pool->k, s.v = pool->v;
-    return s;
+    if (!plan) return;
+    arrfree(plan->completed);
+    memory_free(PAGED_CPU, plan->flat);
+    memory_free(pool->config.device, plan->flat_on_gpu);
 }
 
-static void move_slots(Pool *pool, int to, int from, int first, int count)
+static void plan_expire(const Seq *seq)
 {
-    Step s = step_of(pool);
-    s.to = to, s.from = from, s.first = first, s.count = count;
-    RUN(&s, move_block, s.layout.num_layers, s.layout.num_kv_heads);
+    Plan *plan = seq->pool->plan;
+    if (seq->plan == plan->serial) plan->stale = 1;
 }
 
-// Validates a batch and measures it.
-static int step_create(Pool *pool, int layer, const Batch *batch, Step *s)
+// Are the blocks that the newest n tokens of a sequence are in shared or published?
+static int newest_sealed(const Seq *seq, int n)
 {
-    if (!pool || layer < 0 || layer >= pool->config.num_layers || !batch || batch->num_seqs < 0 ||
-        batch->num_seqs > arrlen(pool->seqs) ||  // then one would be in it twice
-        (batch->num_seqs > 0 && (!batch->seqs || !batch->num_tokens)))
+    int first = (seq->length - n) / seq->pool->config.block_size;
+    for (int i = first; i < (int)arrlen(seq->block_table); i++)
+        if (block_sealed(seq->pool, seq->block_table[i])) return 1;
+    return 0;
+}
+
+// Checks a batch and measures it: the sizes go to *plan, the number of entries that its block tables
+// have together to *entries.
+static int plan_measure(Pool *pool, const Batch *batch, Plan *plan, int64_t *entries)
+{
+    if (!batch || batch->num_seqs < 0 || batch->num_seqs > arrlen(pool->seqs))
         return PAGED_BAD_ARGUMENT;
-    char *seen = (char *)calloc(arrlenu(pool->seqs) + 1, 1);  // [seq->index]
-    if (!seen) return PAGED_OUT_OF_MEMORY;
-    int64_t num_rows = 0, ok = 1;
-    *s = step_of(pool);
-    for (int i = 0; i < batch->num_seqs && ok; i++) {
+    if (batch->num_seqs > 0 && (!batch->seqs || !batch->num_tokens)) return PAGED_BAD_ARGUMENT;
+    uint64_t check = ++pool->plan->last_checked;
+    int64_t num_query_tokens = 0;
+    plan->view.num_seqs = batch->num_seqs;
+    plan->view.max_seq_len = plan->sealed = 0;
+    plan->total_seq_len = *entries = 0;
+    for (int i = 0; i < batch->num_seqs; i++) {
+        Seq *seq = batch->seqs[i];
+        int n = batch->num_tokens[i];
+        if (!seq || seq->pool != pool || seq->checked == check || n < 0 || n > seq->length)
+            return PAGED_BAD_ARGUMENT;
+        seq->checked = check;
+        if (n == 0) continue;
+        num_query_tokens += n;
+        *entries += arrlen(seq->block_table);
+        plan->total_seq_len += seq->length;
+        if (plan->view.max_seq_len < seq->length) plan->view.max_seq_len = seq->length;
+        if (newest_sealed(seq, n)) plan->sealed = 1;
+    }
+    if (num_query_tokens > INT_MAX) return PAGED_BAD_ARGUMENT;
+    plan->view.num_query_tokens = (int)num_query_tokens;
+    return PAGED_OK;
+}
+
+// Writes a batch down flat, on the device of the pool. On failure *plan is what it was.
+static int plan_make(Pool *pool, const Batch *batch, Plan *plan)
+{
+    // 1. Check, measure, and find room: [token_start][table_start][queries][tables].
+    Plan next = *plan;
+    int64_t entries;
+    int error = plan_measure(pool, batch, &next, &entries);
+    if (error) return error;
+    int64_t starts_bytes = ((int64_t)batch->num_seqs + 1) * sizeof(int64_t);
+    int64_t queries_at = 2 * starts_bytes;
+    int64_t tables_at = queries_at + (int64_t)next.view.num_query_tokens * sizeof(QueryToken);
+    int64_t bytes = tables_at + entries * (int64_t)sizeof(int);
+    int on_gpu = pool->config.device == PAGED_GPU;
+    if (bytes > PTRDIFF_MAX) return PAGED_OUT_OF_MEMORY;
+    error = memory_reserve(PAGED_CPU, &plan->flat, &plan->flat_bytes, (size_t)bytes);
+    if (!error && on_gpu)
+        error =
+            memory_reserve(PAGED_GPU, &plan->flat_on_gpu, &plan->flat_on_gpu_bytes, (size_t)bytes);
+    if (error) return error;
+
+    // 2. Write.
+    char *flat = (char *)plan->flat;
+    int64_t *token_start = (int64_t *)flat;
+    int64_t *table_start = (int64_t *)(flat + starts_bytes);
+    QueryToken *query = (QueryToken *)(flat + queries_at);
+    int *table = (int *)(flat + tables_at);
+    token_start[0] = table_start[0] = 0;
+    for (int i = 0; i < batch->num_seqs; i++) {
         const Seq *seq = batch->seqs[i];
         int n = batch->num_tokens[i];
-        ok = seq && seq->pool == pool && !seen[seq->index]++ && n >= 0 && n <= seq->length;
-        if (ok && n > 0 && s->longest < seq->length) s->longest = seq->length;
-        num_rows += n;
-    }
-    free(seen);
-    s->layer = layer;
-    s->num_seqs = batch->num_seqs;
-    s->num_rows = (int)num_rows;
-    s->table_width = ceil_div(s->longest, s->layout.block_size);
-    ok = ok && num_rows <= INT_MAX && (int64_t)s->num_seqs * s->table_width <= INT_MAX;
-    return ok ? PAGED_OK : PAGED_BAD_ARGUMENT;
-}
-
-// Unrolls the batch into the workspace of the pool, on its device, and makes room for `extra` bytes
-// behind it, at *room. From here on the tables of the sequences may change.
-static int step_upload(Pool *pool, const Batch *batch, Step *s, size_t extra, char **room)
-{
-    size_t entries = (size_t)s->num_seqs * (s->table_width + 1);
-    size_t bytes = (s->num_rows * sizeof(Row) + entries * sizeof(int) + 255) / 256 * 256;
-    Row *row = (Row *)malloc(bytes), *rows = row;
-    if (!row) return PAGED_OUT_OF_MEMORY;
-    int *entry = (int *)(row + s->num_rows), ok = 1;
-    for (int i = 0; i < s->num_seqs; i++) {
-        const Seq *seq = batch->seqs[i];
-        int n = batch->num_tokens[i], used = n > 0 ? (int)arrlen(seq->block_table) : 0;
-        for (int j = 0; j < s->table_width; j++, entry++) {
-            *entry = j < used ? seq->block_table[j] : -1;
-            if (j < used && (*entry < 0 || *entry >= s->layout.num_blocks)) ok = 0;
+        int blocks = n > 0 ? (int)arrlen(seq->block_table) : 0;  // n = 0 leaves it out
+        for (int j = 0; j < blocks; j++) {
+            int block = seq->block_table[j];
+            INVARIANT(block >= 0 && block < pool->config.num_blocks, "a table names no block");
+            *table++ = block;
         }
-        for (int t = seq->length - n; t < seq->length; t++, row++) row->seq = i, row->position = t;
+        for (int position = seq->length - n; position < seq->length; position++) {
+            query->seq = i;
+            query->position = position;
+            query++;
+        }
+        token_start[i + 1] = token_start[i] + (n > 0 ? seq->length : 0);
+        table_start[i + 1] = table_start[i] + blocks;
     }
-    for (int i = 0; i < s->num_seqs; i++) *entry++ = i;  // tables of a dense copy: block i for i
-    int error = ok ? PAGED_OK : PAGED_BAD_ARGUMENT;
-    if (ok && pool->workspace_bytes < bytes + extra) {  // it grows, and is kept
-        memory_free(s->layout.device, pool->workspace);
-        pool->workspace = memory_create(s->layout.device, bytes + extra);
-        pool->workspace_bytes = pool->workspace ? bytes + extra : 0;
-        if (!pool->workspace) error = PAGED_OUT_OF_MEMORY;
+
+    // 3. To the device.
+    if (on_gpu) {
+        memory_copy(PAGED_GPU, plan->flat_on_gpu, plan->flat, (size_t)bytes);
+        flat = (char *)plan->flat_on_gpu;
     }
-    if (!error) memory_copy(s->layout.device, pool->workspace, rows, bytes);
-    free(rows);
-    if (error) return error;
-    s->rows = (const Row *)pool->workspace;
-    s->tables = (const int *)(s->rows + s->num_rows);
-    *room = (char *)pool->workspace + bytes;
+    next.view.layout = pool->config;
+    next.view.k = pool->k;
+    next.view.v = pool->v;
+    next.view.token_start = (const int64_t *)flat;
+    next.view.table_start = (const int64_t *)(flat + starts_bytes);
+    next.view.queries = (const QueryToken *)(flat + queries_at);
+    next.view.tables = (const int *)(flat + tables_at);
+    plan->view = next.view;
+    plan->total_seq_len = next.total_seq_len;
+    plan->sealed = next.sealed;
     return PAGED_OK;
 }
 
-static int move_rows(Pool *pool, int layer, const Batch *batch, float *k, float *v, int write)
+int pool_plan(Pool *pool, const Batch *batch)
 {
-    Step s;
-    char *room;
-    int error = step_create(pool, layer, batch, &s);
-    if (error || s.num_rows == 0) return error;
-    if (!k || !v) return PAGED_BAD_ARGUMENT;
-    error = step_upload(pool, batch, &s, 0, &room);
-    for (int i = 0; i < batch->num_seqs && write && !error; i++) {
-        const Seq *seq = batch->seqs[i];
-        int first = (seq->length - batch->num_tokens[i]) / s.layout.block_size;
-        if (batch->num_tokens[i] == 0) continue;
-        for (int j = first; j < (int)arrlen(seq->block_table); j++)
-            if (block_sealed(pool, seq->block_table[j])) error = PAGED_BLOCK_SHARED;
-    }
+    if (!pool) return PAGED_BAD_ARGUMENT;
+    Plan *plan = pool->plan;
+    int error = plan_make(pool, batch, plan);
     if (error) return error;
-    s.k_rows = k, s.v_rows = v, s.write = write;
-    RUN(&s, move_row, s.num_rows, 1);
-    for (int i = 0; i < batch->num_seqs && write && layer == s.layout.num_layers - 1; i++) {
+    plan->serial++;
+    plan->stale = 0;
+    arrsetlen(plan->completed, 0);
+    for (int i = 0; i < batch->num_seqs; i++) {
         Seq *seq = batch->seqs[i];
-        if (seq->length - batch->num_tokens[i] <= seq->written) seq->written = seq->length;
+        int n = batch->num_tokens[i];
+        seq->plan = plan->serial;
+        if (n > 0 && seq->length - n <= seq->num_computed_tokens) arrput(plan->completed, seq);
     }
     return PAGED_OK;
 }
 
-int pool_write(Pool *pool, int layer, const Batch *batch, const float *k, const float *v)
+static int plan_usable(const Pool *pool, int layer)
 {
-    return move_rows(pool, layer, batch, (float *)k, (float *)v, 1);
+    return pool && layer >= 0 && layer < pool->config.num_layers && !pool->plan->stale;
+}
+
+int pool_write(Pool *pool, int layer, const float *k, const float *v)
+{
+    if (!plan_usable(pool, layer)) return PAGED_BAD_ARGUMENT;
+    const Plan *plan = pool->plan;
+    int n = plan->view.num_query_tokens;
+    if (n == 0) return PAGED_OK;
+    if (!k || !v) return PAGED_BAD_ARGUMENT;
+    if (plan->sealed) return PAGED_BLOCK_SHARED;
+    WriteJob job = {plan->view, k, v};
+    job.view.layer = layer;
+    if (pool->config.device == PAGED_CPU) {
+        for (int row = 0; row < n; row++) write_token(&job, row, 0, 1);
+    } else {
+        LAUNCH(write_kernel, n, 1, 1, 0, job);
+    }
+    if (layer < pool->config.num_layers - 1) return PAGED_OK;
+    for (int i = 0; i < (int)arrlen(plan->completed); i++)
+        plan->completed[i]->num_computed_tokens = plan->completed[i]->length;
+    return PAGED_OK;
+}
+
+static void pool_copy_slots(Pool *pool, int to, int from, int first, int count)
+{
+    const PoolConfig *c = &pool->config;
+    CopyJob job = {*c, pool->k, pool->v, to, from, first, count};
+    if (c->device != PAGED_CPU) {
+        LAUNCH(copy_kernel, c->num_layers, c->num_kv_heads, 1, 0, job);
+        return;
+    }
+    for (int layer = 0; layer < c->num_layers; layer++)
+        for (int head = 0; head < c->num_kv_heads; head++) copy_slots(&job, layer, head, 0, 1);
+}
+
+// Gathers the sequences of a plan into k and v, as elements of `dtype`. Returns a view of them.
+static View gather(const Plan *plan, int layer, void *k, void *v, int dtype)
+{
+    GatherJob job = {plan->view, k, v, dtype};
+    job.view.layer = layer;
+    const PoolConfig *c = &job.view.layout;
+    if (c->device == PAGED_CPU) {
+        for (int seq = 0; seq < plan->view.num_seqs; seq++) {
+            int64_t entries = job.view.table_start[seq + 1] - job.view.table_start[seq];
+            for (int i = 0; i < entries; i++) gather_block(&job, seq, i, 0, 1);
+        }
+    } else {
+        int longest = ceil_div(plan->view.max_seq_len, c->block_size);  // in blocks
+        LAUNCH(gather_kernel, plan->view.num_seqs, min_int(longest, 64), 1, 0, job);
+    }
+    View dense = plan->view;
+    dense.k = k;
+    dense.v = v;
+    dense.tables = NULL;
+    return dense;
 }
 
 int seq_gather(const Seq *seq, int layer, float *k, float *v)
 {
-    if (!seq) return PAGED_BAD_ARGUMENT;
-    Batch all = {1, &seq->pool->seqs[seq->index], &seq->length};
-    return move_rows(seq->pool, layer, &all, k, v, 0);
+    if (!seq || layer < 0 || layer >= seq->pool->config.num_layers) return PAGED_BAD_ARGUMENT;
+    if (seq->length == 0) return PAGED_OK;
+    if (!k || !v) return PAGED_BAD_ARGUMENT;
+    Pool *pool = seq->pool;
+    int one = 1;  // query token, which is not used; the tables of a plan are those of all tokens
+    Batch batch = {1, &pool->seqs[seq->index], &one};
+    Plan plan;
+    memset(&plan, 0, sizeof plan);
+    int error = plan_make(pool, &batch, &plan);
+    if (!error) gather(&plan, layer, k, v, PAGED_F32);
+    plan_free(pool, &plan);
+    return error;
 }
 
-static void attend_on_cpu(const Step *s, int method)
+int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const float *q,
+           float *out, float *lse)
 {
-    if (method != ATTEND_PLAIN && attend_fast(s)) return;
-    int64_t items = (int64_t)s->num_rows * s->num_q_heads;
-#ifdef _OPENMP
-    int64_t least = THREADS_FROM / s->longest / s->layout.head_dim;
-#pragma omp parallel for schedule(dynamic) if (items > least)
-#endif
-    for (int64_t i = 0; i < items; i++)
-        attend_row(s, (int)(i / s->num_q_heads), (int)(i % s->num_q_heads));
-}
-
-static void attend_on_gpu(const Step *s, int method)
-{
-    static void (*const split[3][3])(Step) = {
-        {attend_split_f32_1, attend_split_f32_4, attend_split_f32_8},
-        {attend_split_f16_1, attend_split_f16_4, attend_split_f16_8},
-        {attend_split_bf16_1, attend_split_bf16_4, attend_split_bf16_8}};
-    int head_dim = s->layout.head_dim, kv_heads = s->layout.num_kv_heads;
-    int group = s->num_q_heads / kv_heads, wide = (group > 1) + (group > 4),
-        heads = wide ? 4 * wide : 1;
-    if (method != ATTEND_SPLIT || s->num_splits > 65535) {  // the most that a grid has
-        LAUNCH(attend_paged, s->num_rows, kv_heads, 1, WARPS * (head_dim + 2), s);
-        return;
-    }
-    int tokens = THREADS / lanes_per_vector(head_dim);
-    launch(split[s->layout.dtype][wide], "attend_split", s->num_rows,
-           kv_heads * ceil_div(group, heads), s->num_splits,
-           SPLIT * (int)(sizeof(size_t) / sizeof(float)) + tokens * (head_dim + 2), s);
-    LAUNCH(merge_splits, s->num_rows, s->num_q_heads, 1, 0, s);
-}
-
-int attend(Pool *pool, int method, int layer, const Batch *batch, int num_q_heads, float scale,
-           const float *q, float *out, float *lse)
-{
-    Step s;
-    char *room;
-    int error = step_create(pool, layer, batch, &s);
-    if (error) return error;
-    const PoolConfig *c = &pool->config;
-    if (method < ATTEND_GATHER || method > ATTEND_PLAIN || num_q_heads < 1 ||
-        num_q_heads > PAGED_MAX_Q_HEADS || !isfinite(scale) || num_q_heads % c->num_kv_heads != 0 ||
-        (s.num_rows > 0 && (!q || !out)))
+    if (!plan_usable(pool, layer) || flags & ~(ATTEND_GATHER | ATTEND_FAST) || !isfinite(scale))
         return PAGED_BAD_ARGUMENT;
-    if (s.num_rows == 0) return PAGED_OK;
-    s.num_q_heads = num_q_heads;
-    s.scale = scale == 0 ? 1 / sqrtf((float)c->head_dim) : scale;
-    s.q = q, s.out = out, s.lse = lse;
-    s.num_splits = ceil_div(s.longest, SPLIT);
+    const PoolConfig *c = &pool->config;
+    const Plan *plan = pool->plan;
+    if (num_q_heads < 1 || num_q_heads > PAGED_MAX_Q_HEADS || num_q_heads % c->num_kv_heads != 0)
+        return PAGED_BAD_ARGUMENT;
+    if (plan->view.num_query_tokens == 0) return PAGED_OK;
+    if (!q || !out) return PAGED_BAD_ARGUMENT;
+    AttendJob job = {plan->view, num_q_heads, scale, q, out, lse};
+    job.view.layer = layer;
+    if (scale == 0) job.scale = 1 / sqrtf((float)c->head_dim);
 
-    size_t extra = 1;
-    if (method == ATTEND_GATHER) {
-        s.dense = *c;
-        s.dense.num_layers = 1;
-        s.dense.num_blocks = s.num_seqs;
-        s.dense.block_size = s.longest;
-        extra = multiply(pool_bytes_per_block(&s.dense), s.num_seqs);
-    } else if (c->device == PAGED_GPU) {
-        extra = multiply((size_t)s.num_rows * num_q_heads, s.num_splits);
-        extra = multiply(extra, (c->head_dim + 2) * sizeof(float));
+    // The workspace: dense copies of K and of V if asked for, then what the fast kernels need.
+    size_t dense = 0;
+    size_t extra = 0;
+    if (flags & ATTEND_GATHER) {
+        size_t token = multiply(c->num_kv_heads, c->head_dim * dtype_size(c->dtype));
+        if (plan->total_seq_len > PTRDIFF_MAX) return PAGED_OUT_OF_MEMORY;
+        dense = multiply((size_t)plan->total_seq_len, token);
+        if (dense == 0 || dense > PTRDIFF_MAX / 4) return PAGED_OUT_OF_MEMORY;
+        dense = (dense + 255) / 256 * 256;
     }
-    if (extra == 0 || extra > PTRDIFF_MAX) return PAGED_OUT_OF_MEMORY;
-    error = step_upload(pool, batch, &s, extra, &room);
+#ifdef PAGED_FAST
+    if (flags & ATTEND_FAST) extra = fast_workspace(&job);
+#endif
+    if (extra > PTRDIFF_MAX / 4) return PAGED_OUT_OF_MEMORY;
+    int error =
+        memory_reserve(c->device, &pool->workspace, &pool->workspace_bytes, 2 * dense + extra);
     if (error) return error;
-    s.partial = (float *)room;
-    if (method == ATTEND_GATHER) {
-        s.dense_k = room, s.dense_v = room + extra / 2;
-        RUN(&s, gather_block, s.num_seqs * s.table_width, c->num_kv_heads);
-        s.layout = s.dense;  // and from here on the step reads the copy
-        s.layer = 0;
-        s.k = s.dense_k, s.v = s.dense_v;
-        s.tables += (size_t)s.num_seqs * s.table_width;
-        s.table_width = 1;
+    char *workspace = (char *)pool->workspace;
+
+    if (flags & ATTEND_GATHER)
+        job.view = gather(plan, layer, workspace, workspace + dense, c->dtype);
+#ifdef PAGED_FAST
+    if (flags & ATTEND_FAST && attend_fast(&job, workspace + 2 * dense)) return PAGED_OK;
+#endif
+    if (c->device != PAGED_CPU) {
+        LAUNCH(attend_paged, job.view.num_query_tokens, c->num_kv_heads, 1,
+               WARPS * (c->head_dim + 2), job);
+        return PAGED_OK;
     }
-    if (c->device == PAGED_GPU) {
-        attend_on_gpu(&s, method);
-        CUDA(cudaDeviceSynchronize());
-    } else
-        attend_on_cpu(&s, method);
+    for (int row = 0; row < job.view.num_query_tokens; row++)
+        for (int head = 0; head < num_q_heads; head++) attend_row(&job, row, head);
     return PAGED_OK;
 }
 
 float *tensor_create(const Pool *pool, size_t count)
 {
     size_t bytes = multiply(count, sizeof(float));
-    return pool && bytes > 0 ? (float *)memory_create(pool->config.device, bytes) : NULL;
+    if (!pool || bytes == 0 || bytes > PTRDIFF_MAX) return NULL;
+    return (float *)memory_create(pool->config.device, bytes);
 }
 
 void tensor_free(const Pool *pool, float *tensor)
@@ -1274,11 +1369,11 @@ void tensor_copy(const Pool *pool, float *to, const float *from, size_t count)
 }
 
 // ---- check and dump ---------------------------------------------------------------------------
-// For tests, debuggers and the tour. In gdb: print pool_check(pool), call pool_dump(pool, 0).
+// For tests, debuggers and examples. In gdb: print pool_check(pool), call pool_dump(pool, 0).
 
 static const char *broken(const char *format, ...)
 {
-    static char message[160];
+    static __thread char message[160];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(message, sizeof message, format, arguments);
@@ -1294,10 +1389,11 @@ static const char *check_tables(const Pool *pool, int *seen)
         int entries = (int)arrlen(seq->block_table);
         if (seq->pool != pool || seq->index != s)
             return broken("sequence %d: wrong pool, or index %d", s, seq->index);
-        if (seq->written < 0 || seq->written > seq->length || seq->published < 0 ||
-            seq->published > seq->written / pool->config.block_size)
-            return broken("sequence %d: %d tokens, %d written, %d blocks published", s, seq->length,
-                          seq->written, seq->published);
+        if (seq->num_computed_tokens < 0 || seq->num_computed_tokens > seq->length ||
+            seq->num_published < 0 ||
+            seq->num_published > seq->num_computed_tokens / pool->config.block_size)
+            return broken("sequence %d: %d tokens, %d computed, %d blocks published", s,
+                          seq->length, seq->num_computed_tokens, seq->num_published);
         if (seq->length < 0 || entries != ceil_div(seq->length, pool->config.block_size))
             return broken("sequence %d: %d blocks for %d tokens", s, entries, seq->length);
         for (int i = 0; i < entries; i++) {
@@ -1322,41 +1418,39 @@ static const char *check_free_list(const Pool *pool)
         if (b[block].ref_count != 0)
             return broken("free list: block %d has reference count %d", block, b[block].ref_count);
         if (b[prev].serial && !b[block].serial)
-            return broken("free list: block %d stands behind published ones", block);
+            return broken("free list: block %d comes after published ones", block);
     }
     if (b[head].prev != prev) return broken("free list: its head has a wrong link back");
     if (count == pool->num_free) return NULL;
     return broken("free list: %d blocks, but num_free is %d", count, pool->num_free);
 }
 
-// Every published block is in the map once, under its hash, and was published after its parent.
+// Every published block is in the bucket of its hash, once, and was published after its parent.
 // What a sequence has published is a chain of parents and children.
 static const char *check_prefixes(const Pool *pool)
 {
     const Block *b = pool->blocks;
-    int published = 0, found = 0;
+    int published = 0;
+    int found = 0;
     for (int block = 0; block < pool->config.num_blocks; block++) {
-        published += b[block].serial != 0;
-        if (b[block].serial > pool->last_serial ||
-            (b[block].serial && b[block].parent >= b[block].serial))
+        if (!b[block].serial) continue;
+        published++;
+        if (b[block].serial > pool->last_serial || b[block].parent >= b[block].serial)
             return broken("block %d: published before its parent, or in the future", block);
     }
-    for (int i = 0; i < (int)hmlen(pool->prefixes); i++) {
-        int block = pool->prefixes[i].value;
-        do {
-            if (block < 0 || block >= pool->config.num_blocks || !b[block].serial ||
-                ++found > published)
-                return broken("prefix cache: it leads to block %d", block);
-            if (pool->hash(b[block].parent, block_tokens(pool, block), pool->config.block_size) !=
-                pool->prefixes[i].key)
-                return broken("prefix cache: block %d stands under another hash", block);
-            block = b[block].next_alike;
-        } while (block != -1);
-    }
+    for (int i = 0; i < pool->num_buckets; i++)
+        for (int block = pool->buckets[i]; block != -1; block = b[block].next_in_bucket) {
+            if (block < 0 || block >= pool->config.num_blocks || !b[block].serial)
+                return broken("prefix cache: bucket %d leads to block %d", i, block);
+            if (prefix_bucket(pool, b[block].parent, block_tokens(pool, block)) !=
+                pool->buckets + i)
+                return broken("prefix cache: block %d is in the wrong bucket", block);
+            if (++found > published) return broken("prefix cache: bucket %d has no end", i);
+        }
     if (found != published) return broken("prefix cache: %d blocks of %d", found, published);
     for (int s = 0; s < (int)arrlen(pool->seqs); s++) {
         uint64_t parent = 0;
-        for (int i = 0; i < pool->seqs[s]->published; i++) {
+        for (int i = 0; i < pool->seqs[s]->num_published; i++) {
             const Block *block = &b[pool->seqs[s]->block_table[i]];
             if (!block->serial || block->parent != parent)
                 return broken("sequence %d: block %d is not the child of the one before", s, i);
@@ -1369,7 +1463,8 @@ static const char *check_prefixes(const Pool *pool)
 const char *pool_check(const Pool *pool)
 {
     if (!pool) return broken("no pool");
-    int *seen = (int *)calloc(pool->config.num_blocks, sizeof *seen), used = 0;
+    int *seen = (int *)calloc(pool->config.num_blocks, sizeof *seen);
+    int used = 0;
     if (!seen) return broken("no memory for the check");
     const char *wrong = check_tables(pool, seen);
     for (int block = 0; block < pool->config.num_blocks && !wrong; block++) {
@@ -1386,27 +1481,34 @@ const char *pool_check(const Pool *pool)
     return wrong;
 }
 
+static char block_sign(const Block *block)
+{
+    if (block->ref_count >= 10) return '+';
+    if (block->ref_count > 0) return (char)('0' + block->ref_count);
+    return block->serial ? 'p' : '.';
+}
+
 void pool_dump(const Pool *pool, FILE *out)
 {
     enum { WIDTH = 64 };
     if (!pool) return;
     if (!out) out = stdout;
-    int n = pool->config.num_blocks, used = n - pool->num_free;
+    int n = pool->config.num_blocks;
+    int used = n - pool->num_free;
     fprintf(out, "pool of %d blocks of %d tokens: %d used, %d free, %.1f %% in use\n", n,
             pool->config.block_size, used, pool->num_free, 100.0 * used / n);
-    char line[WIDTH + 1], above[WIDTH + 1] = "", stars = 0;
+    char line[WIDTH + 1];
+    char above[WIDTH + 1] = "";  // the line before this one
+    int repeats = 0;             // lines like it since: the first is drawn as "*", as in hexdump
     for (int64_t start = 0; start < n; start += WIDTH) {
         int width = n - start < WIDTH ? (int)(n - start) : WIDTH;
         for (int i = 0; i < width; i++) {
-            int count = pool->blocks[start + i].ref_count;
-            int published = pool->blocks[start + i].serial != 0;
-            line[i] = count >= 10 ? '+' : count ? (char)('0' + count) : published ? 'p' : '.';
+            line[i] = block_sign(&pool->blocks[start + i]);
         }
         line[width] = 0;
-        stars = strcmp(line, above) == 0 ? stars + (stars < 2) : 0;  // as hexdump does: "*" for
-        if (stars == 0)
-            fprintf(out, "%8d  %s\n", (int)start, line);  // all lines like the one above
-        if (stars == 1) fprintf(out, "%8s\n", "*");
+        repeats = strcmp(line, above) == 0 ? repeats + 1 : 0;
+        if (repeats == 0) fprintf(out, "%8d  %s\n", (int)start, line);
+        if (repeats == 1) fprintf(out, "%8s\n", "*");
         strcpy(above, line);
     }
 }
@@ -1417,14 +1519,15 @@ void seq_dump(const Seq *seq, FILE *out)
     static const char *const titles[4] = {"logical", "physical", "filled", "ref_count"};
     if (!out) out = stdout;
     if (!seq) return;
-    int entries = (int)arrlen(seq->block_table), block_size = seq->pool->config.block_size;
+    int entries = (int)arrlen(seq->block_table);
+    int block_size = seq->pool->config.block_size;
     fprintf(out, "sequence of %d tokens in %d blocks of %d\n", seq->length, entries, block_size);
     for (int start = 0; start < entries; start += WIDTH)
         for (int line = 0; line < 4; line++) {
             fprintf(out, "  %-9s", titles[line]);
             for (int i = start; i < entries && i < start + WIDTH; i++) {
-                int block = seq->block_table[i], left = seq->length - i * block_size;
-                int filled = left < block_size ? left : block_size;
+                int block = seq->block_table[i];
+                int filled = min_int(seq->length - i * block_size, block_size);
                 int values[4] = {i, block, filled, seq->pool->blocks[block].ref_count};
                 fprintf(out, " %4d", values[line]);
             }
@@ -1432,8 +1535,598 @@ void seq_dump(const Seq *seq, FILE *out)
         }
 }
 
-#include "oracle.c"  // the same without blocks, plain as can be: the judge of all the above
+// ---- oracle -----------------------------------------------------------------------------------
+// What serving systems did before paging, and the judge of everything above: one contiguous piece
+// per sequence, all of it reserved at once; a fork is a memcpy; attention is the textbook formula
+// in double, two passes, all scores in an array.
+
+static size_t oracle_offset(const Oracle *o, int layer, int token)
+{
+    return ((size_t)layer * o->max_tokens + token) * o->config.num_kv_heads * o->config.head_dim;
+}
+
+static int oracle_has(const Oracle *o, int layer, int num_tokens)
+{
+    return o && layer >= 0 && layer < o->config.num_layers && num_tokens >= 0 &&
+           num_tokens <= o->length;
+}
+
+int oracle_create(const PoolConfig *config, int max_tokens, Oracle **out)
+{
+    if (!config_ok(config) || max_tokens < 1 || !out) return PAGED_BAD_ARGUMENT;
+    PoolConfig f32 = *config;
+    f32.dtype = PAGED_F32;
+    size_t bytes = multiply(pool_bytes_per_token(&f32), max_tokens);  // of K and V
+    if (bytes == 0 || bytes > PTRDIFF_MAX) return PAGED_OUT_OF_MEMORY;
+    Oracle *oracle = (Oracle *)calloc(1, sizeof *oracle);
+    float *memory = (float *)malloc(bytes);
+    if (!oracle || !memory) {
+        free(oracle);
+        free(memory);
+        return PAGED_OUT_OF_MEMORY;
+    }
+    oracle->config = *config;
+    oracle->max_tokens = max_tokens;
+    oracle->k = memory;
+    oracle->v = memory + oracle_offset(oracle, config->num_layers, 0);
+    *out = oracle;
+    return PAGED_OK;
+}
+
+void oracle_release(Oracle *oracle)
+{
+    if (oracle) free(oracle->k);
+    free(oracle);
+}
+
+int oracle_append(Oracle *oracle, int n)
+{
+    if (!oracle || n < 0) return PAGED_BAD_ARGUMENT;
+    if (n > oracle->max_tokens - oracle->length) return PAGED_TOO_LONG;
+    oracle->length += n;
+    return PAGED_OK;
+}
+
+int oracle_rewind(Oracle *oracle, int n)
+{
+    if (!oracle_has(oracle, 0, n)) return PAGED_BAD_ARGUMENT;
+    oracle->length -= n;
+    return PAGED_OK;
+}
+
+int oracle_fork(const Oracle *parent, int at, Oracle **out)
+{
+    Oracle *child;
+    if (!oracle_has(parent, 0, at) || !out) return PAGED_BAD_ARGUMENT;
+    int error = oracle_create(&parent->config, parent->max_tokens, &child);
+    if (error) return error;
+    child->length = at;
+    for (int layer = 0; layer < parent->config.num_layers; layer++) {
+        size_t start = oracle_offset(parent, layer, 0);
+        size_t end = oracle_offset(parent, layer, at);
+        memcpy(child->k + start, parent->k + start, (end - start) * sizeof(float));
+        memcpy(child->v + start, parent->v + start, (end - start) * sizeof(float));
+    }
+    *out = child;
+    return PAGED_OK;
+}
+
+static float round_to(int dtype, float x)
+{
+    float stored;
+    store_element(&stored, 0, dtype, x);
+    return load_element(&stored, 0, dtype);
+}
+
+int oracle_write(Oracle *oracle, int layer, int num_tokens, const float *k, const float *v)
+{
+    if (!oracle_has(oracle, layer, num_tokens) || (num_tokens > 0 && (!k || !v)))
+        return PAGED_BAD_ARGUMENT;
+    size_t start = oracle_offset(oracle, layer, oracle->length - num_tokens);
+    size_t end = oracle_offset(oracle, layer, oracle->length);
+    for (size_t i = start; i < end; i++) {
+        oracle->k[i] = round_to(oracle->config.dtype, k[i - start]);
+        oracle->v[i] = round_to(oracle->config.dtype, v[i - start]);
+    }
+    return PAGED_OK;
+}
+
+// One query vector over the first `visible` tokens. k, v: [visible][num_kv_heads][head_dim], of one
+// layer, from the head in question on; score: [visible].
+static void oracle_row(const Oracle *oracle, const float *k, const float *v, int visible,
+                       double scale, const float *q, double *score, float *out, float *lse)
+{
+    int head_dim = oracle->config.head_dim;
+    size_t stride = (size_t)oracle->config.num_kv_heads * head_dim;
+    double max = -INFINITY;
+    double sum = 0;
+    for (int t = 0; t < visible; t++) {
+        score[t] = 0;
+        for (int i = 0; i < head_dim; i++) score[t] += (double)q[i] * k[t * stride + i];
+        score[t] *= scale;
+        if (score[t] > max) max = score[t];
+    }
+    double base = max == -INFINITY ? 0 : max;  // as -inf minus -inf is NaN
+    for (int t = 0; t < visible; t++) sum += exp(score[t] - base);
+    for (int i = 0; i < head_dim; i++) {
+        double o = 0;
+        for (int t = 0; t < visible; t++) o += exp(score[t] - base) * v[t * stride + i];
+        out[i] = sum != 0 ? (float)(o / sum) : 0;
+    }
+    if (lse) *lse = (float)(max + log(sum));
+}
+
+int oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_heads, float scale,
+                  const float *q, float *out, float *lse)
+{
+    if (!oracle_has(oracle, layer, num_tokens) || num_q_heads < 1 || !isfinite(scale) ||
+        num_q_heads % oracle->config.num_kv_heads != 0 || (num_tokens > 0 && (!q || !out)))
+        return PAGED_BAD_ARGUMENT;
+    double *score = (double *)malloc(((size_t)oracle->length + 1) * sizeof *score);
+    if (!score) return PAGED_OUT_OF_MEMORY;
+    int head_dim = oracle->config.head_dim;
+    int group = num_q_heads / oracle->config.num_kv_heads;
+    double s = scale == 0 ? 1 / sqrt((double)head_dim) : scale;
+    for (int t = 0; t < num_tokens; t++)
+        for (int head = 0; head < num_q_heads; head++) {
+            size_t row = (size_t)t * num_q_heads + head;  // q, out: [num_tokens][num_q_heads][dim]
+            size_t kv = oracle_offset(oracle, layer, 0) + (size_t)(head / group) * head_dim;
+            oracle_row(oracle, oracle->k + kv, oracle->v + kv, oracle->length - num_tokens + t + 1,
+                       s, q + row * head_dim, score, out + row * head_dim, lse ? lse + row : NULL);
+        }
+    free(score);
+    return PAGED_OK;
+}
+
+// ---- stand-in ---------------------------------------------------------------------------------
+// Enough of a GPU to run the kernels without one. Each thread is a coroutine with its own stack, run
+// alone up to its next barrier or shuffle. So gdb stops in any lane, the sanitizers see every
+// access, and lanes can run in another order: a kernel that lacks a barrier then gives another
+// result. It is stricter than a GPU: there, a thread that has returned no longer counts at a
+// barrier; here, the others wait for it, which is reported as a deadlock. To read this, begin at
+// launch(), at the end.
+
+#ifndef __CUDACC__
+
+#include <setjmp.h>
+#include <ucontext.h>
+
+#ifndef __has_feature
+#define __has_feature(feature) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
+#include <sanitizer/common_interface_defs.h>  // it has to be told of every change of the stack
+#else
+#define __sanitizer_start_switch_fiber(save, bottom, size) (void)(save)
+#define __sanitizer_finish_switch_fiber(saved, bottom, size) (void)(saved)
+#endif
+
+typedef struct Meeting {  // of the threads of a block at a barrier, of those of a warp at a shuffle
+    int arrived, line;
+    unsigned mask, generation;
+    float values[2][WARP];  // of this shuffle, and of the last one, which some may yet read
+} Meeting;
+
+typedef struct Thread {
+    int id, started, done, line;
+    const Meeting *meeting;  // what it waits for, in which line; NULL: nothing
+    unsigned generation;     // of that meeting
+    jmp_buf here;            // where it left off
+    ucontext_t context;      // where it begins
+    void *fake_stack;
+    char stack[128 << 10];
+} Thread;
+
+static unsigned gpu_lane_order;  // 0: ascending, 1: descending, otherwise the seed of a shuffle
+static struct {
+    Thread *threads;  // [THREADS]
+    Thread *now;      // the one that runs
+    Meeting block, warps[WARPS];
+    int shared_floats;  // that the launch has asked for
+    jmp_buf launcher;
+    Entry kernel;
+    const char *name;
+    const void *job;
+    const void *stack;  // of the launcher
+    size_t stack_bytes;
+    void *fake_stack;
+} gpu;
+
+// longjmp by another name: FORTIFY lets longjmp itself only go up the same stack.
+#ifdef __APPLE__
+void gpu_jump(jmp_buf, int) __asm__("__longjmp");
+#else
+void gpu_jump(jmp_buf, int) __asm__("_longjmp");
+#endif
+
+static void gpu_panic(const Thread *t, const char *what, int line)
+{
+    fprintf(stderr, "%s, thread block (%u, %u, %u), thread %d (warp %d, lane %d): ", gpu.name,
+            blockIdx.x, blockIdx.y, blockIdx.z, t->id, t->id / WARP, t->id % WARP);
+    panic("paged.cu.c", line, "GPU", what);
+}
+
+// From a thread to the launcher. Returns when the thread is resumed.
+static void gpu_pause(Thread *t)
+{
+    __sanitizer_start_switch_fiber(&t->fake_stack, gpu.stack, gpu.stack_bytes);
+    if (_setjmp(t->here) == 0) gpu_jump(gpu.launcher, 1);
+    __sanitizer_finish_switch_fiber(t->fake_stack, &gpu.stack, &gpu.stack_bytes);
+}
+
+static void gpu_thread_main(void)
+{
+    __sanitizer_finish_switch_fiber(NULL, &gpu.stack, &gpu.stack_bytes);
+    for (;;) {  // once for each thread block
+        gpu.kernel(gpu.job);
+        gpu.now->done = 1;
+        gpu_pause(gpu.now);
+    }
+}
+
+// From the launcher to a thread. Returns when the thread pauses. Not inlined: a caller's variables
+// in registers would not survive the jump.
+__attribute__((noinline)) static void gpu_resume(Thread *t)
+{
+    gpu.now = t;
+    threadIdx.x = t->id;
+    __sanitizer_start_switch_fiber(&gpu.fake_stack, t->stack, sizeof t->stack);
+    if (_setjmp(gpu.launcher) == 0) {
+        if (t->started++) gpu_jump(t->here, 1);
+        setcontext(&t->context);
+    }
+    __sanitizer_finish_switch_fiber(gpu.fake_stack, NULL, NULL);
+}
+
+// Waits until `expected` threads have come. The last one goes on at once.
+static void gpu_meet(Meeting *meeting, int expected, int line)
+{
+    Thread *t = gpu.now;
+    if (meeting->arrived > 0 && meeting->line != line)
+        gpu_panic(t, "the other threads wait at another barrier or shuffle", line);
+    meeting->line = t->line = line;
+    if (++meeting->arrived == expected) {
+        meeting->arrived = 0;
+        meeting->generation++;
+        return;
+    }
+    t->meeting = meeting;
+    t->generation = meeting->generation;
+    gpu_pause(t);
+}
+
+static void gpu_barrier(int line) { gpu_meet(&gpu.block, THREADS, line); }
+
+static float gpu_shuffle(unsigned mask, float x, int lane, int line)
+{
+    Thread *t = gpu.now;
+    Meeting *warp = &gpu.warps[t->id / WARP];
+    if (lane >= WARP || !(mask >> t->id % WARP & 1) || !(mask >> lane & 1))
+        gpu_panic(t, "the mask of the shuffle lacks this lane, or the one it reads", line);
+    if (warp->arrived > 0 && warp->mask != mask)
+        gpu_panic(t, "its mask is not that of the lanes which wait at the shuffle", line);
+    float *values = warp->values[warp->generation % 2];
+    int expected = 0;
+    for (unsigned m = mask; m; m &= m - 1) expected++;
+    values[t->id % WARP] = x;
+    warp->mask = mask;
+    gpu_meet(warp, expected, line);
+    return values[lane];
+}
+
+// Each thread in turn, as far as it gets. Returns how many ran; *left counts those not done.
+static int gpu_run_threads(const int *order, int *left)
+{
+    int moved = 0;
+    for (int i = 0; i < THREADS; i++) {
+        Thread *t = &gpu.threads[order[i]];
+        if (t->done || (t->meeting && t->meeting->generation == t->generation)) continue;
+        t->meeting = NULL;
+        gpu_resume(t);
+        *left -= t->done;
+        moved++;
+        if (gpu_lane_order == 1) i = -1;  // in this order, the last warp runs far ahead
+    }
+    return moved;
+}
+
+static void gpu_run_block(const int *order)
+{
+    const int size = sizeof shared / sizeof *shared;
+    int left = THREADS;
+    memset(shared, 0xff, sizeof shared);  // NaN: what is read must have been written
+    for (int i = 0; i < THREADS; i++) gpu.threads[i].done = 0;
+    while (left > 0) {
+        if (gpu_run_threads(order, &left) > 0) continue;
+        for (Thread *t = gpu.threads; t < gpu.threads + THREADS; t++)
+            if (!t->done)
+                gpu_panic(t, "deadlock: it waits here for threads that never come", t->line);
+    }
+    for (int i = gpu.shared_floats; i < size; i++)
+        INVARIANT(float_bits(shared[i]) == UINT32_MAX,
+                  "written after the end of the shared memory asked for");
+}
+
+static void gpu_create_threads(void)
+{
+    gpu.threads = (Thread *)realloc_or_panic(NULL, THREADS * sizeof(Thread));
+    if (getenv("PAGED_LANE_ORDER")) gpu_lane_order = (unsigned)atoi(getenv("PAGED_LANE_ORDER"));
+    for (int i = 0; i < THREADS; i++) {
+        Thread *t = &gpu.threads[i];
+        memset(t, 0, offsetof(Thread, stack));
+        t->id = i;
+        getcontext(&t->context);
+        t->context.uc_stack.ss_sp = t->stack;
+        t->context.uc_stack.ss_size = sizeof t->stack;
+        makecontext(&t->context, gpu_thread_main, 0);
+    }
+}
+
+// The order in which the threads take their turns: thread i goes to place j of those before it.
+static void gpu_order_threads(int *order)
+{
+    unsigned random = gpu_lane_order;
+    for (int i = 0; i < THREADS; i++) {
+        int j = i;
+        random = random * 1664525 + 1013904223;
+        if (gpu_lane_order == 1) j = 0;
+        if (gpu_lane_order > 1) j = (int)(random >> 8) % (i + 1);
+        memmove(order + j + 1, order + j, (i - j) * sizeof *order);
+        order[j] = i;
+    }
+}
+
+static void launch(Entry kernel, const char *name, int x, int y, int z, int shared_floats,
+                   const void *job)
+{
+    int order[THREADS];
+    INVARIANT(shared_floats <= (int)(sizeof shared / sizeof *shared), "too much shared memory");
+    if (!gpu.threads) gpu_create_threads();
+    gpu_order_threads(order);
+    gpu.kernel = kernel;
+    gpu.name = name;
+    gpu.job = job;
+    gpu.shared_floats = shared_floats;
+    gridDim.x = x;
+    gridDim.y = y;
+    gridDim.z = z;
+    for (blockIdx.z = 0; blockIdx.z < gridDim.z; blockIdx.z++)
+        for (blockIdx.y = 0; blockIdx.y < gridDim.y; blockIdx.y++)
+            for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++) gpu_run_block(order);
+}
+
+#endif
+
+// ---- main -------------------------------------------------------------------------------------
+// One screen of what the engine does, on live pools. Two sequences, A and B, go through a fork, a
+// copy and a rewind, each beside a twin in the oracle, and then their attention is compared.
 
 #ifndef PAGED_NO_MAIN
-#include "examples/tour.c"  // main: the numbers of the literature, on live pools
+
+enum { LAYERS = 2, KV_HEADS = 2, Q_HEADS = 4, DIM = 8, BLOCK = 4, BLOCKS = 16 };
+
+static void must(int error)
+{
+    if (!error) return;
+    fprintf(stderr, "paged: %s\n", paged_error(error));
+    exit(1);
+}
+
+static float *random_tensor(int count)  // in [-1, 1]
+{
+    static unsigned state = 1;
+    float *x = (float *)realloc_or_panic(NULL, count * sizeof *x);
+    for (int i = 0; i < count; i++) {
+        state = state * 1664525 + 1013904223;
+        x[i] = (float)(int)(state >> 8) / (1 << 23) - 1;
+    }
+    return x;
+}
+
+// The same numbers in the memory of the pool's device.
+static float *to_device(const Pool *pool, const float *x, int count)
+{
+    float *there = tensor_create(pool, count);
+    if (!there) must(PAGED_OUT_OF_MEMORY);
+    tensor_copy(pool, there, x, count);
+    return there;
+}
+
+// Appends n tokens with random K and V to a sequence, and to its twin.
+static void grow(Seq *seq, Oracle *twin, int n)
+{
+    Pool *pool = seq->pool;
+    int count = n * KV_HEADS * DIM;
+    Batch batch = {1, &seq, &n};
+    must(seq_append(seq, n));
+    must(oracle_append(twin, n));
+    must(pool_plan(pool, &batch));
+    for (int layer = 0; layer < LAYERS; layer++) {
+        float *k = random_tensor(count), *v = random_tensor(count);
+        float *k_there = to_device(pool, k, count), *v_there = to_device(pool, v, count);
+        must(pool_write(pool, layer, k_there, v_there));
+        must(oracle_write(twin, layer, n, k, v));
+        tensor_free(pool, k_there);
+        tensor_free(pool, v_there);
+        free(k);
+        free(v);
+    }
+}
+
+// The largest difference between attend() and the oracle, for the newest token of each sequence.
+static double compare(Pool *pool, Seq **seqs, Oracle **twins, int num_seqs, int flags)
+{
+    enum { ROW = Q_HEADS * DIM };
+    int ones[2] = {1, 1};
+    float expected[ROW], out[2 * ROW];
+    double largest = 0;
+    Batch batch = {num_seqs, seqs, ones};
+    must(pool_plan(pool, &batch));
+    for (int layer = 0; layer < LAYERS; layer++) {
+        float *q = random_tensor(num_seqs * ROW);
+        float *q_there = to_device(pool, q, num_seqs * ROW);
+        float *out_there = to_device(pool, q, num_seqs * ROW);
+        must(attend(pool, flags, layer, Q_HEADS, 0, q_there, out_there, NULL));
+        tensor_copy(pool, out, out_there, num_seqs * ROW);
+        for (int i = 0; i < num_seqs; i++) {
+            must(oracle_attend(twins[i], layer, 1, Q_HEADS, 0, q + i * ROW, expected, NULL));
+            for (int j = 0; j < ROW; j++)  // fmax would lose NaN
+                if (!(fabs(out[i * ROW + j] - expected[j]) <= largest))
+                    largest = fabs(out[i * ROW + j] - expected[j]);
+        }
+        tensor_free(pool, q_there);
+        tensor_free(pool, out_there);
+        free(q);
+    }
+    return largest;
+}
+
+// How much of the memory holds tokens, for 100 requests of 200 to 794 tokens.
+static void show_waste(const char *what, int block_size)
+{
+    PoolConfig config = {1, 1, 1, block_size, 100 * 2048 / block_size, PAGED_F16, 0, PAGED_CPU};
+    Pool *pool;
+    int tokens = 0;
+    must(pool_create(&config, &pool));
+    for (int i = 0; i < 100; i++) {
+        Seq *seq;
+        must(seq_create(pool, &seq));
+        must(seq_append(seq, 200 + i * 37 % 100 * 6));
+        tokens += seq->length;
+    }
+    double slots = (double)(config.num_blocks - pool->num_free) * block_size;
+    int bar = (int)(20 * tokens / slots + 0.5);
+    printf("  %s  %.*s%.*s %5.1f %% holds tokens\n", what, bar, "####################", 20 - bar,
+           "....................", 100 * tokens / slots);
+    pool_destroy(pool);
+}
+
+static int silent;
+
+// One line of the story, and a line with the tables of A and B.
+static void show(const char *text, Seq *const *seqs)
+{
+    if (silent) return;
+    printf("%s\n", text);
+    for (int i = 0; i < 2; i++) {
+        printf("  %c: %2d tokens, blocks [", 'A' + i, seqs[i]->length);
+        for (int j = 0; j < (int)arrlen(seqs[i]->block_table); j++)
+            printf(" %d", seqs[i]->block_table[j]);
+        printf(" ]");
+    }
+    printf("\n");
+}
+
+static void show_pool(const Pool *pool)
+{
+    if (!silent) pool_dump(pool, stdout);
+}
+
+// Attention over A and B, gathered and paged, against the oracle. Returns the number of failures.
+static int show_agreement(const char *device, Pool *pool, Seq **seqs, Oracle **twins)
+{
+    static const char *const names[2] = {"paged", "dense gather"};
+    int failures = 0;
+    for (int flags = ATTEND_GATHER; flags >= ATTEND_PAGED; flags--) {
+        double difference = compare(pool, seqs, twins, 2, flags);
+        int ok = difference <= 1e-5;  // false for NaN, too
+        printf("  %-12s on %-34s differs by %.1e  %s\n", names[flags], device, difference,
+               ok ? "[ok]" : "[FAILED]");
+        failures += !ok;
+    }
+    const char *broken_rule = pool_check(pool);
+    if (!broken_rule) return failures;
+    printf("  [FAILED] %s\n", broken_rule);
+    return failures + 1;
+}
+
+// Tells the story on a pool of this device. Returns the number of failures.
+static int story(int device, const char *name)
+{
+    PoolConfig config = {LAYERS, KV_HEADS, DIM, BLOCK, BLOCKS, PAGED_F16, 1, device};
+    Pool *pool;
+    Seq *seqs[2], *other;
+    Oracle *twins[2], *other_twin;
+    must(pool_create(&config, &pool));
+    must(seq_create(pool, &seqs[0]));
+    must(seq_create(pool, &other));
+    must(oracle_create(&config, BLOCKS * BLOCK, &twins[0]));
+    must(oracle_create(&config, BLOCKS * BLOCK, &other_twin));
+    grow(seqs[0], twins[0], 6);
+    grow(other, other_twin, 5);
+    grow(seqs[0], twins[0], 4);
+    if (!silent) {
+        printf("A block table says where the tokens of a sequence are, here of A:\n");
+        seq_dump(seqs[0], stdout);
+        printf("Token 9: entry 9 / 4 = 2 of the table is block %d; slot 9 %% 4 = 1.\n\n"
+               "Waste, for 100 requests of 200 to 794 tokens. Of the memory taken,\n",
+               seqs[0]->block_table[2]);
+        show_waste("if each reserves 2048 tokens", 2048);
+        show_waste("in blocks of 16 tokens      ", 16);
+    }
+
+    must(seq_fork(seqs[0], seqs[0]->length, &seqs[1]));
+    must(oracle_fork(twins[0], twins[0]->length, &twins[1]));
+    show("\nFork: B begins as A and shares all its blocks. Nothing is copied.", seqs);
+    show_pool(pool);
+    grow(seqs[0], twins[0], 1);
+    show("Copy-on-write: A appends, and the block it would write is shared: it gets a copy.", seqs);
+    grow(seqs[1], twins[1], 1);
+    show("B appends: nothing else uses its last block by now, so it writes in place.", seqs);
+    show_pool(pool);
+    must(seq_rewind(seqs[0], 6));
+    must(oracle_rewind(twins[0], 6));
+    show("Rewind: A drops 6 tokens (a rejected draft, say), and a block becomes free.", seqs);
+    show_pool(pool);
+    grow(seqs[0], twins[0], 2);
+    show("A appends 2: the block it now ends in is shared, so again it gets a copy.", seqs);
+
+    if (!silent)
+        printf("\nAttention of A and B, through their tables, against the oracle (no blocks,\n"
+               "double precision); f16, %d layers, %d query heads on %d KV heads:\n",
+               LAYERS, Q_HEADS, KV_HEADS);
+    int failures = show_agreement(name, pool, seqs, twins);
+    for (int i = 0; i < 2; i++) oracle_release(twins[i]);
+    oracle_release(other_twin);
+    pool_destroy(pool);
+    return failures;
+}
+
+int main(int argc, char **argv)
+{
+#ifdef __CUDACC__
+    int kernels = PAGED_GPU;
+    const char *kernels_name = "the GPU";
+#else
+    int kernels = PAGED_STANDIN;
+    const char *kernels_name = "the stand-in for a GPU";
+#endif
+    int gpu_only = argc == 2 && strcmp(argv[1], "--gpu") == 0;
+    if (argc > 1 && !gpu_only) {
+        int help = strcmp(argv[1], "--help") == 0;
+        fprintf(
+            help ? stdout : stderr,
+            "usage: ./paged [--gpu]\n"
+            "Shows block tables, sharing and attention on live pools: of the CPU first, then of\n"
+            "a GPU or its stand-in. With --gpu everything is on a GPU, which must be there.\n");
+        return help ? fflush(stdout) != 0 : 2;
+    }
+    printf("PagedAttention on live pools. A block holds %d tokens. In the map of the pool, a\n"
+           "character is a block: '.' is free, a digit counts the tables that name it.\n\n",
+           BLOCK);
+    int failures = 0;
+    if (gpu_only) {
+        failures += story(PAGED_GPU, "the GPU");
+    } else {
+        failures += story(PAGED_CPU, "the CPU");
+        silent = 1;
+        if (device_exists(kernels))
+            failures += story(kernels, kernels_name);
+        else
+            printf("  [skipped] the kernels: %s\n", paged_error(PAGED_NO_GPU));
+    }
+    if (fflush(stdout) != 0 || ferror(stdout)) return 1;  // what could not be printed was not seen
+    return failures > 0;
+}
+
 #endif

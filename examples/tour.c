@@ -1,104 +1,131 @@
-// tour: what ./paged prints. It is the last part of paged.cu.c, which includes this file.
+// tour: the engine in ten scenes, the examples of the public texts on PagedAttention.
 //
-// The examples of the public texts on PagedAttention, each on a pool of its own. Bytes come from
-// the shapes of real models; every count is read off a live pool, small in layers and heads.
-// Whatever is done to a sequence is done to its twin, an oracle, as well; at the end of a chapter
-// their attention is compared.
+//     cc -O2 -DPAGED_NO_MAIN examples/tour.c paged.cu.c -o tour -lm && ./tour 4
+//
+// Each scene has pools of its own. Bytes come from the shapes of real models; every count is read
+// off a live pool, small in layers and heads. Whatever is done to a sequence is also done to its
+// twin, an oracle; at the end of each pool the attention of the two is compared.
 
+#include "util.h"
+#include <getopt.h>
 #include <unistd.h>
 
-static int failures, waits, device = PAGED_CPU;  // waits: --step was given; device: --gpu was
-static const char *bold = "", *plain = "";
-static uint64_t seed;
-static struct {
-    Seq *key;
-    Oracle *value;
-} * twins;  // a map of stb_ds
+enum { LAYERS = 2, KV_HEADS = 2, HEAD_DIM = 8, ROW = KV_HEADS * HEAD_DIM, Q_HEADS = 2 * KV_HEADS };
+enum { LONGEST = 2048 };  // tokens
+
+#define MUST(call) must(call, #call)
 
 static const double MIB = 1 << 20;
-static const PoolConfig GPT = {32, 32,        128, 16,
-                               1,  PAGED_F16, 0,   PAGED_CPU};  // the model of the examples
+static const PoolConfig GPT = {  // the model of the examples
+    .num_layers = 32, .num_kv_heads = 32, .head_dim = 128, .block_size = 16,
+    .num_blocks = 1,  .dtype = PAGED_F16, .poison = 0,     .device = PAGED_CPU};
 
-static void must(int error)
-{
-    if (error) fprintf(stderr, "paged: %s\n", paged_error(error));
-    if (error) exit(1);
-}
+static const char *const LEGEND =
+    "The signs:\n"
+    "  [  2  6  9 ]      a block table: the blocks of a sequence, in the order of its\n"
+    "                    tokens; x pads it where several are shown at one width\n"
+    "  counts [ 3 3 1 ]  for each of these blocks, the number of tables it is in\n"
+    "  1 in the last     tokens in the last of these blocks; the others are full\n"
+    "  ..3...3..+..p.    a pool, one sign a block: . free, 3 in three tables,\n"
+    "                    + in ten or more, p free, but the prefix cache can find it\n"
+    "  m  l  o           so far: the maximum score, the sum of exp(score - m), and\n"
+    "                    the sum of exp(score - m) * V; the attention is o / l\n";
 
-static void pause_tour(void)
+static int device = PAGED_CPU;  // of all pools
+static int waits;               // --step was given
+static int failures;
+static uint64_t seed;
+
+typedef struct Twin {
+    Seq *key;
+    Oracle *value;
+} Twin;
+static Twin *twins;  // a map of stb_ds
+
+static void wait_for_return(void)
 {
     if (!waits) return;
-    printf("%s[return]%s ", bold, plain);
+    printf("[return] ");
     fflush(stdout);
     for (int c = 0; c != '\n' && c != EOF;) c = getchar();
 }
 
-static double uniform(void)  // in [0, 1): splitmix64 (Steele, Lea, Flood 2014)
-{
-    uint64_t z = seed += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return (double)((z ^ z >> 31) >> 11) * 0x1p-53;
-}
+// ---- sequences and their twins ----------------------------------------------------------------
 
-static float *random_tensor(int rows, int heads, int head_dim)  // an array of stb_ds
+typedef struct Tensor {
+    size_t count;
+    float *host;    // [count]
+    float *device;  // [count], where the pool lives
+} Tensor;
+
+static Tensor random_tensor(const Pool *pool, int rows, int row)  // numbers in [-1, 1)
 {
-    float *x = NULL;
-    arrsetlen(x, (size_t)rows * heads * head_dim);
-    for (size_t i = 0; i < arrlenu(x); i++) x[i] = (float)(2 * uniform() - 1);
+    size_t count = (size_t)rows * row;
+    Tensor x = {count, (float *)malloc(count * sizeof(float)), tensor_create(pool, count)};
+    if (!x.host || !x.device) die(1, "too little memory for %zu floats", count);
+    for (size_t i = 0; i < count; i++) x.host[i] = (float)(2 * random_uniform(&seed) - 1);
+    tensor_copy(pool, x.device, x.host, count);
     return x;
 }
 
-// A copy of a tensor where the pool lives; with back, copies it from there and frees it there.
-static float *there(const Pool *pool, const float *x)
+static void to_host(const Pool *pool, Tensor x) { tensor_copy(pool, x.host, x.device, x.count); }
+
+static void free_tensor(const Pool *pool, Tensor x)
 {
-    float *copy = tensor_create(pool, arrlenu(x));
-    must(copy ? PAGED_OK : PAGED_OUT_OF_MEMORY);
-    tensor_copy(pool, copy, x, arrlenu(x));
-    return copy;
+    tensor_free(pool, x.device);
+    free(x.host);
 }
 
-static void back(const Pool *pool, float *x, float *copy)
+static Pool *new_pool(int block_size, int num_blocks)
 {
-    tensor_copy(pool, x, copy, arrlenu(x));
-    tensor_free(pool, copy);
-}
-
-// A pool whose free list begins with the n blocks of `order`: takes all, gives these back last.
-static Pool *new_pool(int block_size, int num_blocks, const int *order, int n)
-{
-    PoolConfig config = {2, 2, 8, block_size, num_blocks, PAGED_F32, 1, device};
+    PoolConfig config = {.num_layers = LAYERS,
+                         .num_kv_heads = KV_HEADS,
+                         .head_dim = HEAD_DIM,
+                         .block_size = block_size,
+                         .num_blocks = num_blocks,
+                         .dtype = PAGED_F32,
+                         .poison = 1,
+                         .device = device};
     Pool *pool;
-    must(pool_create(&config, &pool));
-    Seq *all[16], *last[16];
-    for (int b = 0; n > 0 && b < num_blocks; b++) {
-        must(seq_create(pool, &all[b]));
-        must(seq_append(all[b], 1));
-    }
-    for (int i = 0; i < n; i++) last[i] = all[order[i]], all[order[i]] = NULL;
-    for (int b = num_blocks - 1; n > 0 && b >= 0; b--) seq_release(all[b]);
-    for (int i = n - 1; i >= 0; i--) seq_release(last[i]);
+    MUST(pool_create(&config, &pool));
     return pool;
 }
 
-// n more tokens with random K and V, for a sequence and its twin.
+// A pool that hands out the n blocks of `order` first. What is released last is handed out first:
+// so a sequence takes each block, and those of `order` are released last.
+static Pool *new_pool_with_order(int block_size, int num_blocks, int n, const int *order)
+{
+    Pool *pool = new_pool(block_size, num_blocks);
+    Seq *owners[16], *first[16];
+    for (int b = 0; b < num_blocks; b++) {
+        MUST(seq_create(pool, &owners[b]));
+        MUST(seq_append(owners[b], 1));
+    }
+    for (int i = 0; i < n; i++) {
+        first[i] = owners[order[i]];
+        owners[order[i]] = NULL;
+    }
+    for (int b = num_blocks - 1; b >= 0; b--) seq_release(owners[b]);
+    for (int i = n - 1; i >= 0; i--) seq_release(first[i]);
+    return pool;
+}
+
+// n more tokens with random K and V.
 static void grow(Seq *seq, int n)
 {
-    const PoolConfig *c = &seq->pool->config;
+    Pool *pool = seq->pool;
     Oracle *twin = hmget(twins, seq);
-    Batch batch = {1, &seq, &n};
-    must(seq_append(seq, n));
-    must(oracle_append(twin, n));
-    for (int layer = 0; layer < c->num_layers; layer++) {
-        float *k = random_tensor(n, c->num_kv_heads, c->head_dim);
-        float *v = random_tensor(n, c->num_kv_heads, c->head_dim);
-        float *k_there = there(seq->pool, k), *v_there = there(seq->pool, v);
-        must(pool_write(seq->pool, layer, &batch, k_there, v_there));
-        must(oracle_write(twin, layer, n, k, v));
-        tensor_free(seq->pool, k_there);
-        tensor_free(seq->pool, v_there);
-        arrfree(k);
-        arrfree(v);
+    Batch batch = {.num_seqs = 1, .seqs = &seq, .num_tokens = &n};
+    MUST(seq_append(seq, n));
+    MUST(oracle_append(twin, n));
+    MUST(pool_plan(pool, &batch));
+    for (int layer = 0; layer < LAYERS; layer++) {
+        Tensor k = random_tensor(pool, n, ROW);
+        Tensor v = random_tensor(pool, n, ROW);
+        MUST(pool_write(pool, layer, k.device, v.device));
+        MUST(oracle_write(twin, layer, n, k.host, v.host));
+        free_tensor(pool, k);
+        free_tensor(pool, v);
     }
 }
 
@@ -106,19 +133,19 @@ static Seq *new_seq(Pool *pool, int n)
 {
     Seq *seq;
     Oracle *twin;
-    must(seq_create(pool, &seq));
-    must(oracle_create(&pool->config, 2048, &twin));
+    MUST(seq_create(pool, &seq));
+    MUST(oracle_create(&pool->config, LONGEST, &twin));
     hmput(twins, seq, twin);
     grow(seq, n);
     return seq;
 }
 
-static Seq *fork_seq(const Seq *parent)
+static Seq *fork_seq(Seq *parent)
 {
-    Seq *child, *key = parent->pool->seqs[parent->index];
+    Seq *child;
     Oracle *twin;
-    must(seq_fork(parent, parent->length, &child));
-    must(oracle_fork(hmget(twins, key), parent->length, &twin));
+    MUST(seq_fork(parent, parent->length, &child));
+    MUST(oracle_fork(hmget(twins, parent), parent->length, &twin));
     hmput(twins, child, twin);
     return child;
 }
@@ -130,32 +157,33 @@ static void release(Seq *seq)
     seq_release(seq);
 }
 
-// The newest tokens of a sequence attend, by each method, in every layer, as its twin says.
+// Whether the newest tokens of a sequence attend as its twin says, in each layer and in three ways.
 static int agrees(Seq *seq)
 {
-    const PoolConfig *c = &seq->pool->config;
-    Oracle *twin = hmget(twins, seq);
-    int n = seq->length < 3 ? seq->length : 3, num_q_heads = 2 * c->num_kv_heads, same = 1;
-    float *q = random_tensor(n, num_q_heads, c->head_dim), *out = NULL, *expected = NULL;
-    arrsetlen(out, arrlenu(q));
-    arrsetlen(expected, arrlenu(q));
-    Batch batch = {1, &seq, &n};
-    for (int i = 0; i < 3 * c->num_layers; i++) {
-        float *q_there = there(seq->pool, q), *out_there = there(seq->pool, q);
-        must(attend(seq->pool, i % 3, i / 3, &batch, num_q_heads, 0, q_there, out_there, NULL));
-        must(oracle_attend(twin, i / 3, n, num_q_heads, 0, q, expected, NULL));
-        tensor_free(seq->pool, q_there);
-        back(seq->pool, out, out_there);
-        for (size_t j = 0; j < arrlenu(q); j++)
-            if (!(fabsf(out[j] - expected[j]) <= 1e-6f)) same = 0;  // so written, NaN differs
+    Pool *pool = seq->pool;
+    const int ways[3] = {ATTEND_PAGED, ATTEND_GATHER, ATTEND_FAST};
+    int n = seq->length < 3 ? seq->length : 3;
+    int same = 1;
+    Tensor q = random_tensor(pool, n, Q_HEADS * HEAD_DIM);
+    Tensor out = random_tensor(pool, n, Q_HEADS * HEAD_DIM);
+    float expected[3 * Q_HEADS * HEAD_DIM];
+    Batch batch = {.num_seqs = 1, .seqs = &seq, .num_tokens = &n};
+    MUST(pool_plan(pool, &batch));
+    for (int layer = 0; layer < LAYERS; layer++) {
+        MUST(oracle_attend(hmget(twins, seq), layer, n, Q_HEADS, 0, q.host, expected, NULL));
+        for (int way = 0; way < 3; way++) {
+            MUST(attend(pool, ways[way], layer, Q_HEADS, 0, q.device, out.device, NULL));
+            to_host(pool, out);
+            for (size_t i = 0; i < out.count; i++)
+                if (!(fabsf(out.host[i] - expected[i]) <= 1e-6f)) same = 0;  // also for NaN
+        }
     }
-    arrfree(q);
-    arrfree(out);
-    arrfree(expected);
+    free_tensor(pool, q);
+    free_tensor(pool, out);
     return same;
 }
 
-// Ends a pool of the tour: compares, recounts, and gives everything back.
+// Ends a pool: compares, recounts, and gives everything back.
 static void finish(Pool *pool)
 {
     const char *wrong = pool_check(pool);
@@ -164,13 +192,17 @@ static void finish(Pool *pool)
         release(arrlast(pool->seqs));
     }
     if (!wrong && pool->num_free != pool->config.num_blocks) wrong = "blocks were lost";
-    printf("[%s] %s\n", wrong ? "FAILED" : "ok",
-           wrong ? wrong
-                 : "attention within 1e-6 of the oracle; all blocks counted and given back");
-    failures += wrong != NULL;
+    if (wrong) {
+        printf("[FAILED] %s\n", wrong);
+        failures++;
+    } else {
+        printf("[ok] attention within 1e-6 of the oracle; all blocks counted and given back\n");
+    }
     pool_destroy(pool);
-    pause_tour();
+    wait_for_return();
 }
+
+// ---- the scenes -------------------------------------------------------------------------------
 
 static int blocks_used(const Pool *pool) { return pool->config.num_blocks - pool->num_free; }
 
@@ -180,32 +212,37 @@ static void print_table(const char *name, const Seq *seq, int width)
     int entries = (int)arrlen(seq->block_table);
     printf("%s [", name);
     for (int i = 0; i < entries; i++) printf("%3d", seq->block_table[i]);
-    printf("%.*s ]  counts [", 3 * (width - entries), "  x  x  x");
+    for (int i = entries; i < width; i++) printf("  x");
+    printf(" ]  counts [");
     for (int i = 0; i < entries; i++)
         printf("%2d", seq->pool->blocks[seq->block_table[i]].ref_count);
     printf(" ]  %d in the last\n", (seq->length - 1) % seq->pool->config.block_size + 1);
 }
 
-static void chapter_cost(void)
+static void scene_cost(void)
 {
-    PoolConfig gqa = GPT, opt = {48, 56, 128, 16, 1, PAGED_F16, 0, PAGED_CPU};
+    PoolConfig gqa = GPT;
+    PoolConfig opt = GPT;
     gqa.num_kv_heads = 8;
-    printf("2 (K and V) x %d layers x %d heads x %d dims x 2 bytes (f16) = %zu bytes\n"
-           "for every token: %zu KiB. There is no cache of queries: only the newest counts.\n"
-           "With %d KV heads that the %d query heads share (GQA): %zu KiB.\n"
-           "OPT-30B, %d layers x %d dims, 128 requests of 1024 tokens: %.1f GB of\n"
+    opt.num_layers = 48;
+    opt.num_kv_heads = 56;
+    printf("2 (K and V) x %d layers x %d heads x %d dims x 2 bytes (f16) = %zu bytes\n",
+           GPT.num_layers, GPT.num_kv_heads, GPT.head_dim, pool_bytes_per_token(&GPT));
+    printf("for every token: %zu KiB. There is no cache of queries: only the newest counts.\n",
+           pool_bytes_per_token(&GPT) / 1024);
+    printf("With %d KV heads that the %d query heads share (GQA): %zu KiB.\n", gqa.num_kv_heads,
+           GPT.num_kv_heads, pool_bytes_per_token(&gqa) / 1024);
+    printf("OPT-30B, %d layers x %d dims, 128 requests of 1024 tokens: %.1f GB of\n"
            "K and V, beside about 60 GB of weights.\n",
-           GPT.num_layers, GPT.num_kv_heads, GPT.head_dim, pool_bytes_per_token(&GPT),
-           pool_bytes_per_token(&GPT) / 1024, gqa.num_kv_heads, GPT.num_kv_heads,
-           pool_bytes_per_token(&gqa) / 1024, opt.num_layers, opt.num_kv_heads * opt.head_dim,
+           opt.num_layers, opt.num_kv_heads * opt.head_dim,
            (double)pool_bytes_per_token(&opt) * 1024 * 128 / 1e9);
-    pause_tour();
+    wait_for_return();
 }
 
-static void chapter_reserve(void)
+static void scene_reserve(void)
 {
-    // Reserving is paging, too: with one block a request, as long as the longest request.
-    Pool *pool = new_pool(2048, 1, NULL, 0);
+    // Reserving is paging with one block a request, as long as the longest request.
+    Pool *pool = new_pool(LONGEST, 1);
     Seq *seq = new_seq(pool, 500);
     double reserved = (double)pool_bytes_per_token(&GPT) * pool->config.block_size / MIB;
     double used = (double)pool_bytes_per_token(&GPT) * seq->length / MIB;
@@ -216,10 +253,10 @@ static void chapter_reserve(void)
     finish(pool);
 }
 
-static void chapter_blocks(void)
+static void scene_blocks(void)
 {
-    static const int lengths[5] = {320, 48, 160, 96, 272};
-    Pool *pool = new_pool(16, 512, NULL, 0);
+    const int lengths[5] = {320, 48, 160, 96, 272};
+    Pool *pool = new_pool(16, 512);
     Seq *seqs[5];
     for (int i = 0; i < 5; i++) {
         seqs[i] = new_seq(pool, lengths[i]);
@@ -235,13 +272,14 @@ static void chapter_blocks(void)
     finish(pool);
 }
 
-static void chapter_copy_on_write(void)
+static void scene_copy_on_write(void)
 {
-    Pool *pool = new_pool(16, 32, NULL, 0);
-    Seq *prompt = new_seq(pool, 200), *requests[10];
-    int apart = 10 * blocks_used(pool);
+    Pool *pool = new_pool(16, 32);
+    Seq *prompt = new_seq(pool, 200);
+    Seq *requests[10];
     for (int i = 0; i < 10; i++) requests[i] = fork_seq(prompt);
     int together = blocks_used(pool);
+    int apart = 10 * (int)arrlen(prompt->block_table);
     double mib = (double)pool_bytes_per_block(&GPT) / MIB;
     printf("Ten requests share a system prompt of %d tokens ('+': 10 or more references).\n",
            prompt->length);
@@ -251,65 +289,70 @@ static void chapter_copy_on_write(void)
            "at 512 KiB a token %.0f MiB in place of %.0f MiB: %d blocks, %.1f MiB saved.\n",
            pool->blocks[12].ref_count, together, apart, together * mib, apart * mib,
            apart - together, (apart - together) * mib);
-    pause_tour();
+    wait_for_return();
 
     printf("Request 3 writes its first own token, into a copy of the last block:\n");
     grow(requests[3], 1);
     seq_dump(requests[3], stdout);
-    printf("Copies: %ld. The nine others still read block 12; its count is %d.\n"
+    printf("Copies: %zu. The nine others still read block 12; its count is %d.\n"
            "The handle of the prompt is released, and the nine others write:\n",
            pool->num_copies, pool->blocks[12].ref_count);
     release(prompt);
     for (int i = 0; i < 10; i++)
         if (i != 3) grow(requests[i], 1);
     pool_dump(pool, stdout);
-    printf("Copies: %ld for ten writers. The last found a count of 1 and wrote in place.\n",
+    printf("Copies: %zu for ten writers. The last found a count of 1 and wrote in place.\n",
            pool->num_copies);
     finish(pool);
 }
 
-static void chapter_utilisation(void)
+static int random_length(void)  // normal, by Box and Muller 1958, and clipped
 {
-    static const int batches[5] = {10, 25, 50, 100, 200};
-    printf("Lengths: normal, mean 500, sd 200, clipped to [200, 2048].\n"
-           "requests   2048 slots reserved for each       blocks of 16\n");
+    double radius = sqrt(-2 * log(1 - random_uniform(&seed)));
+    double angle = 2 * 3.14159265358979 * random_uniform(&seed);
+    return (int)fmin(fmax(500 + 200 * radius * cos(angle), 200), LONGEST);
+}
+
+static void print_bar(double part)
+{
+    printf("   %4.1f %% ", 100 * part);
+    for (int i = 0; i < 20; i++) putchar(i < (int)(20 * part + 0.5) ? '#' : '.');
+}
+
+static void scene_utilisation(void)
+{
+    const int batches[5] = {10, 25, 50, 100, 200};
+    printf("Lengths: normal, mean 500, sd 200, clipped to [200, %d].\n"
+           "requests   %d slots reserved for each       blocks of 16\n",
+           LONGEST, LONGEST);
     for (int b = 0; b < 5; b++) {
-        Pool *pools[2] = {new_pool(2048, batches[b], NULL, 0),
-                          new_pool(16, batches[b] * 128, NULL, 0)};
-        double tokens = 0, pi = 3.14159265358979;
+        Pool *pools[2] = {new_pool(LONGEST, batches[b]), new_pool(16, batches[b] * LONGEST / 16)};
+        double tokens = 0;
         for (int i = 0; i < batches[b]; i++) {
-            double normal = sqrt(-2 * log(1 - uniform()));  // Box and Muller 1958
-            normal *= cos(2 * pi * uniform());
-            int length = (int)fmin(fmax(500 + 200 * normal, 200), 2048);
+            int length = random_length();
+            tokens += length;
             for (int p = 0; p < 2; p++) {
                 Seq *seq;
-                must(seq_create(pools[p], &seq));
-                must(seq_append(seq, length));
+                MUST(seq_create(pools[p], &seq));
+                MUST(seq_append(seq, length));
             }
-            tokens += length;
         }
         printf("%8d", batches[b]);
         for (int p = 0; p < 2; p++) {
-            double in_use = tokens / ((double)blocks_used(pools[p]) * pools[p]->config.block_size);
-            int bar = (int)(20 * in_use + 0.5);
-            printf("   %4.1f %% %.*s%.*s", 100 * in_use, bar, "####################", 20 - bar,
-                   "....................");
+            print_bar(tokens / ((double)blocks_used(pools[p]) * pools[p]->config.block_size));
             pool_destroy(pools[p]);
         }
         printf("\n");
     }
     printf("Reserving wastes the same at every batch size: it is in the design. Paging\n"
-           "wastes the unfilled slots of each last block, %d at most.\n",
-           16 - 1);
-    pause_tour();
+           "wastes the unfilled slots of each last block, 15 at most.\n");
+    wait_for_return();
 }
 
-static void chapter_block_table(void)
+static void scene_block_table(void)
 {
-    static const int order[3] = {1, 5, 3}, turing[3] = {7, 1, 5}, lengths[4] = {60, 32, 40, 12};
-    static const char *const words[9] = {
-        "Alan", "Turing", "is", "a", "computer", "scientist", "and", "mathematician", "renowned"};
-    Pool *pool = new_pool(16, 8, order, 3);
+    const int order[3] = {1, 5, 3};
+    Pool *pool = new_pool_with_order(16, 8, 3, order);
     Seq *seq = new_seq(pool, 38);
     seq_dump(seq, stdout);
     for (int t = 5; t < 38; t += 16)
@@ -317,26 +360,31 @@ static void chapter_block_table(void)
                t, t / 16, seq->block_table[t / 16], t, t % 16);
     finish(pool);
 
-    printf("Four sequences; a batch passes their tables as one padded array:\n");
-    pool = new_pool(16, 12, NULL, 0);
+    const int lengths[4] = {60, 32, 40, 12};
+    printf("Four sequences; their tables as one padded array, as many kernels take them:\n");
+    pool = new_pool(16, 12);
     for (int i = 0; i < 4; i++) print_table("", new_seq(pool, lengths[i]), 4);
     printf("The next free block is %d.\n", pool->blocks[pool->config.num_blocks].next);
     finish(pool);
 
+    const int turing[3] = {7, 1, 5};
+    const char *const words[9] = {"Alan", "Turing",        "is",      "a", "computer", "scientist",
+                                  "and",  "mathematician", "renowned"};
     printf("Blocks of 4, one word a token:\n");
-    pool = new_pool(4, 8, turing, 3);
+    pool = new_pool_with_order(4, 8, 3, turing);
     seq = new_seq(pool, 9);
     for (int t = 0; t < 9; t++) {
         if (t % 4 == 0) printf("  block %d:", seq->block_table[t / 4]);
-        printf(" %s%s", words[t], t % 4 == 3 || t == 8 ? "\n" : "");
+        printf(" %s", words[t]);
+        if (t % 4 == 3 || t == 8) printf("\n");
     }
     finish(pool);
 }
 
-static void chapter_decode(void)
+static void scene_decode(void)
 {
-    static const int order[6] = {7, 2, 12, 5, 3, 9};
-    Pool *pool = new_pool(4, 16, order, 6);
+    const int order[6] = {7, 2, 12, 5, 3, 9};
+    Pool *pool = new_pool_with_order(4, 16, 6, order);
     Seq *a = new_seq(pool, 6);
     print_table("prefill, 6 tokens:", a, 2);
     grow(a, 1);
@@ -350,36 +398,37 @@ static void chapter_decode(void)
     grow(b, 1);
     printf("At %d tokens, decode writes one row; to repack a dense copy moves all %d.\n", b->length,
            b->length);
-    pause_tour();
+    wait_for_return();
 
     printf("Speculation: four drafted tokens are appended; three are rejected and rewound.\n");
     grow(b, 4);
     seq_dump(b, stdout);
     pool_dump(pool, stdout);
-    must(seq_rewind(b, 3));
-    must(oracle_rewind(hmget(twins, b), 3));
+    MUST(seq_rewind(b, 3));
+    MUST(oracle_rewind(hmget(twins, b), 3));
     seq_dump(b, stdout);
     pool_dump(pool, stdout);
     finish(pool);
 }
 
-static void chapter_sampling(void)
+static void scene_sampling(void)
 {
-    static const int order[5] = {2, 6, 9, 11, 14};
+    const int order[5] = {2, 6, 9, 11, 14};
     printf("Three candidates of one prompt of two full blocks, each with a token of its own:\n");
-    Pool *pool = new_pool(4, 16, order, 5);
-    Seq *seqs[3] = {new_seq(pool, 8), NULL, NULL};
+    Pool *pool = new_pool_with_order(4, 16, 5, order);
+    Seq *seqs[3] = {new_seq(pool, 8)};
     for (int i = 1; i < 3; i++) seqs[i] = fork_seq(seqs[0]);
     for (int i = 0; i < 3; i++) grow(seqs[i], 1);
     for (int i = 0; i < 3; i++) print_table("candidate", seqs[i], 3);
     pool_dump(pool, stdout);
-    printf("Copies: %ld. A full block is never written again, so it stays shared.\n",
+    printf("Copies: %zu. A full block is never written again, so it stays shared.\n",
            pool->num_copies);
     finish(pool);
 
     printf("Two samples, A and B, of a prompt that ends inside a block:\n");
-    pool = new_pool(4, 8, NULL, 0);
-    Seq *a = new_seq(pool, 6), *b = fork_seq(a);
+    pool = new_pool(4, 8);
+    Seq *a = new_seq(pool, 6);
+    Seq *b = fork_seq(a);
     print_table("both see:  A", a, 2);
     print_table("           B", b, 2);
     grow(a, 1);
@@ -388,57 +437,63 @@ static void chapter_sampling(void)
     grow(b, 1);
     print_table("B wrote:   A", a, 2);
     print_table("           B", b, 2);
-    printf("Copies: %ld. A saw a count of 2 and copied; B then saw a count of 1.\n",
+    printf("Copies: %zu. A saw a count of 2 and copied; B then saw a count of 1.\n",
            pool->num_copies);
     finish(pool);
 }
 
-static void chapter_online_softmax(void)
+// One line for each block of 4 tokens, of head 0. Returns the first element of the attention.
+static double print_online_softmax(const Seq *seq, const float *q, const float *k, const float *v)
 {
-    Pool *pool = new_pool(4, 8, NULL, 0);
-    Seq *seq = new_seq(pool, 10);
-    const PoolConfig *c = &pool->config;
-    int n = 1, row = c->num_kv_heads * c->head_dim;  // floats from one token to the next
-    Batch batch = {1, &seq, &n};
-    float *k = random_tensor(10, 1, row), *v = random_tensor(10, 1, row);
-    float *q = random_tensor(1, 1, row), *out = random_tensor(1, 1, row);
-    float *k_there = there(pool, k), *v_there = there(pool, v);
-    float *q_there = there(pool, q), *out_there = there(pool, out);
-    must(seq_gather(seq, 0, k_there, v_there));
-    must(attend(pool, ATTEND_PAGED, 0, &batch, c->num_kv_heads, 0, q_there, out_there, NULL));
-    tensor_free(pool, q_there);
-    back(pool, k, k_there);
-    back(pool, v, v_there);
-    back(pool, out, out_there);
-
-    double m = -INFINITY, l = 0, o = 0;  // of head 0, and of o the first element
+    double m = -INFINITY, l = 0, o = 0;
     printf("block  scores                            m       l       o   o / l\n");
-    for (int j = 0; j < 3; j++) {
-        double score[4], old_m = m, sum = 0, acc = 0;
-        int tokens = j < 2 ? 4 : 2;
-        printf("%5d ", seq->block_table[j]);
-        for (int t = 0; t < tokens; t++) {
-            score[t] = 0;
-            for (int i = 0; i < c->head_dim; i++)
-                score[t] += (double)q[i] * k[(4 * j + t) * row + i] / sqrt((double)c->head_dim);
-            m = fmax(m, score[t]);
-            printf(" %6.3f", score[t]);
+    for (int first = 0; first < seq->length; first += 4) {
+        double scores[4] = {0};
+        double old_m = m;
+        int n = seq->length - first < 4 ? seq->length - first : 4;
+        printf("%5d ", seq->block_table[first / 4]);
+        for (int t = 0; t < n; t++) {
+            for (int i = 0; i < HEAD_DIM; i++) scores[t] += (double)q[i] * k[(first + t) * ROW + i];
+            scores[t] /= sqrt((double)HEAD_DIM);
+            m = fmax(m, scores[t]);
+            printf(" %6.3f", scores[t]);
         }
-        for (int t = 0; t < tokens; t++) {
-            sum += exp(score[t] - m);
-            acc += exp(score[t] - m) * v[(4 * j + t) * row];
+        l *= exp(old_m - m);  // what was added so far was relative to the old maximum
+        o *= exp(old_m - m);
+        for (int t = 0; t < n; t++) {
+            l += exp(scores[t] - m);
+            o += exp(scores[t] - m) * v[(first + t) * ROW];
         }
-        l = exp(old_m - m) * l + sum;
-        o = exp(old_m - m) * o + acc;
-        printf("%*s %7.3f %7.3f %7.3f %7.3f\n", 7 * (4 - tokens), "", m, l, o, o / l);
+        printf("%*s %7.3f %7.3f %7.3f %7.3f\n", 7 * (4 - n), "", m, l, o, o / l);
     }
-    int same = fabs(o / l - out[0]) <= 1e-6;
+    return o / l;
+}
+
+static void scene_online_softmax(void)
+{
+    Pool *pool = new_pool(4, 8);
+    Seq *seq = new_seq(pool, 10);
+    int one = 1;
+    Batch batch = {.num_seqs = 1, .seqs = &seq, .num_tokens = &one};
+    Tensor k = random_tensor(pool, seq->length, ROW);
+    Tensor v = random_tensor(pool, seq->length, ROW);
+    Tensor q = random_tensor(pool, 1, ROW);
+    Tensor out = random_tensor(pool, 1, ROW);
+    MUST(seq_gather(seq, 0, k.device, v.device));
+    MUST(pool_plan(pool, &batch));
+    MUST(attend(pool, ATTEND_PAGED, 0, KV_HEADS, 0, q.device, out.device, NULL));
+    to_host(pool, k);
+    to_host(pool, v);
+    to_host(pool, out);
+
+    double expected = print_online_softmax(seq, q.host, k.host, v.host);
+    int same = fabs(expected - out.host[0]) <= 1e-6;
     printf("The last o / l is what attend() returned: %s.\n", same ? "yes" : "NO");
     failures += !same;
-    arrfree(k);
-    arrfree(v);
-    arrfree(q);
-    arrfree(out);
+    free_tensor(pool, k);
+    free_tensor(pool, v);
+    free_tensor(pool, q);
+    free_tensor(pool, out);
     finish(pool);
 }
 
@@ -446,20 +501,21 @@ static void chapter_online_softmax(void)
 // computed and published. `known` has K and V of what is found.
 static Seq *serve(Pool *pool, const char *text, const Oracle *known)
 {
-    int n = (int)strlen(text), tokens[64];
+    int n = (int)strlen(text);
+    int tokens[64];
     Seq *seq;
     Oracle *twin;
     for (int i = 0; i < n; i++) tokens[i] = text[i];
-    must(seq_create(pool, &seq));
-    must(seq_lookup(seq, tokens, n));
+    MUST(seq_create(pool, &seq));
+    MUST(seq_lookup(seq, tokens, n));
     if (known)
-        must(oracle_fork(known, seq->length, &twin));
+        MUST(oracle_fork(known, seq->length, &twin));
     else
-        must(oracle_create(&pool->config, 2048, &twin));
+        MUST(oracle_create(&pool->config, LONGEST, &twin));
     hmput(twins, seq, twin);
     printf("\"%s\": %d of %d tokens were found", text, seq->length, n);
     grow(seq, n - seq->length);
-    must(seq_publish(seq, tokens, n));
+    MUST(seq_publish(seq, tokens, n));
     printf("; blocks");
     for (int i = 0; i < (int)arrlen(seq->block_table); i++) printf(" %d", seq->block_table[i]);
     printf("\n");
@@ -467,13 +523,13 @@ static Seq *serve(Pool *pool, const char *text, const Oracle *known)
     return seq;
 }
 
-static void chapter_prefix_cache(void)
+static void scene_prefix_cache(void)
 {
     printf("A token is a letter, a block 4 tokens. p: a free block that can be found.\n");
-    Pool *pool = new_pool(4, 8, NULL, 0);
+    Pool *pool = new_pool(4, 8);
     Oracle *known;
     Seq *seq = serve(pool, "be kind. Hi", NULL);
-    must(oracle_fork(hmget(twins, seq), seq->length, &known));
+    MUST(oracle_fork(hmget(twins, seq), seq->length, &known));
     release(seq);
     printf("The request ends:\n");
     pool_dump(pool, stdout);
@@ -487,53 +543,69 @@ static void chapter_prefix_cache(void)
     finish(pool);
 }
 
+// ---- main -------------------------------------------------------------------------------------
+
+static const struct {
+    const char *title;
+    void (*play)(void);
+} SCENES[] = {
+    {"What one token costs", scene_cost},
+    {"Reserving the maximum", scene_reserve},
+    {"Blocks on demand", scene_blocks},
+    {"Copy-on-write of a shared system prompt", scene_copy_on_write},
+    {"Utilisation: reserved against paged", scene_utilisation},
+    {"The block table", scene_block_table},
+    {"Prefill, decode, rewind", scene_decode},
+    {"Parallel sampling", scene_sampling},
+    {"Online softmax, block by block", scene_online_softmax},
+    {"The prefix cache", scene_prefix_cache},
+};
+enum { NUM_SCENES = sizeof SCENES / sizeof SCENES[0] };
+
+static void print_help(void)
+{
+    printf("usage: ./tour [--step] [--gpu | --standin] [SCENE]\n"
+           "The engine in scenes: all of them, or one.\n\n"
+           "  --step     wait for return after each screen\n"
+           "  --gpu      on a GPU (a build with nvcc)\n"
+           "  --standin  with the kernels for the GPU, run on the CPU (any other build)\n\n");
+    for (int i = 0; i < NUM_SCENES; i++) printf("  %2d  %s\n", i + 1, SCENES[i].title);
+    printf("\n%s", LEGEND);
+}
+
 int main(int argc, char **argv)
 {
-    enum { CHAPTERS = 10 };
-    static const struct {
-        const char *title;
-        void (*run)(void);
-    } chapters[CHAPTERS] = {
-        {"What one token costs", chapter_cost},
-        {"Reserving the maximum", chapter_reserve},
-        {"Blocks on demand", chapter_blocks},
-        {"Copy-on-write of a shared system prompt", chapter_copy_on_write},
-        {"Utilisation: reserved against paged", chapter_utilisation},
-        {"The block table", chapter_block_table},
-        {"Prefill, decode, rewind", chapter_decode},
-        {"Parallel sampling", chapter_sampling},
-        {"Online softmax, block by block", chapter_online_softmax},
-        {"The prefix cache", chapter_prefix_cache},
-    };
-    int only = -1;
-    for (int i = 1; i < argc; i++) {
-        int help = strcmp(argv[i], "--help") == 0, number = atoi(argv[i]);
-        if (strcmp(argv[i], "--step") == 0) {
-            waits = 1;
-        } else if (strcmp(argv[i], "--gpu") == 0) {
-            device = PAGED_GPU;
-        } else if (number >= 1 && number <= CHAPTERS &&
-                   strspn(argv[i], "0123456789") == strlen(argv[i])) {
-            only = number - 1;
-        } else {
-            FILE *to = help ? stdout : stderr;
-            if (!help) fprintf(to, "paged: unknown argument '%s'\n", argv[i]);
-            fprintf(to, "usage: ./paged [--step] [--gpu] [CHAPTER]\n");
-            fprintf(to,
-                    "--step waits for return; --gpu runs the kernels (without nvcc: on the CPU)\n");
-            for (int n = 0; n < CHAPTERS; n++) fprintf(to, " %2d  %s\n", n + 1, chapters[n].title);
-            return help ? 0 : 2;
+    static const struct option options[] = {{"step", no_argument, NULL, 's'},
+                                            {"gpu", no_argument, NULL, 'g'},
+                                            {"standin", no_argument, NULL, 'i'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
+    program = "tour";
+    for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+        if (option == '?') return 2;  // getopt_long() has said why
+        if (option == 's') waits = 1;
+        if (option == 'g') device = PAGED_GPU;
+        if (option == 'i') device = PAGED_STANDIN;
+        if (option == 'h') {
+            print_help();
+            return finish_output(0);
         }
     }
-    if (isatty(1) && !getenv("NO_COLOR")) bold = "\033[1m", plain = "\033[0m";
-    for (int n = 0; n < CHAPTERS; n++) {
-        if (only >= 0 && only != n) continue;
-        seed = 1;  // a chapter alone prints what it prints in the whole tour
-        printf("%s%d. %s%s\n", bold, n + 1, chapters[n].title, plain);
-        chapters[n].run();
-        if (only < 0 && n < CHAPTERS - 1) printf("\n");
+    int only = 0;
+    if (optind < argc) only = (int)parse_int("SCENE", argv[optind++], 1, NUM_SCENES);
+    if (optind < argc) die(2, "one scene or all: '%s' is too much", argv[optind]);
+    pool_destroy(new_pool(1, 1));  // a missing device is an error before anything is printed
+    int bold = isatty(STDOUT_FILENO) && !getenv("NO_COLOR");
+
+    if (!only) printf("PagedAttention in %d scenes. %s", NUM_SCENES, LEGEND);
+    for (int i = 0; i < NUM_SCENES; i++) {
+        if (only && only != i + 1) continue;
+        if (!only) printf("\n");
+        printf(bold ? "\033[1m%d. %s\033[0m\n" : "%d. %s\n", i + 1, SCENES[i].title);
+        seed = 1;  // so that a scene prints the same with and without the others
+        SCENES[i].play();
     }
     hmfree(twins);
-    if (failures) fprintf(stderr, "paged: FAILED: %d\n", failures);
-    return failures > 0;
+    if (failures) fprintf(stderr, "tour: FAILED: %d\n", failures);
+    return finish_output(failures > 0);
 }

@@ -1,0 +1,165 @@
+// decoding.h: how llama.c chooses the tokens that follow: sampling, speculation, beam search. It
+// belongs to llama.c, which includes it after add_rows() and compute(), as beam search calls them.
+
+// ---- sampling ---------------------------------------------------------------------------------
+// Both ways return a valid token even if every logit is NaN: a comparison with NaN is false.
+
+static int argmax(const float *logits, int n)
+{
+    int best = 0;
+    for (int i = 1; i < n; i++)
+        if (logits[i] > logits[best]) best = i;
+    return best;
+}
+
+// Draws from softmax(logits / temperature), or takes the likeliest token if temperature is 0.
+static int sample(const float *logits, int n, float temperature, uint64_t *rng)
+{
+    int best = argmax(logits, n);
+    if (temperature == 0) return best;
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += expf((logits[i] - logits[best]) / temperature);
+    double left = random_uniform(rng) * sum;
+    for (int i = 0; i < n; i++) {
+        left -= expf((logits[i] - logits[best]) / temperature);
+        if (left < 0) return i;
+    }
+    return best;
+}
+
+// ---- speculation ------------------------------------------------------------------------------
+
+// Prompt lookup (Saxena 2023): text repeats itself. Finds the last earlier place of the newest
+// three tokens, or two, or one, and guesses that what followed them there follows here too.
+static void guess(const Server *s, Request *r)
+{
+    int known = arrlen(r->tokens);
+    int max = s->options.steps - known;
+    if (max > s->options.drafts) max = s->options.drafts;
+    for (int n = 3; n > 0 && max > 0; n--)
+        for (int at = known - n - 1; at >= 0; at--) {
+            if (memcmp(r->tokens + at, r->tokens + known - n, n * sizeof(int)) != 0) continue;
+            for (int i = at + n; i < known && i < at + n + max; i++) arrput(r->draft, r->tokens[i]);
+            return;
+        }
+}
+
+// Samples after the last known token of a request, and after each guess that turned out right. What
+// was computed for the other guesses is rewound. logits: [1 + guesses][vocab_size]. Returns 1 at
+// the end of the text.
+static int sample_request(Server *s, Request *r, const float *logits)
+{
+    int guesses = arrlen(r->draft);
+    int right = 0;
+    int ended;
+    for (;; right++, logits += s->model.vocab_size) {
+        int token = sample(logits, s->model.vocab_size, s->options.temperature, &r->rng);
+        ended = token == BOS || arrlen(r->tokens) >= s->options.steps;
+        if (token != BOS) arrput(r->tokens, token);
+        if (ended || right == guesses || token != r->draft[right]) break;
+    }
+    s->num_accepted += right;
+    must(seq_rewind(r->seq, guesses - right), "seq_rewind");
+    return ended;
+}
+
+// ---- beam search ------------------------------------------------------------------------------
+// The same pool, used in another way: every step forks the beams that go on and releases all the
+// old ones. Beams of one family share the blocks of their common past, and only the last block is
+// ever copied. One request at a time; its beams are the batch.
+
+typedef struct Beam {
+    Seq *seq;      // NULL once the text has ended
+    int *tokens;   // an array of stb_ds
+    double score;  // sum of the logarithms of the probabilities
+    int parent;    // of a candidate: the beam that it continues
+    int token;     // and how
+} Beam;
+
+// Puts a candidate into the list of the best `max`, which is sorted; of equals the first one stays.
+static void offer(Beam *best, int *count, int max, Beam candidate)
+{
+    int at = *count;
+    while (at > 0 && best[at - 1].score < candidate.score) at--;
+    if (at == max) return;
+    if (*count < max) ++*count;
+    memmove(best + at + 1, best + at, (*count - at - 1) * sizeof *best);
+    best[at] = candidate;
+}
+
+// Lists the best continuations of all beams. logits: a row for each beam that has not ended.
+// Returns how many there are.
+static int best_candidates(const Beam *beams, int count, int max, const float *logits, int n,
+                           Beam *best)
+{
+    int found = 0;
+    for (int b = 0; b < count; b++) {
+        Beam candidate = {.score = beams[b].score, .parent = b, .token = BOS};
+        if (!beams[b].seq) {
+            offer(best, &found, max, candidate);
+            continue;
+        }
+        double top = logits[argmax(logits, n)];
+        double sum = 0;
+        for (int i = 0; i < n; i++) sum += exp(logits[i] - top);
+        for (int i = 0; i < n; i++) {
+            candidate.score = beams[b].score + (logits[i] - top - log(sum));
+            candidate.token = i;
+            offer(best, &found, max, candidate);
+        }
+        logits += n;
+    }
+    return found;
+}
+
+// Makes beams of the candidates: forks those that go on, then releases the old ones.
+static void take_candidates(Beam *beams, int *count, Beam *best, int found)
+{
+    for (int b = 0; b < found; b++) {
+        Beam *beam = &best[b];
+        const Beam *parent = &beams[beam->parent];
+        arrsetlen(beam->tokens, arrlenu(parent->tokens));
+        memcpy(beam->tokens, parent->tokens, arrlenu(parent->tokens) * sizeof(int));
+        if (!parent->seq || beam->token == BOS) continue;  // ended
+        arrput(beam->tokens, beam->token);
+        must(seq_fork(parent->seq, parent->seq->length, &beam->seq), "seq_fork");
+    }
+    for (int b = 0; b < *count; b++) {
+        seq_release(beams[b].seq);
+        arrfree(beams[b].tokens);
+    }
+    memcpy(beams, best, found * sizeof *beams);
+    *count = found;
+}
+
+// Computes a step of all beams that have not ended. NULL: there are none, or no positions are left.
+static const float *compute_beams(Server *s, const Beam *beams, int count)
+{
+    clear_input(&s->input);
+    for (int b = 0; b < count; b++)
+        if (beams[b].seq && beams[b].seq->length < s->options.steps)
+            must(add_rows(s, beams[b].seq, beams[b].tokens, NULL), "seq_append");
+    return arrlen(s->input.seqs) > 0 ? compute(s) : NULL;
+}
+
+static void beam_search(Server *s, Request *r)
+{
+    int max = s->options.beams;
+    int count = 1;
+    Beam *beams = calloc(2 * (size_t)max, sizeof *beams);
+    Beam *best = beams + max;
+    if (!beams) die(1, "out of memory");
+    beams[0].tokens = r->tokens;
+    must(seq_create(s->pool, &beams[0].seq), "seq_create");
+    for (const float *logits; (logits = compute_beams(s, beams, count)) != NULL;) {
+        if (arrlen(s->input.wanted) == 0) continue;  // the prompt is not all in yet
+        int found = best_candidates(beams, count, max, logits, s->model.vocab_size, best);
+        take_candidates(beams, &count, best, found);
+    }
+    r->tokens = beams[0].tokens;
+    for (int b = 0; b < count; b++) {
+        seq_release(beams[b].seq);
+        if (b > 0) arrfree(beams[b].tokens);
+    }
+    free(beams);
+}

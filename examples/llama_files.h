@@ -1,0 +1,255 @@
+// llama_files.h: the files of llama2.c. The checkpoint has the weights of the model; the tokenizer
+// has the texts of the tokens, and turns text into tokens and back. If a file is damaged, or of
+// another kind, a message says so and the program ends.
+
+#ifndef LLAMA_FILES_H
+#define LLAMA_FILES_H
+
+#include "util.h"
+
+#include <ctype.h>
+
+enum {
+    BOS = 1,         // the token that begins a text; produced by the model, it ends it
+    FIRST_BYTE = 3,  // token b + FIRST_BYTE stands for the single byte b
+};
+
+// ---- files ------------------------------------------------------------------------------------
+
+typedef struct File {
+    const char *path;
+    char *bytes;   // an array of stb_ds
+    size_t taken;  // bytes at the front that have been read
+} File;
+
+static File read_file(const char *path)
+{
+    File file = {.path = path};
+    FILE *in = fopen(path, "rb");
+    size_t count = 1;
+    while (in && count > 0) {
+        const size_t room = 1 << 16;
+        count = fread(arraddnptr(file.bytes, room), 1, room, in);
+        arrsetlen(file.bytes, arrlenu(file.bytes) - room + count);
+    }
+    if (!in || ferror(in)) die(1, "%s: %s", path, strerror(errno));
+    fclose(in);
+    return file;
+}
+
+static const void *take(File *file, uint64_t count)
+{
+    if (count > arrlenu(file->bytes) - file->taken)
+        die(1, "%s: its %zu bytes end too early: truncated, or not what it should be", file->path,
+            arrlenu(file->bytes));
+    const char *start = file->bytes + file->taken;
+    file->taken += count;
+    return start;
+}
+
+static int32_t take_int(File *file)
+{
+    int32_t value;
+    memcpy(&value, take(file, sizeof value), sizeof value);
+    return value;
+}
+
+static const float *take_floats(File *file, uint64_t count) { return take(file, 4 * count); }
+
+static void expect_end(const File *file, const char *kind)
+{
+    size_t left = arrlenu(file->bytes) - file->taken;
+    if (left > 0) die(1, "%s: not %s: %zu bytes are left at its end", file->path, kind, left);
+}
+
+// ---- the checkpoint ---------------------------------------------------------------------------
+// A checkpoint is seven int32 and then all weights as float32, little-endian, in one fixed order.
+
+typedef struct Model {
+    int dim, hidden_dim, num_layers, num_heads, num_kv_heads, vocab_size, seq_len;
+    int head_dim, kv_dim;            // kv_dim = num_kv_heads * head_dim
+    const float *embedding;          // [vocab_size][dim]
+    const float *rms_att, *rms_ffn;  // [num_layers][dim]
+    const float *wq, *wo;            // [num_layers][dim][dim]
+    const float *wk, *wv;            // [num_layers][kv_dim][dim]
+    const float *w1, *w3;            // [num_layers][hidden_dim][dim]
+    const float *w2;                 // [num_layers][dim][hidden_dim]
+    const float *rms_final;          // [dim]
+    const float *classifier;         // [vocab_size][dim], often the embedding itself
+    File file;                       // the pointers above point into it
+} Model;
+
+// Takes the seven numbers. Returns 1 if the classifier has weights of its own, which a negative
+// vocab_size says.
+static int take_header(Model *m)
+{
+    static const char *const names[] = {"dim",        "hidden_dim", "n_layers", "n_heads",
+                                        "n_kv_heads", "vocab_size", "seq_len"};
+    int *const fields[] = {&m->dim,          &m->hidden_dim, &m->num_layers, &m->num_heads,
+                           &m->num_kv_heads, &m->vocab_size, &m->seq_len};
+    const int max = 1 << 20;  // above any model; the product of three still fits into 64 bits
+    for (int i = 0; i < 7; i++) {
+        int value = take_int(&m->file);
+        int min = fields[i] == &m->vocab_size ? -max : 1;
+        if (value < min || value > max)
+            die(1, "%s: not a checkpoint: its %s is %d", m->file.path, names[i], value);
+        *fields[i] = value;
+    }
+    int separate = m->vocab_size < 0;
+    m->vocab_size = abs(m->vocab_size);
+    m->head_dim = m->dim / m->num_heads;
+    m->kv_dim = m->head_dim * m->num_kv_heads;
+    if (m->dim % m->num_heads || m->num_heads % m->num_kv_heads || m->head_dim % 2 ||
+        m->head_dim > PAGED_MAX_HEAD_DIM || m->vocab_size <= BOS)
+        die(1,
+            "%s: not a checkpoint, or not supported: dim %d, n_heads %d, n_kv_heads %d, "
+            "vocab_size %d",
+            m->file.path, m->dim, m->num_heads, m->num_kv_heads, m->vocab_size);
+    return separate;
+}
+
+static void read_model(Model *m, const char *path)
+{
+    m->file = read_file(path);
+    int separate = take_header(m);
+    File *file = &m->file;
+    uint64_t dim = m->dim;
+    uint64_t layers = m->num_layers;
+    m->embedding = take_floats(file, m->vocab_size * dim);
+    m->rms_att = take_floats(file, layers * dim);
+    m->wq = take_floats(file, layers * dim * dim);
+    m->wk = take_floats(file, layers * m->kv_dim * dim);
+    m->wv = take_floats(file, layers * m->kv_dim * dim);
+    m->wo = take_floats(file, layers * dim * dim);
+    m->rms_ffn = take_floats(file, layers * dim);
+    m->w1 = take_floats(file, layers * m->hidden_dim * dim);
+    m->w2 = take_floats(file, layers * m->hidden_dim * dim);
+    m->w3 = take_floats(file, layers * m->hidden_dim * dim);
+    m->rms_final = take_floats(file, dim);
+    take_floats(file, (uint64_t)m->seq_len * m->head_dim);  // cosines, sines: see fill_rope()
+    m->classifier = separate ? take_floats(file, m->vocab_size * dim) : m->embedding;
+    expect_end(file, "a checkpoint");
+}
+
+// ---- the tokenizer ----------------------------------------------------------------------------
+// The file: int32 longest token, then for each token float32 score, int32 length, bytes.
+
+typedef struct Entry {
+    char *key;
+    int value;
+} Entry;
+
+typedef struct Tokenizer {
+    Entry *ids;         // text -> token, a string map of stb_ds, which owns the texts
+    const char **text;  // [vocab_size] token -> text
+    float *scores;      // [vocab_size]
+    char *pair;         // room for the texts of two tokens, one after the other
+    size_t longest;     // bytes of text that one token can stand for, at most
+} Tokenizer;
+
+static void read_tokenizer(Tokenizer *t, const char *path, int vocab_size)
+{
+    File file = read_file(path);
+    const int longest = take_int(&file);
+    t->longest = 1;
+    sh_new_strdup(t->ids);
+    for (int token = 0; token < vocab_size; token++) {
+        float score;
+        memcpy(&score, take(&file, sizeof score), sizeof score);
+        arrput(t->scores, score);
+        int length = take_int(&file);
+        if (length < 0 || length > longest)
+            die(1, "%s: not a tokenizer: token %d has length %d, the longest is to have %d", path,
+                token, length, longest);
+        const char *bytes = take(&file, length);
+        if (t->longest < (size_t)length) t->longest = length;
+        arrsetlen(t->pair, length + 1);
+        memcpy(t->pair, bytes, length);
+        t->pair[length] = '\0';
+        if (shgeti(t->ids, t->pair) < 0) shput(t->ids, t->pair, token);  // of equals, the first
+        arrput(t->text, t->ids[shgeti(t->ids, t->pair)].key);
+    }
+    expect_end(&file, "the tokenizer of this checkpoint");
+    arrsetlen(t->pair, 2 * t->longest + 1);
+    arrfree(file.bytes);
+}
+
+// Adds the token of one character, or the tokens of its bytes if the vocabulary does not have it.
+static void add_character(Tokenizer *t, const char *bytes, int length, int **tokens)
+{
+    char key[5];
+    memcpy(key, bytes, length);
+    key[length] = '\0';
+    ptrdiff_t found = shgeti(t->ids, key);
+    if (found >= 0) arrput(*tokens, t->ids[found].value);
+    for (int i = 0; i < length && found < 0; i++) {
+        int token = (unsigned char)bytes[i] + FIRST_BYTE;
+        arrput(*tokens, token < arrlen(t->text) ? token : 0);
+    }
+}
+
+// The token that tokens i and i + 1 merge into, or -1.
+static int merged(Tokenizer *t, const int *tokens, ptrdiff_t i)
+{
+    if (i < 0 || i + 1 >= arrlen(tokens)) return -1;
+    snprintf(t->pair, arrlenu(t->pair), "%s%s", t->text[tokens[i]], t->text[tokens[i + 1]]);
+    ptrdiff_t found = shgeti(t->ids, t->pair);
+    return found < 0 ? -1 : t->ids[found].value;
+}
+
+// The leftmost of the merges with the best score, or -1 if no pair merges.
+static ptrdiff_t best_merge(const Tokenizer *t, const int *merges)
+{
+    ptrdiff_t best = -1;
+    float best_score = -1e10f;
+    for (ptrdiff_t i = 0; i < arrlen(merges); i++)
+        if (merges[i] >= 0 && t->scores[merges[i]] > best_score) {
+            best = i;
+            best_score = t->scores[merges[i]];
+        }
+    return best;
+}
+
+// Byte pair encoding: starts from characters, and merges the best pair until no pair merges.
+// Returns an array of stb_ds that begins with BOS.
+static int *encode(Tokenizer *t, const char *text)
+{
+    int *tokens = NULL;
+    int *merges = NULL;  // merges[i] is merged(i), so that a round only compares
+    if (*text) add_character(t, " ", 1, &tokens);
+    for (int n; *text; text += n) {
+        n = 1;
+        while (n < 4 && (text[n] & 0xC0) == 0x80) n++;  // UTF-8: bytes 10xxxxxx continue
+        add_character(t, text, n, &tokens);
+    }
+    for (ptrdiff_t i = 0; i < arrlen(tokens); i++) arrput(merges, merged(t, tokens, i));
+    for (ptrdiff_t best; (best = best_merge(t, merges)) >= 0;) {
+        tokens[best] = merges[best];
+        arrdel(tokens, best + 1);
+        arrdel(merges, best + 1);
+        merges[best] = merged(t, tokens, best);
+        if (best > 0) merges[best - 1] = merged(t, tokens, best - 1);
+    }
+    arrfree(merges);
+    arrins(tokens, 0, BOS);
+    return tokens;
+}
+
+// Prints a token as llama2.c does: without the blank that encode() puts in front of a text, a token
+// spelled <0x0A> as that byte, and no single byte that a terminal cannot show.
+static void print_token(const Tokenizer *t, int previous, int token)
+{
+    const char *text = t->text[token];
+    char byte[2] = {0, 0};
+    unsigned value;
+    int end = 0;
+    if (previous == BOS && *text == ' ') text++;
+    if (sscanf(text, "<0x%2X>%n", &value, &end) == 1 && end == 6) {
+        byte[0] = (char)value;
+        text = byte;
+    }
+    if (strlen(text) != 1 || isprint((unsigned char)*text) || isspace((unsigned char)*text))
+        fputs(text, stdout);
+}
+
+#endif
