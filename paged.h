@@ -115,7 +115,9 @@ struct Pool {
     int num_buckets;
     uint64_t last_serial;
     Seq **seqs;               // the live sequences, in no order (an array of stb_ds)
-    struct Plan *plan;        // the step that pool_plan() was told about last
+    struct Plan *plan;        // the step that pool_plan() was told about last ...
+    uint64_t plan_number;     // ... and its number; 0: there is none, or it is out of date
+    uint64_t num_batches;     // that were looked at for a plan
     size_t num_copies;        // blocks copied on write since the pool was made
     void *workspace;          // memory on the device, for attention
     size_t workspace_bytes;
@@ -128,7 +130,7 @@ struct Seq {
     int num_published;        // leading blocks of the table that are in the prefix cache
     int *block_table;         // [ceil(length / block_size)] ids of blocks (an array of stb_ds)
     int index;                // pool->seqs[index] is this sequence
-    uint64_t plan, checked;   // the last plan it is part of, and was considered for
+    uint64_t plan, checked;   // numbers of the last plan and the last batch that name it
 };
 
 // The new tokens of one step, the query tokens: the newest num_tokens[i] tokens of sequence

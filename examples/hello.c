@@ -15,15 +15,22 @@ static void step(Pool *pool, int num_seqs, Seq **seqs, const int *n, int tokens)
     Batch batch = {num_seqs, seqs, n};
     for (int i = 0; i < tokens * KV_HEADS * HEAD_DIM; i++) k[i] = v[i] = (float)(i % 5);
     for (int i = 0; i < tokens * Q_HEADS * HEAD_DIM; i++) q[i] = (float)(i % 3);
+    if (pool_plan(pool, &batch)) exit(1);
     for (int layer = 0; layer < LAYERS; layer++)
-        if (pool_write(pool, layer, &batch, k, v) ||
-            attend(pool, ATTEND_PAGED, layer, &batch, Q_HEADS, 0, q, out, NULL))
+        if (pool_write(pool, layer, k, v) ||
+            attend(pool, ATTEND_PAGED, layer, Q_HEADS, 0, q, out, NULL))
             exit(1);
 }
 
 int main(void)
 {
-    PoolConfig config = {LAYERS, KV_HEADS, HEAD_DIM, 4, 8, PAGED_F16, 0, PAGED_CPU};
+    PoolConfig config = {.num_layers = LAYERS,
+                         .num_kv_heads = KV_HEADS,
+                         .head_dim = HEAD_DIM,
+                         .block_size = 4,
+                         .num_blocks = 8,
+                         .dtype = PAGED_F16,
+                         .device = PAGED_CPU};
     Pool *pool;
     Seq *a, *b;
     if (pool_create(&config, &pool) || seq_create(pool, &a)) return 1;
@@ -37,5 +44,5 @@ int main(void)
     pool_dump(pool, stdout);
     seq_dump(a, stdout);
     pool_destroy(pool);
-    return 0;
+    return fflush(stdout) || ferror(stdout);  // output that could not be written is a failure
 }

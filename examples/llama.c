@@ -336,7 +336,7 @@ static void parse_options(Options *o, int argc, char **argv)
     *o = (Options){.chunk = 32, .samples = 1, .beams = 1, .seed = 1};
     for (int c; (c = getopt_long(argc, argv, "p:f:t:s:n:h", options, NULL)) != -1;)
         parse_option(o, c, optarg);
-    if (argc - optind != 2) die(2, "a CHECKPOINT and a TOKENIZER are needed; see --help");
+    if (argc - optind != 2) die(2, "two files are needed, CHECKPOINT and TOKENIZER; see --help");
     o->checkpoint = argv[optind];
     o->tokenizer = argv[optind + 1];
     if (o->beams > 1 && (o->samples > 1 || o->drafts > 0 || o->temperature > 0))
@@ -678,6 +678,7 @@ static void print_texts(Server *s)
         print_request(&s->tokenizer, s->requests[i]);
         printf("\n");
     }
+    fflush(stdout);  // before the statistics, should both go to one place
 }
 
 int main(int argc, char **argv)

@@ -33,8 +33,6 @@
 // by steps times budget. With --saturate only steps that begin with a request waiting are measured:
 // after them the batch just drains.
 //
-// Read on in order: the trace, the allocators, K and V, the scheduler, the results, the options.
-//
 //     cc -O2 -DPAGED_NO_MAIN examples/replay.c paged.cu.c -o replay -lm && ./replay TRACE.csv
 
 #ifndef _GNU_SOURCE
@@ -64,13 +62,11 @@ typedef struct Request {
     int id;
     int delivered;  // tokens of the answer so far; they survive a preemption
     int length;     // tokens that are in the cache, or go there on admission
-    int num_new;    // the newest of these, whose K and V this step writes
-    int start;      // reserving: its region of the budget
+    int num_new;    // the newest of these, whose K and V are not written yet
+    int start;      // reserving: the first slot of its region, and their number
     int size;
-    Seq *seq;      // paged: its blocks; NULL while it waits
-    float *saved;  // swapped out: [num_layers][K, V][length][num_kv_heads][head_dim]
-    bool admitted;
-    bool ended;
+    Seq *seq;        // paged: its blocks; NULL while it waits
+    Oracle *oracle;  // with --verify: its K and V once more
     bool refused;
 } Request;
 
@@ -123,39 +119,45 @@ static const char *parse_line(const char *line, int64_t previous_arrival, Reques
     return "after TIMESTAMP, numbers of tokens from 1 and from 0 to 16777216 are expected";
 }
 
-// Reads up to `limit` requests. One malformed line, and the whole trace is refused.
-static void read_trace(Trace *trace, const char *path, int limit)
+// Adds a request whose prompt has `prefix` tokens more.
+static void add_request(Trace *trace, Request r, int prefix)
+{
+    r.id = (int)arrlen(trace->requests);
+    r.context += prefix;
+    trace->context += r.context;
+    trace->generated += r.generated;
+    if (r.context + r.generated > trace->longest) trace->longest = r.context + r.generated;
+    arrput(trace->requests, r);
+}
+
+// Reads up to `limit` requests. A malformed line ends the program.
+static void read_trace(Trace *trace, const char *path, int limit, int prefix)
 {
     FILE *in = fopen(path, "r");
     if (!in) die(1, "%s: %s", path, strerror(errno));
     char *line = NULL;
     size_t room = 0;
-    ssize_t size;
     int64_t previous_arrival = INT64_MIN;
-    int malformed = 0;
     for (int number = 1; arrlen(trace->requests) < limit; number++) {
-        if ((size = getline(&line, &room, in)) < 0) break;
+        ssize_t size = getline(&line, &room, in);
+        if (size < 0) break;
         if (size > 0 && line[size - 1] == '\n') line[--size] = 0;
         if (size > 0 && line[size - 1] == '\r') line[--size] = 0;
+        if ((size_t)size != strlen(line)) die(1, "%s:%d: it contains a zero byte", path, number);
+        if (number == 1) {
+            if (strcmp(line, header) != 0) die(1, "%s:1: this is not '%s'", path, header);
+            continue;
+        }
         Request r;
         memset(&r, 0, sizeof r);
-        const char *error = NULL;
-        if ((size_t)size != strlen(line))
-            error = "it contains a zero byte";
-        else if (number > 1)
-            error = parse_line(line, previous_arrival, &r);
-        else if (strcmp(line, header) != 0)
-            error = "this is not the header of a trace";
-        if (error && ++malformed <= 10)
-            fprintf(stderr, "replay: %s:%d: %s\n", path, number, error);
-        if (error || number == 1) continue;
+        const char *error = parse_line(line, previous_arrival, &r);
+        if (error) die(1, "%s:%d: %s", path, number, error);
         previous_arrival = r.arrival;
-        arrput(trace->requests, r);
+        add_request(trace, r, prefix);
     }
     if (ferror(in)) die(1, "%s: %s", path, strerror(errno));
     fclose(in);
     free(line);
-    if (malformed) die(1, "%s: lines that are malformed: %d; nothing replayed", path, malformed);
     if (arrlen(trace->requests) == 0) die(1, "%s: it contains no request", path);
 }
 
@@ -170,319 +172,65 @@ static int log_normal(uint64_t *rng, double median, double sigma, int max)
 
 // Makes a trace with the averages of the real one: a request every 0.18 s (exponential), log-normal
 // prompts (median 800, sigma 0.85, at most 14000, 1148 on average) and answers (median 150, sigma
-// 0.85, at most 1000, 210 on average), all independent.
-static void generate_trace(Trace *trace, int count, uint64_t seed)
+// 0.85, at most 1000, 210 on average), all independent. Also writes it to `save`, if not NULL.
+static void generate_trace(Trace *trace, int count, uint64_t seed, int prefix, FILE *save)
 {
-    int64_t start = 946684800ll * TICKS;  // 2000-01-01
+    time_t first = 946684800;  // 2000-01-01
     double elapsed = 0;
+    if (save) fprintf(save, "%s\n", header);
     for (int i = 0; i < count; i++) {
         Request r;
         memset(&r, 0, sizeof r);
-        r.arrival = start + (int64_t)(elapsed * TICKS);
+        r.arrival = (int64_t)first * TICKS + (int64_t)(elapsed * TICKS);
         r.context = log_normal(&seed, 800, 0.85, 14000);
         r.generated = log_normal(&seed, 150, 0.85, 1000);
-        arrput(trace->requests, r);
         elapsed -= 0.18 * log(random_uniform(&seed) + 0x1p-53);
-    }
-}
-
-static void save_trace(const Trace *trace, FILE *out)
-{
-    fprintf(out, "%s\n", header);
-    for (int i = 0; i < arrlen(trace->requests); i++) {
-        const Request *r = &trace->requests[i];
-        time_t seconds = r->arrival / TICKS;
+        add_request(trace, r, prefix);
+        if (!save) continue;
         char date[20];
+        time_t seconds = (time_t)(r.arrival / TICKS);
         strftime(date, sizeof date, time_format, gmtime(&seconds));
-        fprintf(out, "%s.%07d,%d,%d\n", date, (int)(r->arrival % TICKS), r->context, r->generated);
-    }
-}
-
-// Puts `prefix` more tokens before each prompt, and adds everything up.
-static void sum_up_trace(Trace *trace, int prefix)
-{
-    for (int i = 0; i < arrlen(trace->requests); i++) {
-        Request *r = &trace->requests[i];
-        r->id = i;
-        r->context += prefix;
-        trace->context += r->context;
-        trace->generated += r->generated;
-        if (r->context + r->generated > trace->longest) trace->longest = r->context + r->generated;
+        fprintf(save, "%s.%07d,%d,%d\n", date, (int)(r.arrival % TICKS), r.context, r.generated);
     }
 }
 
 // ---- the allocators ---------------------------------------------------------------------------
 
-enum { RESERVE_MAXIMUM, RESERVE_POWER_OF_2, RESERVE_EXACTLY };
-
-typedef struct Allocator {
-    char name[40];
-    int budget;  // slots
-    // Reserving:
-    int rule;
-    int longest;         // of the trace
-    Request **reserved;  // the requests with a region, by address (an array of stb_ds)
-    // Paged:
-    Pool *pool;        // NULL: this one reserves
-    Request system;    // the tokens that all requests begin with and share, if there are any
-    int shared_slots;  // in the full blocks among them; a partly filled one is copied on write
-} Allocator;
-
-// The slots that a request takes for its first `tokens` tokens, besides those it shares. A
-// reservation covers the final length from the start.
-static int slots_needed(const Allocator *a, const Request *r, int tokens)
-{
-    if (a->pool) {
-        int block_size = a->pool->config.block_size;
-        return (tokens + block_size - 1) / block_size * block_size - a->shared_slots;
-    }
-    int final_length = r->context + r->generated;
-    int size = final_length;
-    if (a->rule == RESERVE_MAXIMUM) size = a->longest;
-    if (a->rule == RESERVE_POWER_OF_2) {
-        int answer = 1;
-        while (answer < r->generated) answer *= 2;
-        size = r->context + answer;
-    }
-    // A request that fits is not refused because its reservation does not.
-    return size > a->budget && final_length <= a->budget ? a->budget : size;
-}
-
-// The slots that are not free.
-static int slots_taken(const Allocator *a)
-{
-    if (a->pool) return (a->pool->config.num_blocks - a->pool->num_free) * a->pool->config.block_size;
-    int sum = 0;
-    for (int i = 0; i < arrlen(a->reserved); i++) sum += a->reserved[i]->size;
-    return sum;
-}
-
-// The slots that this request alone holds.
-static int slots_held(const Allocator *a, const Request *r)
-{
-    if (!a->pool) return r->size;
-    return (int)arrlen(r->seq->block_table) * a->pool->config.block_size - a->shared_slots;
-}
-
-// Takes the first hole between the regions that is large enough. False: there is none.
-static bool reserve(Allocator *a, Request *r)
-{
-    int size = slots_needed(a, r, r->length);
-    int start = 0;
-    int at = 0;
-    for (; at < arrlen(a->reserved); at++) {
-        if (a->reserved[at]->start - start >= size) break;
-        start = a->reserved[at]->start + a->reserved[at]->size;
-    }
-    if (a->budget - start < size) return false;
-    if (at < arrlen(a->reserved) && start + size > a->reserved[at]->start)
-        die(1, "%s: two regions overlap at slot %d", a->name, a->reserved[at]->start);
-    r->start = start;
-    r->size = size;
-    arrins(a->reserved, at, r);
-    return true;
-}
-
-// Makes room for the r->length tokens that a request has. False: there is none.
-static bool admit(Allocator *a, Request *r)
-{
-    if (!a->pool) return reserve(a, r);
-    // A request that was preempted lacked room for one more token. Without that it would be
-    // preempted again in the next step.
-    int length = r->length + (r->delivered > 0);
-    if (slots_needed(a, r, length) > a->pool->num_free * a->pool->config.block_size) return false;
-    if (a->system.seq)
-        must(seq_fork(a->system.seq, a->system.length, &r->seq), "seq_fork");
-    else
-        must(seq_create(a->pool, &r->seq), "seq_create");
-    r->num_new = r->length - a->system.length;
-    must(seq_append(r->seq, r->num_new), "seq_append");
-    return true;
-}
-
-// Makes room for one more token. False: there is none, and nothing has changed.
-static bool grow(Allocator *a, Request *r)
-{
-    if (a->pool) {
-        int error = seq_append(r->seq, 1);
-        if (error == PAGED_OUT_OF_BLOCKS) return false;
-        must(error, "seq_append");
-    } else if (r->length == r->size)
-        die(1, "%s: a request grows beyond its %d slots", a->name, r->size);
-    r->length++;
-    r->num_new = 1;
-    return true;
-}
-
-static void release(Allocator *a, Request *r)
-{
-    if (a->pool) {
-        seq_release(r->seq);
-        r->seq = NULL;
-        return;
-    }
-    int at = 0;
-    while (at < arrlen(a->reserved) && a->reserved[at] != r) at++;
-    if (at == arrlen(a->reserved)) die(1, "%s: request %d has no region", a->name, r->id);
-    arrdel(a->reserved, at);
-}
-
-// ---- K and V, with --verify -------------------------------------------------------------------
-
-enum { NUM_LAYERS = 2, NUM_Q_HEADS = 4, NUM_KV_HEADS = 2, HEAD_DIM = 4 };
-enum { ROW = NUM_KV_HEADS * HEAD_DIM, Q_ROW = NUM_Q_HEADS * HEAD_DIM };  // floats of a token
-
-static float *new_floats(size_t count)
-{
-    float *floats = (float *)malloc(count * sizeof(float));
-    if (!floats) die(1, "out of memory");
-    return floats;
-}
-
-// An element of K (which = 0), V (1) or q (2). All are multiples of 1/64 in [-1, 1), which f16 holds
-// exactly.
-static float element(int request, int position, int layer, int which, int i)
-{
-    uint64_t state = (uint64_t)(request + 2) << 40 ^ (uint64_t)position << 12 ^
-                     (uint64_t)(layer * 3 + which) << 8 ^ (uint64_t)i;
-    return (float)(int)(random_bits(&state) % 128) / 64 - 1;
-}
-
-// K and V of the newest `count` tokens of a request, in the layout of pool_write().
-static void fill(const Allocator *a, const Request *r, int count, int layer, float *k, float *v)
-{
-    for (int t = r->length - count; t < r->length; t++) {
-        int owner = t < a->system.length ? -1 : r->id;
-        for (int i = 0; i < ROW; i++) {
-            *k++ = element(owner, t, layer, 0, i);
-            *v++ = element(owner, t, layer, 1, i);
-        }
-    }
-}
-
-// Writes K and V of the new tokens of all requests: made up, or as they were swapped out.
-static void write_new_tokens(const Allocator *a, Request **requests, int count)
-{
-    Seq **seqs = NULL;
-    int *num_tokens = NULL;
-    size_t total = 0;
-    for (int i = 0; i < count; i++) {
-        arrput(seqs, requests[i]->seq);
-        arrput(num_tokens, requests[i]->num_new);
-        total += requests[i]->num_new;
-    }
-    Batch batch = {count, seqs, num_tokens};
-    must(pool_plan(a->pool, &batch), "pool_plan");
-    float *k = new_floats(2 * total * ROW);
-    float *v = k + total * ROW;
-    for (int layer = 0; layer < NUM_LAYERS; layer++) {
-        size_t at = 0;
-        for (int i = 0; i < count; i++) {
-            const Request *r = requests[i];
-            size_t size = (size_t)r->num_new * ROW;
-            if (r->saved) {
-                size_t plane = (size_t)r->length * ROW;
-                const float *saved_k = r->saved + 2 * layer * plane + plane - size;
-                memcpy(k + at, saved_k, size * sizeof(float));
-                memcpy(v + at, saved_k + plane, size * sizeof(float));
-            } else
-                fill(a, r, r->num_new, layer, k + at, v + at);
-            at += size;
-        }
-        must(pool_write(a->pool, layer, k, v), "pool_write");
-    }
-    for (int i = 0; i < count; i++) {
-        free(requests[i]->saved);
-        requests[i]->saved = NULL;
-        requests[i]->num_new = 0;
-    }
-    free(k);
-    arrfree(seqs);
-    arrfree(num_tokens);
-}
-
-static void swap_out(Request *r)
-{
-    size_t plane = (size_t)r->length * ROW;
-    r->saved = new_floats(2 * NUM_LAYERS * plane);
-    for (int layer = 0; layer < NUM_LAYERS; layer++) {
-        float *k = r->saved + 2 * layer * plane;
-        must(seq_gather(r->seq, layer, k, k + plane), "seq_gather");
-    }
-}
-
-// Every byte of K and V of a request is what was written, and attention of its newest token is what
-// the oracle computes.
-static void verify(const Allocator *a, const Request *r)
-{
-    size_t plane = (size_t)r->length * ROW;
-    float *written = new_floats(2 * plane);  // [K, V][length][num_kv_heads][head_dim]
-    float *gathered = new_floats(2 * plane);
-    float q[Q_ROW], out[Q_ROW], expected[Q_ROW];
-    int one = 1;
-    Batch batch = {1, &r->seq, &one};
-    Oracle *oracle;
-    must(oracle_create(&a->pool->config, r->length, &oracle), "oracle_create");
-    must(oracle_append(oracle, r->length), "oracle_append");
-    must(pool_plan(a->pool, &batch), "pool_plan");
-    for (int layer = 0; layer < NUM_LAYERS; layer++) {
-        fill(a, r, r->length, layer, written, written + plane);
-        must(seq_gather(r->seq, layer, gathered, gathered + plane), "seq_gather");
-        if (memcmp(written, gathered, 2 * plane * sizeof(float)) != 0)
-            die(1, "%s: request %d: K or V of layer %d is not what was written", a->name, r->id,
-                layer);
-        for (int i = 0; i < Q_ROW; i++) q[i] = element(r->id, r->length, layer, 2, i);
-        must(oracle_write(oracle, layer, r->length, written, written + plane), "oracle_write");
-        must(oracle_attend(oracle, layer, 1, NUM_Q_HEADS, 0, q, expected, NULL), "oracle_attend");
-        must(attend(a->pool, ATTEND_PAGED, layer, NUM_Q_HEADS, 0, q, out, NULL), "attend");
-        for (int i = 0; i < Q_ROW; i++)
-            if (!(fabsf(out[i] - expected[i]) <= 1e-5f))
-                die(1, "%s: request %d: attention over %d tokens gives %g, the oracle %g", a->name,
-                    r->id, r->length, (double)out[i], (double)expected[i]);
-    }
-    oracle_release(oracle);
-    free(written);
-    free(gathered);
-}
-
-// ---- the scheduler ----------------------------------------------------------------------------
-
-enum { RECOMPUTE, SWAP };
+enum { RESERVE_MAXIMUM, RESERVE_POWER_OF_2, RESERVE_EXACTLY, PAGED };
 enum { USED, RESERVED, INTERNAL, EXTERNAL, FREE, NUM_KINDS };  // of slots
+enum { RECOMPUTE, SWAP };
 
 typedef struct Options {
-    const char *path;                    // of the trace
-    const char *save, *csv, *curve;      // paths, NULL: not given
-    int generate, block_size, num_blocks, step_ms, prefix;  // 0: not given
-    int64_t seed;                        // -1: not given
-    int limit;
-    int preempt;
-    bool saturate;
-    bool verify;
+    const char *path;                // of the trace, NULL: it is generated
+    const char *save, *csv, *curve;  // paths of outputs, NULL: not wanted
+    FILE *curve_out;
+    int generate, limit, step_ms, prefix, preempt;
+    int block_size, num_blocks;  // 0: not given
+    int budget;                  // slots
+    int64_t seed;                // -1: not given
+    bool saturate, verify;
 } Options;
 
-enum { MAX_POINTS = 256 };
-
-typedef struct Curve {  // requests running together, over time
-    int64_t sum[MAX_POINTS];
-    int64_t width;  // steps that share a point
-} Curve;
-
-typedef struct Server {  // serves the trace through one allocator
+typedef struct Server {  // serves the whole trace through one allocator
     const Options *options;
-    Allocator *a;
-    Request *requests;
-    int count;
-    int next;             // requests[next] arrives next, or waits and is the first that is new
+    const Trace *trace;
+    char name[40];  // of the allocator
+    int rule;
+    int budget;          // slots, whole blocks of them if paged
+    Request **reserved;  // reserving: the requests with a region, by address (an array of stb_ds)
+    Pool *pool;          // paged
+    int block_size;
+    Request system;    // paged: the tokens that all requests begin with and share, if any
+    int shared_slots;  // in the full blocks among them; a partly filled one is copied on write
+
+    int64_t step;
+    int next;             // the request that arrives next, or waits and was never admitted
     Request **running;    // the oldest first (both are arrays of stb_ds)
     Request **preempted;  // these go before all others; the oldest is the last
-    int64_t step;
-    // The results:
-    char name[40];
-    int budget;                // slots
-    int64_t measured;          // steps
+
     int64_t slots[NUM_KINDS];  // sums over measured steps, as the next one
     int64_t num_running;
+    int64_t measured;  // steps
     int peak;
     int ended;
     int refused;
@@ -490,46 +238,188 @@ typedef struct Server {  // serves the trace through one allocator
     int64_t moved;   // tokens that were computed again, or swapped out and in
     int64_t waited;  // steps from arrival to the first admission, of all requests
     double at_end;   // used of taken, with each request counted once, at its final length
-    Curve curve;
 } Server;
 
-static void add_point(Curve *c, int64_t step, int running)
+// The slots that a request takes for its first `tokens` tokens, besides those it shares. A
+// reservation covers the final length from the start.
+static int slots_needed(const Server *s, const Request *r, int tokens)
 {
-    while (step / c->width >= MAX_POINTS) {  // too long: halve the resolution
-        for (int i = 0; i < MAX_POINTS / 2; i++) c->sum[i] = c->sum[2 * i] + c->sum[2 * i + 1];
-        memset(c->sum + MAX_POINTS / 2, 0, sizeof c->sum / 2);
-        c->width *= 2;
+    int final_length = r->context + r->generated;
+    int size = final_length;
+    int answer = 1;
+    switch (s->rule) {
+    case PAGED:
+        return (tokens + s->block_size - 1) / s->block_size * s->block_size - s->shared_slots;
+    case RESERVE_MAXIMUM: size = s->trace->longest; break;
+    case RESERVE_POWER_OF_2:
+        while (answer < r->generated) answer *= 2;
+        size = r->context + answer;
     }
-    c->sum[step / c->width] += running;
+    // A request that fits is not refused because its reservation does not.
+    return size > s->budget && final_length <= s->budget ? s->budget : size;
 }
+
+// The slots that are not free.
+static int slots_taken(const Server *s)
+{
+    if (s->pool) return (s->pool->config.num_blocks - s->pool->num_free) * s->block_size;
+    int sum = 0;
+    for (int i = 0; i < arrlen(s->reserved); i++) sum += s->reserved[i]->size;
+    return sum;
+}
+
+// Takes the first hole between the regions that is large enough. False: there is none.
+static bool reserve(Server *s, Request *r)
+{
+    int size = slots_needed(s, r, r->length);
+    int start = 0;
+    int at = 0;
+    for (; at < arrlen(s->reserved); at++) {
+        if (s->reserved[at]->start - start >= size) break;
+        start = s->reserved[at]->start + s->reserved[at]->size;
+    }
+    if (s->budget - start < size) return false;
+    if (at < arrlen(s->reserved) && start + size > s->reserved[at]->start)
+        die(1, "%s: two regions overlap at slot %d", s->name, s->reserved[at]->start);
+    r->start = start;
+    r->size = size;
+    arrins(s->reserved, at, r);
+    return true;
+}
+
+// Makes room for the r->length tokens that a request has. False: there is none.
+static bool admit(Server *s, Request *r)
+{
+    if (!s->pool) return reserve(s, r);
+    // A request that was preempted lacked room for one more token. Without that it would be
+    // preempted again in the next step.
+    int length = r->length + (r->delivered > 0);
+    if (slots_needed(s, r, length) > s->pool->num_free * s->block_size) return false;
+    if (s->system.seq)
+        must(seq_fork(s->system.seq, s->system.length, &r->seq), "seq_fork");
+    else
+        must(seq_create(s->pool, &r->seq), "seq_create");
+    r->num_new = r->length - s->system.length;
+    must(seq_append(r->seq, r->num_new), "seq_append");
+    return true;
+}
+
+// Makes room for one more token. False: there is none, and nothing has changed.
+static bool grow(Server *s, Request *r)
+{
+    if (s->pool) {
+        int error = seq_append(r->seq, 1);
+        if (error == PAGED_OUT_OF_BLOCKS) return false;
+        must(error, "seq_append");
+    } else if (r->length == r->size)
+        die(1, "%s: request %d grows beyond its %d slots", s->name, r->id, r->size);
+    r->length++;
+    r->num_new = 1;
+    return true;
+}
+
+static void release(Server *s, Request *r)
+{
+    seq_release(r->seq);
+    r->seq = NULL;
+    int at = 0;
+    while (at < arrlen(s->reserved) && s->reserved[at] != r) at++;
+    if (at < arrlen(s->reserved)) arrdel(s->reserved, at);
+}
+
+// ---- K and V, with --verify -------------------------------------------------------------------
+// K and V of a request are random numbers. They go to an oracle, which keeps them through every
+// preemption, and from there to the pool: when its tokens are new, and when they are computed again
+// or swapped in.
+
+enum { NUM_Q_HEADS = 4, NUM_KV_HEADS = 2, HEAD_DIM = 4 };
+enum { ROW = NUM_KV_HEADS * HEAD_DIM, Q_ROW = NUM_Q_HEADS * HEAD_DIM };  // floats of a token
+
+static float random_element(void)  // in [-1, 1), and nothing that f16 would round
+{
+    static uint64_t rng = 1;
+    return (float)(random_bits(&rng) % 128) / 64 - 1;
+}
+
+static void write_new_tokens(Server *s, Request *r)
+{
+    if (!r->oracle && s->system.oracle && r != &s->system)
+        must(oracle_fork(s->system.oracle, s->system.length, &r->oracle), "oracle_fork");
+    else if (!r->oracle)
+        must(oracle_create(&s->pool->config, s->trace->longest, &r->oracle), "oracle_create");
+    while (r->oracle->length < r->length) {
+        float k[ROW], v[ROW];
+        for (int i = 0; i < ROW; i++) {
+            k[i] = random_element();
+            v[i] = random_element();
+        }
+        must(oracle_append(r->oracle, 1), "oracle_append");
+        must(oracle_write(r->oracle, 0, 1, k, v), "oracle_write");
+    }
+    Batch batch = {1, &r->seq, &r->num_new};
+    size_t first = (size_t)(r->length - r->num_new) * ROW;
+    must(pool_plan(s->pool, &batch), "pool_plan");
+    must(pool_write(s->pool, 0, r->oracle->k + first, r->oracle->v + first), "pool_write");
+    r->num_new = 0;
+}
+
+// K and V of a request, gathered, are what was written, and attention of its newest token is what
+// the oracle computes.
+static void verify(const Server *s, const Request *r)
+{
+    size_t count = (size_t)r->length * ROW;
+    float *k = (float *)malloc(2 * count * sizeof(float));
+    if (!k) die(1, "out of memory");
+    float *v = k + count;
+    must(seq_gather(r->seq, 0, k, v), "seq_gather");
+    if (memcmp(k, r->oracle->k, count * sizeof(float)) != 0 ||
+        memcmp(v, r->oracle->v, count * sizeof(float)) != 0)
+        die(1, "%s: request %d: K or V is not what was written", s->name, r->id);
+    free(k);
+
+    float q[Q_ROW], out[Q_ROW], expected[Q_ROW];
+    for (int i = 0; i < Q_ROW; i++) q[i] = random_element();
+    int one = 1;
+    Batch batch = {1, &r->seq, &one};
+    must(pool_plan(s->pool, &batch), "pool_plan");
+    must(attend(s->pool, ATTEND_PAGED, 0, NUM_Q_HEADS, 0, q, out, NULL), "attend");
+    must(oracle_attend(r->oracle, 0, 1, NUM_Q_HEADS, 0, q, expected, NULL), "oracle_attend");
+    for (int i = 0; i < Q_ROW; i++)
+        if (!(fabsf(out[i] - expected[i]) <= 1e-5f))
+            die(1, "%s: request %d: attention over %d tokens gives %g, the oracle %g", s->name,
+                r->id, r->length, (double)out[i], (double)expected[i]);
+}
+
+// ---- the scheduler ----------------------------------------------------------------------------
 
 static int64_t arrival_step(const Server *s, const Request *r)
 {
     if (s->options->saturate) return 0;
-    return (r->arrival - s->requests[0].arrival) / (s->options->step_ms * (TICKS / 1000));
+    return (r->arrival - s->trace->requests[0].arrival) / (s->options->step_ms * (TICKS / 1000));
+}
+
+// The next request that is not refused, NULL after the last.
+static Request *next_request(Server *s)
+{
+    while (s->next < arrlen(s->trace->requests) && s->trace->requests[s->next].refused) s->next++;
+    return s->next < arrlen(s->trace->requests) ? &s->trace->requests[s->next] : NULL;
 }
 
 // The head of the queue, NULL if no request waits.
-static Request *queue_head(const Server *s)
+static Request *queue_head(Server *s)
 {
     if (arrlen(s->preempted) > 0) return arrlast(s->preempted);
-    if (s->next == s->count) return NULL;
-    Request *r = &s->requests[s->next];
-    return arrival_step(s, r) <= s->step ? r : NULL;
-}
-
-static void skip_refused(Server *s)
-{
-    while (s->next < s->count && s->requests[s->next].refused) s->next++;
+    Request *r = next_request(s);
+    return r && arrival_step(s, r) <= s->step ? r : NULL;
 }
 
 static void preempt_newest(Server *s)
 {
     Request *newest = arrpop(s->running);
     s->preemptions++;
-    s->moved += newest->length - s->a->system.length;
-    if (s->options->verify && s->options->preempt == SWAP) swap_out(newest);
-    release(s->a, newest);
+    s->moved += newest->length - s->system.length;
+    if (s->options->verify && s->options->preempt == SWAP) verify(s, newest);  // gathers K and V
+    release(s, newest);
     arrput(s->preempted, newest);
 }
 
@@ -538,7 +428,7 @@ static void preempt_newest(Server *s)
 static void grow_all(Server *s)
 {
     for (int i = 0; i < arrlen(s->running);) {
-        if (grow(s->a, s->running[i])) {
+        if (grow(s, s->running[i])) {
             s->running[i]->delivered++;
             i++;
         } else
@@ -549,15 +439,13 @@ static void grow_all(Server *s)
 // Admits requests while there is room for the head of the queue.
 static void admit_all(Server *s)
 {
-    for (Request *head; (head = queue_head(s)) && admit(s->a, head);) {
-        if (!head->admitted) s->waited += s->step - arrival_step(s, head);
-        head->admitted = true;
+    for (Request *head; (head = queue_head(s)) && admit(s, head);) {
         arrput(s->running, head);
         if (arrlen(s->preempted) > 0) {
             (void)arrpop(s->preempted);
         } else {
+            s->waited += s->step - arrival_step(s, head);
             s->next++;
-            skip_refused(s);
         }
     }
 }
@@ -565,29 +453,29 @@ static void admit_all(Server *s)
 // Counts the slots of each kind, and compares them with what the allocator says is taken.
 static void account(Server *s, bool measured)
 {
-    const Allocator *a = s->a;
     int64_t held = 0;
-    int64_t used = a->system.length;
+    int64_t used = s->system.length;
     int64_t reserved = 0;
-    if (a->system.seq) held = slots_held(a, &a->system) + a->shared_slots;
+    if (s->system.seq) held = arrlen(s->system.seq->block_table) * s->block_size;
     for (int i = 0; i < arrlen(s->running); i++) {
         const Request *r = s->running[i];
-        int tokens = r->length - a->shared_slots;
-        int empty = slots_held(a, r) - tokens;
+        int slots = r->size;
+        if (r->seq) slots = (int)arrlen(r->seq->block_table) * s->block_size - s->shared_slots;
+        int tokens = r->length - s->shared_slots;
+        int empty = slots - tokens;
         int to_come = r->context + r->generated - r->length;
-        if (empty < 0 || to_come < 0) die(1, "%s: request %d has too many tokens", a->name, r->id);
-        held += tokens + empty;
+        if (empty < 0 || to_come < 0) die(1, "%s: request %d has too many tokens", s->name, r->id);
+        held += slots;
         used += tokens;
         reserved += empty < to_come ? empty : to_come;
     }
-    if (held != slots_taken(a))
-        die(1, "%s: step %lld: requests hold %lld slots, but %d are taken", a->name,
-            (long long)s->step, (long long)held, slots_taken(a));
-    add_point(&s->curve, s->step, (int)arrlen(s->running));
+    if (held != slots_taken(s))
+        die(1, "%s: step %lld: requests hold %lld slots, but %d are taken", s->name,
+            (long long)s->step, (long long)held, slots_taken(s));
     if (!measured) return;
-    int64_t available = a->budget - held;
+    int64_t available = s->budget - held;
     const Request *head = queue_head(s);
-    bool enough = head && slots_needed(a, head, head->length) <= available;
+    bool enough = head && slots_needed(s, head, head->length) <= available;
     s->measured++;
     s->slots[USED] += used;
     s->slots[RESERVED] += reserved;
@@ -608,12 +496,13 @@ static void end_requests(Server *s)
             continue;
         }
         int length = r->seq ? r->seq->length : r->length;
-        if (r->ended || length != r->context + r->generated)
+        if (length != r->context + r->generated)
             die(1, "%s: request %d ends with %d tokens instead of %d + %d", s->name, r->id, length,
                 r->context, r->generated);
-        if (r->seq && s->options->verify) verify(s->a, r);
-        release(s->a, r);
-        r->ended = true;
+        if (r->oracle) verify(s, r);
+        oracle_release(r->oracle);
+        r->oracle = NULL;
+        release(s, r);
         s->ended++;
     }
     arrsetlen(s->running, kept);
@@ -622,120 +511,322 @@ static void end_requests(Server *s)
 // Resets all requests, and refuses those that could never end.
 static void begin(Server *s)
 {
-    double used = s->a->system.length;
-    double taken = slots_taken(s->a);
-    int room = s->a->budget - slots_taken(s->a);
-    for (int i = 0; i < s->count; i++) {
-        Request *r = &s->requests[i];
+    int taken_now = slots_taken(s);
+    double used = s->system.length;
+    double taken = taken_now;
+    for (int i = 0; i < arrlen(s->trace->requests); i++) {
+        Request *r = &s->trace->requests[i];
         int final_length = r->context + r->generated;
-        int needed = slots_needed(s->a, r, final_length);
-        used += final_length - s->a->shared_slots;
+        int needed = slots_needed(s, r, final_length);
+        used += final_length - s->shared_slots;
         taken += needed;
         r->delivered = 0;
         r->length = r->context;
-        r->admitted = r->ended = false;
-        r->refused = needed > room;
+        r->refused = needed > s->budget - taken_now;
         s->refused += r->refused;
     }
     s->at_end = used / taken;
-    skip_refused(s);
 }
 
-// All requests were served, once each and whole, and all memory is back.
-static void check_end(const Server *s, int taken_before)
+static void run_steps(Server *s)
 {
-    int64_t delivered = 0;
-    int64_t expected = 0;
-    int ended = 0;
-    for (int i = 0; i < s->count; i++) {
-        const Request *r = &s->requests[i];
-        ended += r->ended;
-        delivered += r->delivered;
-        if (!r->refused) expected += r->generated;
+    while (arrlen(s->running) + arrlen(s->preempted) > 0 || next_request(s)) {
+        if (arrlen(s->running) == 0 && !queue_head(s))
+            s->step = arrival_step(s, next_request(s));  // nothing to do until then
+        bool measured = !s->options->saturate || queue_head(s);
+        grow_all(s);
+        admit_all(s);
+        if (arrlen(s->running) == 0) die(1, "%s: no request runs, and the head waits", s->name);
+        for (int i = 0; s->pool && s->options->verify && i < arrlen(s->running); i++)
+            write_new_tokens(s, s->running[i]);
+        account(s, measured);
+        if (s->options->curve_out)
+            fprintf(s->options->curve_out, "\"%s\",%lld,%d\n", s->name, (long long)s->step,
+                    (int)arrlen(s->running));
+        end_requests(s);
+        s->step++;
     }
-    if (ended != s->ended || ended + s->refused != s->count || delivered != expected)
-        die(1, "%s: of %d requests, %d ended and %d were refused; they got %lld tokens of %lld",
-            s->name, s->count, ended, s->refused, (long long)delivered, (long long)expected);
-    if (slots_taken(s->a) != taken_before)
-        die(1, "%s: %d slots are still taken at the end", s->name, slots_taken(s->a) - taken_before);
-    const char *broken = s->a->pool ? pool_check(s->a->pool) : NULL;
-    if (broken) die(1, "%s: %s", s->name, broken);
 }
 
-static Server serve(Allocator *a, const Options *o, const Trace *trace)
+static void create_pool(Server *s, int prefix)
 {
+    // Without --verify only the block tables matter: K and V are never touched.
+    PoolConfig config = {1,         1, 1,        s->block_size, s->budget / s->block_size,
+                         PAGED_F16, 0, PAGED_CPU};
+    if (s->options->verify) {
+        config.num_kv_heads = NUM_KV_HEADS;
+        config.head_dim = HEAD_DIM;
+        config.poison = 1;
+    }
+    must(pool_create(&config, &s->pool), "pool_create");
+    s->budget = config.num_blocks * s->block_size;
+    if (!prefix) return;
+    must(seq_create(s->pool, &s->system.seq), "seq_create");
+    must(seq_append(s->system.seq, prefix), "seq_append of the shared prefix");
+    s->system.length = prefix;
+    s->system.num_new = prefix;
+    if (s->options->verify) write_new_tokens(s, &s->system);
+    s->shared_slots = prefix / s->block_size * s->block_size;
+}
+
+// Serves the trace by one rule, and checks that all was served and all memory is back.
+static Server serve(const Options *o, const Trace *trace, int rule, int block_size, int prefix)
+{
+    static const char *const names[] = {"reserve maximum", "reserve power of 2", "reserve exactly"};
     Server s;
     memset(&s, 0, sizeof s);
     s.options = o;
-    s.a = a;
-    s.requests = trace->requests;
-    s.count = (int)arrlen(trace->requests);
-    s.budget = budget_of(o);
-    memcpy(s.name, a->name, sizeof s.name);
-    s.curve.width = 1;
-    int taken_before = slots_taken(a);
+    s.trace = trace;
+    s.rule = rule;
+    s.budget = o->budget;
+    s.block_size = block_size;
+    if (rule == PAGED) {
+        snprintf(s.name, sizeof s.name, "paged %d%s", block_size, prefix ? ", shared prefix" : "");
+        create_pool(&s, prefix);
+    } else
+        snprintf(s.name, sizeof s.name, "%s", names[rule]);
     begin(&s);
-    while (arrlen(s.running) + arrlen(s.preempted) > 0 || s.next < s.count) {
-        if (arrlen(s.running) == 0 && !queue_head(&s))
-            s.step = arrival_step(&s, &s.requests[s.next]);  // nothing to do until then
-        bool measured = !o->saturate || queue_head(&s);
-        grow_all(&s);
-        admit_all(&s);
-        if (arrlen(s.running) == 0) die(1, "%s: no request runs, and the head waits", s.name);
-        if (o->verify && a->pool) write_new_tokens(a, s.running, (int)arrlen(s.running));
-        account(&s, measured);
-        end_requests(&s);
-        s.step++;
-        if (isatty(2) && s.step % 1024 == 0)
-            fprintf(stderr, "\r%-28s %3d %%\r", s.name, (int)(100.0 * s.ended / s.count));
-    }
-    check_end(&s, taken_before);
+    run_steps(&s);
+    if (s.ended + s.refused != arrlen(trace->requests))
+        die(1, "%s: %d requests ended and %d were refused, of %d", s.name, s.ended, s.refused,
+            (int)arrlen(trace->requests));
+    seq_release(s.system.seq);
+    oracle_release(s.system.oracle);
+    if (slots_taken(&s) != 0) die(1, "%s: %d slots are still taken", s.name, slots_taken(&s));
+    const char *broken = s.pool ? pool_check(s.pool) : NULL;
+    if (broken) die(1, "%s: %s", s.name, broken);
+    pool_destroy(s.pool);
+    arrfree(s.reserved);
     arrfree(s.running);
     arrfree(s.preempted);
     return s;
 }
 
-static Server serve_reserving(int rule, const Options *o, const Trace *trace)
+// ---- the results ------------------------------------------------------------------------------
+
+// Of the whole budget and all measured steps.
+static double share(const Server *s, int kind)
 {
-    static const char *const names[] = {"reserve maximum", "reserve power of 2", "reserve exactly"};
-    Allocator a;
-    memset(&a, 0, sizeof a);
-    snprintf(a.name, sizeof a.name, "%s", names[rule]);
-    a.budget = budget_of(o);
-    a.rule = rule;
-    a.longest = trace->longest;
-    Server s = serve(&a, o, trace);
-    arrfree(a.reserved);
-    return s;
+    if (s->measured == 0) return kind == FREE;
+    double slots = (double)s->measured * s->options->budget;
+    if (kind != FREE) return (double)s->slots[kind] / slots;
+    double rest = 1;
+    for (int i = 0; i < FREE; i++) rest -= share(s, i);
+    return fmax(0, rest);
 }
 
-static Server serve_paged(int block_size, int prefix, const Options *o, const Trace *trace)
+static double mean_running(const Server *s)
 {
-    Allocator a;
-    memset(&a, 0, sizeof a);
-    snprintf(a.name, sizeof a.name, "paged %d%s", block_size, prefix ? ", shared prefix" : "");
-    // Without --verify the pool keeps block tables only, and its K and V are never touched.
-    PoolConfig config = {1, 1, 1, block_size, budget_of(o) / block_size, PAGED_F16, 0, PAGED_CPU};
-    if (o->verify) {
-        config.num_layers = NUM_LAYERS;
-        config.num_kv_heads = NUM_KV_HEADS;
-        config.head_dim = HEAD_DIM;
-        config.poison = 1;
+    return s->measured ? (double)s->num_running / s->measured : 0;
+}
+
+static double mean_waited(const Server *s) { return s->ended ? (double)s->waited / s->ended : 0; }
+
+static void print_tables(const Server *results, const Options *o, const Trace *t)
+{
+    const char *moved = o->preempt == SWAP ? "swapped" : "recomputed";
+    printf("%d requests: %lld tokens of prompts, %lld generated; the longest has %d\n",
+           (int)arrlen(t->requests), (long long)t->context, (long long)t->generated, t->longest);
+    printf("budget: %d slots; %s; preemption by %s\n\n", o->budget,
+           o->saturate ? "all requests wait from the start" : "requests arrive as in the trace",
+           o->preempt == SWAP ? "swap" : "recompute");
+    printf("%-24s %8s %6s %9s %9s %9s %11s %8s\n", "requests", "running", "peak", "steps", "waited",
+           "preempted", moved, "refused");
+    for (int i = 0; i < arrlen(results); i++) {
+        const Server *s = &results[i];
+        printf("%-24s %8.1f %6d %9lld %9.0f %9lld %11lld %8d\n", s->name, mean_running(s), s->peak,
+               (long long)s->step, mean_waited(s), (long long)s->preemptions, (long long)s->moved,
+               s->refused);
     }
-    must(pool_create(&config, &a.pool), "pool_create");
-    a.budget = config.num_blocks * block_size;
-    if (prefix) {
-        Request *system = &a.system;
-        system->length = prefix;
-        system->num_new = prefix;
-        must(seq_create(a.pool, &system->seq), "seq_create");
-        must(seq_append(system->seq, prefix), "the shared prefix");
-        if (o->verify) write_new_tokens(&a, &system, 1);
-        a.shared_slots = prefix / block_size * block_size;
+    printf("running: together, on average. steps: to the end of the trace. waited: steps before a\n"
+           "request is admitted, on average. %s: tokens.\n\n",
+           moved);
+    printf("%-24s %8s %9s %9s %9s %6s %12s %10s\n", "% of the budget", "used", "reserved",
+           "internal", "external", "free", "of taken", "at the end");
+    for (int i = 0; i < arrlen(results); i++) {
+        const Server *s = &results[i];
+        double taken = share(s, USED) + share(s, RESERVED) + share(s, INTERNAL);
+        printf("%-24s %8.2f %9.2f %9.2f %9.2f %6.2f %12.2f %10.2f\n", s->name, 100 * share(s, USED),
+               100 * share(s, RESERVED), 100 * share(s, INTERNAL), 100 * share(s, EXTERNAL),
+               100 * share(s, FREE), taken > 0 ? 100 * share(s, USED) / taken : 0, 100 * s->at_end);
     }
-    Server s = serve(&a, o, trace);
-    if (prefix) seq_release(a.system.seq);
-    if (a.pool->num_free != config.num_blocks) die(1, "%s: blocks were not given back", a.name);
-    pool_destroy(a.pool);
-    return s;
+    printf(
+        "of taken: used slots as a share of those that are not free. at the end: the same, with\n"
+        "every request counted once, at its final length.\n");
+}
+
+static void print_bars(const Server *results)
+{
+    printf("\n# used   = reserved   - internal   ! external   . free\n");
+    for (int i = 0; i < arrlen(results); i++) {
+        char bar[64];
+        double sum = 0;
+        int at = 0;
+        for (int kind = 0; kind < NUM_KINDS; kind++) {
+            sum += share(&results[i], kind);
+            while (at < 64 && (at + 0.5) / 64 <= sum) bar[at++] = "#=-!."[kind];
+        }
+        printf("%-24s |%-64.*s|\n", results[i].name, at, bar);
+    }
+}
+
+static void print_checks(const Server *results, const Options *o)
+{
+    int64_t ended = 0;
+    int64_t refused = 0;
+    int64_t preemptions = 0;
+    for (int i = 0; i < arrlen(results); i++) {
+        ended += results[i].ended;
+        refused += results[i].refused;
+        preemptions += results[i].preemptions;
+    }
+    // Any violation has already ended the program.
+    printf("\n%lld requests in %d runs ended with exactly their tokens, after %lld preemptions; "
+           "%lld refused.\n",
+           (long long)ended, (int)arrlen(results), (long long)preemptions, (long long)refused);
+    if (o->verify)
+        printf("K and V of all paged ones were what was written; attention was the oracle's.\n");
+}
+
+static void print_csv(const Server *results, FILE *out)
+{
+    fprintf(out,
+            "allocator,block_size,used,reserved,internal,external,free,at_the_end,mean_running,"
+            "peak_running,steps,mean_waited,preemptions,tokens_moved,refused\n");
+    for (int i = 0; i < arrlen(results); i++) {
+        const Server *s = &results[i];
+        fprintf(out, "\"%s\",%d", s->name, s->block_size);
+        for (int kind = 0; kind < NUM_KINDS; kind++) fprintf(out, ",%.6f", share(s, kind));
+        fprintf(out, ",%.6f,%.3f,%d,%lld,%.3f,%lld,%lld,%d\n", s->at_end, mean_running(s), s->peak,
+                (long long)s->step, mean_waited(s), (long long)s->preemptions, (long long)s->moved,
+                s->refused);
+    }
+}
+
+// ---- the options ------------------------------------------------------------------------------
+
+static const char help[] =
+    "replay: a trace of requests, served from one budget by several allocators\n"
+    "\n"
+    "usage: replay TRACE.csv [options]\n"
+    "       replay --generate N [options]\n"
+    "\n"
+    "A trace is lines of TIMESTAMP,ContextTokens,GeneratedTokens under that header.\n"
+    "\n"
+    "  --generate N        make up a trace of N requests, like those of a real one\n"
+    "  --seed N            the same seed, the same requests (1)\n"
+    "  --save FILE         write the trace that was made up to FILE, too\n"
+    "  --limit N           only the first N requests of TRACE.csv\n"
+    "  --saturate          all requests wait from the start (otherwise they arrive when they did)\n"
+    "  --step-ms N         milliseconds that a step takes, for the arrivals (25)\n"
+    "  --block-size N      paged with this block size only (1, 8, 16, 32, 64, 128 and 256)\n"
+    "  --blocks N          the budget, in blocks of that size, or of 16 (131072 slots: 16 GiB\n"
+    "                      at 128 KiB a token, as Llama 3 8B has, or 64 GiB at 512 KiB)\n"
+    "  --preempt POLICY    recompute or swap (recompute): the tables differ in one word\n"
+    "  --shared-prefix N   every prompt has N tokens more, the same for all; one more run shares\n"
+    "  --verify            paged runs write K and V, and check every byte, and attention\n"
+    "  --csv FILE          the tables, as CSV\n"
+    "  --curve FILE        requests running together in each step, as CSV\n"
+    "\n"
+    "It returns 1 if a request does not end with exactly its tokens.\n";
+
+static int parse_count(const char *option) { return (int)parse_int(option, optarg, 1, MAX_TOKENS); }
+
+static Options parse_options(int argc, char **argv)
+{
+    static const char *const policies[] = {"recompute", "swap", NULL};
+    static const struct option names[] = {
+        {"generate", 1, NULL, 'g'}, {"seed", 1, NULL, 'r'},       {"save", 1, NULL, 'o'},
+        {"limit", 1, NULL, 'l'},    {"saturate", 0, NULL, 's'},   {"step-ms", 1, NULL, 't'},
+        {"blocks", 1, NULL, 'n'},   {"block-size", 1, NULL, 'b'}, {"preempt", 1, NULL, 'p'},
+        {"csv", 1, NULL, 'c'},      {"curve", 1, NULL, 'u'},      {"shared-prefix", 1, NULL, 'x'},
+        {"verify", 0, NULL, 'v'},   {"help", 0, NULL, 'h'},       {NULL, 0, NULL, 0}};
+    Options o;
+    memset(&o, 0, sizeof o);
+    o.seed = -1;
+    for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;) {
+        switch (c) {
+        case 'g': o.generate = parse_count("--generate"); break;
+        case 'r': o.seed = parse_int("--seed", optarg, 0, INT64_MAX); break;
+        case 'o': o.save = optarg; break;
+        case 'l': o.limit = parse_count("--limit"); break;
+        case 's': o.saturate = true; break;
+        case 't': o.step_ms = parse_count("--step-ms"); break;
+        case 'b': o.block_size = parse_count("--block-size"); break;
+        case 'n': o.num_blocks = parse_count("--blocks"); break;
+        case 'p': o.preempt = parse_choice("--preempt", optarg, policies); break;
+        case 'x': o.prefix = (int)parse_int("--shared-prefix", optarg, 0, MAX_TOKENS); break;
+        case 'v': o.verify = true; break;
+        case 'c': o.csv = optarg; break;
+        case 'u': o.curve = optarg; break;
+        case 'h': fputs(help, stdout); exit(finish_output(0));
+        default: die(2, "see --help");
+        }
+    }
+    o.path = argv[optind];
+    if (argc - optind > 1 || !o.path == !o.generate)
+        die(2, "one TRACE.csv or --generate N is needed; see --help");
+    if (o.path && (o.seed >= 0 || o.save)) die(2, "--seed and --save are for --generate");
+    if (o.generate && o.limit) die(2, "--limit is for a TRACE.csv");
+    if (o.saturate && o.step_ms) die(2, "--step-ms means nothing with --saturate");
+    if (!o.step_ms) o.step_ms = 25;
+    if (!o.limit) o.limit = INT_MAX;
+    int block_size = o.block_size ? o.block_size : DEFAULT_BLOCK_SIZE;
+    if ((int64_t)o.num_blocks * block_size > MAX_TOKENS)
+        die(2, "--blocks %d: a budget has at most %d slots", o.num_blocks, MAX_TOKENS);
+    o.budget = o.num_blocks ? o.num_blocks * block_size : DEFAULT_BUDGET;
+    if (o.block_size > o.budget || o.prefix > o.budget)
+        die(2, "the budget of %d slots is smaller than a block or the shared prefix", o.budget);
+    return o;
+}
+
+static FILE *open_output(const char *path)
+{
+    FILE *out = path ? fopen(path, "w") : NULL;
+    if (path && !out) die(1, "%s: %s", path, strerror(errno));
+    return out;
+}
+
+static void close_output(FILE *out, const char *path)
+{
+    if (!out) return;
+    bool failed = ferror(out);
+    if (fclose(out) != 0 || failed) die(1, "%s: cannot write it: %s", path, strerror(errno));
+}
+
+int main(int argc, char **argv)
+{
+    static const int sizes[] = {1, 8, 16, 32, 64, 128, 256};
+    Trace trace = {NULL, 0, 0, 0};
+    Server *results = NULL;
+    program = "replay";
+    Options o = parse_options(argc, argv);
+    FILE *save = open_output(o.save);
+    if (o.path)
+        read_trace(&trace, o.path, o.limit, o.prefix);
+    else
+        generate_trace(&trace, o.generate, o.seed < 0 ? 1 : (uint64_t)o.seed, o.prefix, save);
+    close_output(save, o.save);
+    // Opened before the work, so that it is not lost, and after the trace is read, in case that
+    // is the same file.
+    FILE *csv = open_output(o.csv);
+    o.curve_out = open_output(o.curve);
+    if (o.curve_out) fprintf(o.curve_out, "allocator,step,running\n");
+    for (int rule = 0; rule < PAGED; rule++) arrput(results, serve(&o, &trace, rule, 0, 0));
+    for (int i = 0; i < 7; i++) {
+        if (o.block_size == 0 && sizes[i] <= o.budget)
+            arrput(results, serve(&o, &trace, PAGED, sizes[i], 0));
+    }
+    int block_size = o.block_size ? o.block_size : DEFAULT_BLOCK_SIZE;
+    if (o.block_size) arrput(results, serve(&o, &trace, PAGED, block_size, 0));
+    if (o.prefix) arrput(results, serve(&o, &trace, PAGED, block_size, o.prefix));
+    print_tables(results, &o, &trace);
+    print_bars(results);
+    print_checks(results, &o);
+    if (csv) print_csv(results, csv);
+    close_output(csv, o.csv);
+    close_output(o.curve_out, o.curve);
+    arrfree(trace.requests);
+    arrfree(results);
+    return finish_output(0);
 }

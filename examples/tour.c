@@ -54,16 +54,16 @@ static void wait_for_return(void)
 
 typedef struct Tensor {
     size_t count;
-    float *host;    // [count]
+    float *host;    // [count], an array of stb_ds
     float *device;  // [count], where the pool lives
 } Tensor;
 
 static Tensor random_tensor(const Pool *pool, int rows, int row)  // numbers in [-1, 1)
 {
     size_t count = (size_t)rows * row;
-    Tensor x = {count, (float *)malloc(count * sizeof(float)), tensor_create(pool, count)};
-    if (!x.host || !x.device) die(1, "too little memory for %zu floats", count);
-    for (size_t i = 0; i < count; i++) x.host[i] = (float)(2 * random_uniform(&seed) - 1);
+    Tensor x = {count, NULL, tensor_create(pool, count)};
+    if (!x.device) die(1, "too little memory for %zu floats", count);
+    for (size_t i = 0; i < count; i++) arrput(x.host, (float)(2 * random_uniform(&seed) - 1));
     tensor_copy(pool, x.device, x.host, count);
     return x;
 }
@@ -73,7 +73,7 @@ static void to_host(const Pool *pool, Tensor x) { tensor_copy(pool, x.host, x.de
 static void free_tensor(const Pool *pool, Tensor x)
 {
     tensor_free(pool, x.device);
-    free(x.host);
+    arrfree(x.host);
 }
 
 static Pool *new_pool(int block_size, int num_blocks)
@@ -87,7 +87,10 @@ static Pool *new_pool(int block_size, int num_blocks)
                          .poison = 1,
                          .device = device};
     Pool *pool;
-    MUST(pool_create(&config, &pool));
+    int error = pool_create(&config, &pool);
+    if (error == PAGED_NO_GPU)
+        die(1, "no such device: a GPU needs a build with nvcc, the stand-in one without");
+    must(error, "pool_create");
     return pool;
 }
 
@@ -505,7 +508,7 @@ static Seq *serve(Pool *pool, const char *text, const Oracle *known)
     int tokens[64];
     Seq *seq;
     Oracle *twin;
-    for (int i = 0; i < n; i++) tokens[i] = text[i];
+    for (int i = 0; i < n; i++) tokens[i] = (unsigned char)text[i];
     MUST(seq_create(pool, &seq));
     MUST(seq_lookup(seq, tokens, n));
     if (known)
