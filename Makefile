@@ -1,5 +1,5 @@
 # make            builds ./paged and the others       make test       the tests (under 3 minutes)
-# make help       says what else there is             make test-all   the tests in every way
+# make help       says what else there is             make quick      the tests that find most, in seconds
 # The one-command build of the README needs none of this: cc -O2 paged.cu.c -o paged -lm
 # CPPFLAGS=-Ifolder says where stb_ds.h is, if it is not where the system has it.
 
@@ -7,62 +7,76 @@ CFLAGS ?= -O2
 WARN    = -Wall -Wextra
 OPENMP := $(shell echo 'int main(void) { return 0; }' | $(CC) -fopenmp -x c - -o /dev/null \
             2>/dev/null && echo -fopenmp)
+NATIVE := $(shell echo 'int main(void) { return 0; }' | $(CC) -march=native -x c - -o /dev/null \
+            2>/dev/null && echo -march=native)
 COMPILE = $(CC) $(CFLAGS) -g $(WARN) $(CPPFLAGS)
-ENGINE  = paged.cu.c paged.h fast.c standin.h oracle.c
+FAST    = -O3 $(NATIVE) $(OPENMP) -DPAGED_FAST
+ENGINE  = paged.cu.c paged.h
 ARCH   ?=
 NVCC    = nvcc -x cu -O2 -g $(CPPFLAGS) -Xcompiler -Wall,-Wextra \
           $(if $(ARCH),-arch=$(ARCH),-gencode arch=compute_75,code=[sm_75,compute_75])
 
-all: paged llama replay hello tests
+all: paged tour llama replay hello tests
 
 help:             ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## */\t/' | expand -t 16
 
-paged: $(ENGINE) examples/tour.c  ## the tour: ./paged
+paged: $(ENGINE)  ## one screen of block tables, sharing, attention: ./paged
 	$(COMPILE) paged.cu.c -o $@ -lm
 
-paged.o: $(ENGINE)
-	$(COMPILE) $(OPENMP) -DPAGED_NO_MAIN -c paged.cu.c -o $@
-
-llama: examples/llama.c paged.o   ## a Llama served from the cache: ./llama --help
-	$(COMPILE) $(OPENMP) examples/llama.c paged.o -o $@ -lm
-
-replay: examples/replay.c paged.o  ## requests through several allocators: ./replay --help
-	$(COMPILE) $(OPENMP) examples/replay.c paged.o -o $@ -lm
-
-hello: examples/hello.c paged.o   ## the interface in one page
-	$(COMPILE) examples/hello.c paged.o -o $@ $(OPENMP) -lm
-
-TRACE ?= ../shared/traces/azure_llm_2023_conv.csv
-plots: replay     ## draws docs/replay-*.svg from TRACE=file.csv, where gnuplot is installed
-	@mkdir -p build docs
-	./replay $(TRACE) --saturate --csv build/replay.csv --curve build/replay-curve.csv
-	@if command -v gnuplot >/dev/null; then \
-	    gnuplot -c checks/plots.gp build/replay.csv build/replay-curve.csv docs; \
-	else echo "gnuplot is not installed: nothing is drawn"; fi
-
-tests: tests.c $(ENGINE)
-	$(COMPILE) $(OPENMP) tests.c -o $@ -lm
-
-bench: examples/bench.c $(ENGINE)  ## fractions of what this machine can do; BENCH="--quick --csv"
+build/paged.o: $(ENGINE)
 	@mkdir -p build
-	$(CC) -O3 -march=native $(OPENMP) -g $(WARN) $(CPPFLAGS) -DPAGED_NO_MAIN paged.cu.c \
-	    examples/bench.c -o build/bench -lm
+	$(COMPILE) -DPAGED_NO_MAIN -c paged.cu.c -o $@
+
+build/fast.o: $(ENGINE) fast/fast.c
+	@mkdir -p build
+	$(COMPILE) $(FAST) -DPAGED_NO_MAIN -c paged.cu.c -o $@
+
+tour: examples/tour.c examples/util.h build/paged.o  ## ten scenes with the numbers of the literature: ./tour 4
+	$(COMPILE) examples/tour.c build/paged.o -o $@ -lm
+
+hello: examples/hello.c examples/util.h build/paged.o  ## the interface in one page
+	$(COMPILE) examples/hello.c build/paged.o -o $@ -lm
+
+llama: examples/llama.c $(wildcard examples/*.h) build/fast.o  ## a Llama served from the cache: ./llama --help
+	$(COMPILE) $(FAST) examples/llama.c build/fast.o -o $@ -lm
+
+replay: examples/replay.c examples/util.h build/fast.o  ## requests through several allocators: ./replay --help
+	$(COMPILE) $(OPENMP) examples/replay.c build/fast.o -o $@ -lm
+
+tests: tests.c $(ENGINE)  ## the tests of the engine alone: ./tests --list
+	$(COMPILE) tests.c -o $@ -lm
+
+tests-fast: tests.c $(ENGINE) fast/fast.c  ## the same with the fast paths compiled in
+	$(COMPILE) $(FAST) tests.c -o $@ -lm
+
+plots: replay     ## draws a replay into build/, with gnuplot: TRACE=file.csv, or a generated trace
+	sh checks/plots.sh $(TRACE)
+
+bench: examples/bench.c examples/util.h build/fast.o  ## fractions of what this machine can do; BENCH="--quick --csv"
+	$(COMPILE) $(FAST) examples/bench.c build/fast.o -o build/bench -lm
 	build/bench $(BENCH)
 
-cuda-bench: examples/bench.c $(ENGINE)  ## the same for a GPU
+cuda-bench: examples/bench.c $(ENGINE) fast/fast.c  ## the same for a GPU
 	@mkdir -p build
-	$(NVCC) -DPAGED_NO_MAIN paged.cu.c examples/bench.c -o build/cuda-bench
+	$(NVCC) -DPAGED_FAST -DPAGED_NO_MAIN paged.cu.c examples/bench.c -o build/cuda-bench
 	build/cuda-bench $(BENCH)
 
 cuda: $(ENGINE)   ## build/cuda-paged with nvcc: sm_75 and PTX, or ARCH=sm_90
 	@mkdir -p build
 	$(NVCC) paged.cu.c -o build/cuda-paged
 
-debug: $(ENGINE) examples/tour.c  ## gdb in ./paged --gpu, with the commands of paged.gdb
+build/debug: $(ENGINE)
 	@mkdir -p build
-	$(CC) -O0 -g3 $(WARN) $(CPPFLAGS) paged.cu.c -o build/debug -lm
-	gdb -x paged.gdb --args build/debug --gpu
+	$(CC) -O0 -g3 $(WARN) $(CPPFLAGS) paged.cu.c -o $@ -lm
+
+build/debug-tour: examples/tour.c examples/util.h $(ENGINE)
+	@mkdir -p build
+	$(CC) -O0 -g3 $(WARN) $(CPPFLAGS) -DPAGED_NO_MAIN examples/tour.c paged.cu.c -o $@ -lm
+
+debug: build/debug build/debug-tour  ## gdb in ./paged, with the commands of debugger/paged.gdb
+	@command -v gdb >/dev/null || { echo "gdb is not installed: sudo apt-get install gdb"; exit 1; }
+	gdb -x debugger/paged.gdb --args build/debug
 
 exercise:         ## an exercise of the walkthrough: make exercise N=3a
 	@test -f "exercises/$(N).c" || \
@@ -71,10 +85,19 @@ exercise:         ## an exercise of the walkthrough: make exercise N=3a
 	$(CC) -O1 -g $(WARN) $(CPPFLAGS) exercises/$(N).c -o build/exercise-$(N) -lm
 	@build/exercise-$(N)
 
-test: paged llama replay hello tests  ## the tests, and what they start
+build/llama-tests: checks/llama_tests.c
+	@mkdir -p build
+	$(COMPILE) checks/llama_tests.c -o $@ -lm
+
+test: all tests-fast build/llama-tests  ## all tests, and what they start
 	sh checks/test.sh
 
-test-all:         ## sanitizers, valgrind, all compilers as C and C++, planted bugs, other machines
+quick:            ## from an edit to the first answer, in seconds: the engine's tests on the CPU
+	@mkdir -p build
+	$(CC) -O1 -g $(WARN) $(CPPFLAGS) tests.c -o build/quick -lm
+	build/quick --cpu --quick
+
+test-all: all tests-fast  ## sanitizers, valgrind, all compilers as C and C++, planted bugs, other machines
 	sh checks/all.sh
 	sh checks/mutants.sh
 	sh checks/portability.sh
@@ -85,6 +108,8 @@ mutants:          ## plants the bugs of checks/bugs.txt and shows which test cat
 	sh checks/mutants.sh
 
 mutant:           ## BUG=cow-not-counted: builds one of them, and says how to watch it fail
+	@test -n "$(BUG)" || { echo "usage: make mutant BUG=name; the names are:"; \
+	    sh checks/mutants.sh --list | column -c 80; exit 2; }
 	sh checks/mutants.sh --build $(BUG)
 
 mutate:           ## flips operators and constants by machine: N=200 SEED=1 JOBS=2
@@ -101,7 +126,8 @@ soak: checks/soak.c $(ENGINE)  ## random calls on full pools for SECONDS=1800
 coverage:         ## lines and branches of the engine that the tests never run
 	sh checks/coverage.sh
 
-lint:             ## gcc -fanalyzer, clang-tidy, cppcheck
+lint:             ## gcc -fanalyzer, clang-tidy, cppcheck: about a minute
+	@echo "three analysers, one after the other; each prints a line when it is done"
 	sh checks/lint.sh
 
 portability:      ## 32-bit x86, AArch64, big-endian s390x, musl
@@ -111,10 +137,10 @@ gpu-check:        ## all that can be seen on a real GPU, in one call
 	sh checks/cuda.sh --gpu
 
 format:           ## clang-format over the sources
-	clang-format -i paged.cu.c paged.h tests.c examples/*.c
+	clang-format -i paged.cu.c paged.h fast/fast.c tests.c examples/*.c examples/*.h
 
 clean:            ## removes what was built
-	rm -rf paged llama replay hello tests build *.o
+	rm -rf paged tour llama replay hello tests tests-fast build *.o
 
-.PHONY: all help bench cuda cuda-bench debug exercise plots test test-all mutants gpu-check format clean
-.PHONY: mutant mutate fuzz soak coverage lint portability
+.PHONY: all help bench cuda cuda-bench debug exercise plots test quick test-all mutants gpu-check
+.PHONY: format clean mutant mutate fuzz soak coverage lint portability

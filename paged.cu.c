@@ -665,7 +665,7 @@ int seq_publish(Seq *seq, const int *tokens, int n)
         int own = seq->block_table[i];
         uint64_t parent = i > 0 ? pool->blocks[seq->block_table[i - 1]].serial : 0;
         int block = prefix_find(pool, parent, own_tokens);
-        plan_expire(seq);
+        if (block != own) plan_expire(seq);
         if (block < 0) {
             // It may be published already, by a sequence that shares it, after another copy of the
             // parent. That sequence is gone (it would hold the parent, which would be found), so no
@@ -1387,7 +1387,9 @@ static const char *check_tables(const Pool *pool, int *seen)
 static const char *check_free_list(const Pool *pool)
 {
     const Block *b = pool->blocks;
-    int head = pool->config.num_blocks, prev = head, count = 0;
+    int head = pool->config.num_blocks;
+    int prev = head;
+    int count = 0;
     for (int block = b[head].next; block != head; prev = block, block = b[block].next, count++) {
         if (block < 0 || block > head) return broken("free list: %d is no block", block);
         if (b[block].prev != prev)
@@ -1479,9 +1481,7 @@ void pool_dump(const Pool *pool, FILE *out)
     int repeats = 0;             // lines like it since: the first is drawn as "*", as in hexdump
     for (int64_t start = 0; start < n; start += WIDTH) {
         int width = n - start < WIDTH ? (int)(n - start) : WIDTH;
-        for (int i = 0; i < width; i++) {
-            line[i] = block_sign(&pool->blocks[start + i]);
-        }
+        for (int i = 0; i < width; i++) line[i] = block_sign(&pool->blocks[start + i]);
         line[width] = 0;
         repeats = strcmp(line, above) == 0 ? repeats + 1 : 0;
         if (repeats == 0) fprintf(out, "%8d  %s\n", (int)start, line);
@@ -1900,14 +1900,17 @@ static void show_waste(const char *what, int block_size)
     pool_destroy(pool);
 }
 
-static void show_two(const char *text, const Seq *a, const Seq *b)
+static void show_seq(const char *text, const Seq *seq)
 {
-    printf("%s\n", text);
-    for (const Seq *seq = a; seq; seq = seq == a ? b : NULL) {
-        printf("  %s: %2d tokens, blocks [", seq == a ? "A" : "B", seq->length);
-        for (int i = 0; i < (int)arrlen(seq->block_table); i++) printf(" %d", seq->block_table[i]);
-        printf(" ]");
-    }
+    printf("%s: %2d tokens, blocks [", text, seq->length);
+    for (int i = 0; i < (int)arrlen(seq->block_table); i++) printf(" %d", seq->block_table[i]);
+    printf(" ]");
+}
+
+static void show_two(const Seq *a, const Seq *b)
+{
+    show_seq("  A", a);
+    show_seq("  B", b);
     printf("\n");
 }
 
@@ -1929,15 +1932,19 @@ static void show_tables(int device)
     show_waste("in blocks of 16 slots, when needed   ", 16);
 
     must(seq_fork(a, a->length, &b));
-    show_two("\nFork: B begins as A and shares its blocks. Nothing is copied.", a, b);
+    printf("\nFork: B begins as A and shares its blocks. Nothing is copied.\n");
+    show_two(a, b);
     pool_dump(pool, stdout);
     must(seq_append(a, 1));
-    show_two("Copy-on-write: A appends. The block it would write is shared: it gets a copy.", a, b);
+    printf("Copy-on-write: A appends. The block it would write is shared: it gets a copy.\n");
+    show_two(a, b);
     must(seq_append(b, 1));
-    show_two("B appends: its last block is now its own, so it writes in place.", a, b);
+    printf("B appends: its last block is now its own, so it writes in place.\n");
+    show_two(a, b);
     pool_dump(pool, stdout);
     must(seq_rewind(a, 6));
-    show_two("Rewind: A drops 6 tokens, a rejected draft, say. A block becomes free.", a, b);
+    printf("Rewind: A drops 6 tokens, a rejected draft, say. A block becomes free.\n");
+    show_two(a, b);
     pool_dump(pool, stdout);
     pool_destroy(pool);
 }

@@ -1,6 +1,7 @@
 #!/bin/sh
 # make test: all parts of the tests, as many at a time as there are processors. What a part prints
-# appears when it ends. The last line adds up their closing lines, "N passed, N failed, N skipped".
+# appears when it ends. At the end: what was skipped, and the sum of the parts' closing lines,
+# "N passed, N failed, N skipped".
 set -u
 cd "$(dirname "$0")/.." || exit 1
 out=build/test-$$
@@ -10,11 +11,15 @@ trap 'exit 1' INT TERM
 
 # The longest come first.
 cat >$out/parts <<'END'
-./tests --cpu
-./tests --gpu
+./tests --standin
 sh checks/walkthrough.sh
-sh checks/gdb.sh
+./tests --cpu
+./tests-fast --quick
+build/llama-tests
 sh checks/cuda.sh
+sh checks/gdb.sh
+sh checks/programs.sh
+sh checks/golden.sh
 sh checks/fuzz.sh
 sh checks/replay.sh
 END
@@ -23,7 +28,7 @@ worker() {
     number=0
     while read -r part; do
         number=$((number + 1))
-        mkdir $out/$number 2>/dev/null || continue  # somebody else has it
+        mkdir $out/$number 2>/dev/null || continue  # another worker has it
         $part >$out/$number/log 2>&1 </dev/null || echo "FAIL  $part: exit status $?" >>$out/$number/log
         { echo "$ $part"; sed "s/^/  /" $out/$number/log; } >$out/$number/text
         cat $out/$number/text
@@ -35,6 +40,17 @@ export OMP_WAIT_POLICY=passive  # threads that spin would starve the others
 jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 while [ "$jobs" -gt 0 ]; do worker & jobs=$((jobs - 1)); done
 wait
+if grep -hE '^skip|SKIPPED' $out/*/log >$out/skips; then
+    echo "Skipped:"
+    sed 's/^/  /' $out/skips
+    missing=
+    for tool in gcc clang gdb python3 nvcc; do
+        command -v $tool >/dev/null || missing="$missing $tool"
+    done
+    case $missing in *nvcc*) echo "  (nvcc is part of NVIDIA's CUDA Toolkit)" ;; esac
+    missing=$(echo "$missing" | sed 's/ nvcc//')
+    [ -z "$missing" ] || echo "  to have more of them run: sudo apt-get install$missing"
+fi
 cat $out/*/log | awk '
     /^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ { p += $1; f += $3; s += $5; parts++ }
     /^FAIL .*: exit status/ { bad = 1 }

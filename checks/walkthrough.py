@@ -5,14 +5,15 @@
     python3 checks/walkthrough.py --self-test            edits of one character: each is noticed
     python3 checks/walkthrough.py --exercises [3a ...]   fail before their patch, pass after it
 
-Without a file: walkthrough.md and README.md. Run it after `make`, as commands start ./paged and the
+Without a file: walkthrough.md and README.md. Run it after `make`, as commands start ./tour and the
 others. --actual prints failing console and gdb blocks as they ought to be. What it looks at:
 
     ```c         stands word for word in one source; `...` alone on a line leaves lines out
     ```console   `$ command`, then exactly what it prints to stdout; `...` stands for any lines. The
                  exit status is 0. `console needs=FILE` is skipped aloud where the file is missing
-    ```gdb       `$ gdb -x paged.gdb --args build/debug ARGS`, then `(gdb) command`s, each with what
-                 one sees; addresses, line numbers, process ids and blank lines do not count
+    ```gdb       `$ gdb -x debugger/paged.gdb --args build/debug-tour ARGS`, then `(gdb) command`s,
+                 each with what one sees; addresses, line numbers, process ids and blank lines do
+                 not count. build/debug is ./paged, build/debug-tour is ./tour, both with -O0 -g3
     prose        functions, tests, files, links, make targets and exercises that it names exist
 """
 
@@ -30,11 +31,12 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-ENGINE = ['paged.cu.c', 'paged.h', 'fast.c', 'standin.h', 'oracle.c']
+ENGINE = ['paged.cu.c', 'paged.h']
+TOUR = ['examples/tour.c', 'examples/util.h']
 ENV = {**os.environ, 'LC_ALL': 'C', 'NO_COLOR': '1', 'TERM': 'dumb', 'DEBUGINFOD_URLS': '',
        'OMP_WAIT_POLICY': 'passive'}
 CC = [os.environ.get('CC', 'cc'), *shlex.split(os.environ.get('CPPFLAGS', ''))]
-DEBUG = os.path.join(ROOT, os.environ.get('DEBUG', 'build/debug'))
+DEBUG = os.environ.get('DEBUG', 'build/debug')  # and, with "-tour" at its end, that of the tour
 
 
 class Failed(Exception):
@@ -63,10 +65,12 @@ def read(pattern):
             for path in sorted(glob.glob(os.path.join(ROOT, pattern)))}
 
 
-SOURCES = {name: lines for pattern in (*ENGINE, 'tests.c', 'examples/*.c')
+SOURCES = {name: lines for pattern in (*ENGINE, 'fast/*.c', 'tests.c', 'examples/*.[ch]')
            for name, lines in read(pattern).items()}
 FUNCTIONS = {name for lines in (*SOURCES.values(), *read('exercises/*.c').values())
              for line in lines for name in re.findall(r'\b([A-Za-z_]\w*)\(', line.split('//')[0])}
+LLAMA_TESTS = {name for line in read('checks/llama_tests.c')['checks/llama_tests.c']
+               for name in re.findall(r'\btest_(\w+)\(void', line)}
 TARGETS = set(re.findall(r'^([a-z-]+):', load(ROOT + '/Makefile'), re.M))
 
 
@@ -198,33 +202,42 @@ def normal(lines):
     return lines
 
 
-def gdb(arguments, session):
+def gdb(program, arguments, session):
     """The lines after each command. stdbuf makes the program write its lines at once."""
     settings = ['debuginfod enabled off', 'confirm off', 'width 0', 'height 0',
                 'style enabled off', 'exec-wrapper stdbuf -oL']
     line = ['gdb', '-q', '-nx', *(x for s in settings for x in ('-iex', 'set ' + s))]
-    line += ['-x', 'paged.gdb']
+    line += ['-x', 'debugger/paged.gdb']
     for command in session + ['kill']:
         line += ['-ex', 'echo \\n<<<>>>\\n', '-ex', command]
-    done = run([*line, '-ex', 'quit', '--args', DEBUG, *arguments], stderr=subprocess.STDOUT)
+    done = run([*line, '-ex', 'quit', '--args', program, *arguments], stderr=subprocess.STDOUT)
     parts = done.stdout.split('\n<<<>>>\n')[1:]
     return [part.split('\n') for part in parts] + [['gdb has ended']] * len(session)
 
 
+def build_debug(name, sources, flags):
+    """Builds a program for the sessions, if it is not newer than its sources."""
+    newest = max(os.path.getmtime(f'{ROOT}/{source}') for source in sources)
+    path = os.path.join(ROOT, name)
+    if os.path.exists(path) and os.path.getmtime(path) >= newest:
+        return
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    new = f'{path}.{os.getpid()}'
+    inputs = [source for source in sources if source.endswith('.c')]
+    if run([*CC, '-O0', '-g3', *flags, *inputs, '-o', new, '-lm']).returncode:
+        raise SystemExit(f'{name} does not compile')
+    os.replace(new, path)
+
+
 @functools.lru_cache(1)
 def gdb_problem():
-    """Builds build/debug, if it is old, and says why no session can be held here, or None."""
+    """Builds both programs and says why no session can be held here, or None."""
     for tool in ('gdb', 'stdbuf', CC[0]):
         if not shutil.which(tool):
             return f'there is no {tool}'
-    newest = max(os.path.getmtime(f'{ROOT}/{name}') for name in ENGINE + ['examples/tour.c'])
-    if not os.path.exists(DEBUG) or os.path.getmtime(DEBUG) < newest:
-        os.makedirs(os.path.dirname(DEBUG), exist_ok=True)
-        new = f'{DEBUG}.{os.getpid()}'
-        if run([*CC, '-O0', '-g3', 'paged.cu.c', '-o', new, '-lm']).returncode:
-            raise SystemExit('paged.cu.c does not compile')
-        os.replace(new, DEBUG)
-    came = gdb(['--help'], ['break main', 'run', 'print argc'])[2]
+    build_debug(DEBUG, ENGINE, [])
+    build_debug(DEBUG + '-tour', ENGINE + TOUR, ['-DPAGED_NO_MAIN'])
+    came = gdb(DEBUG, ['--help'], ['break main', 'run', 'print argc'])[2]
     return None if '$1 = 2' in came else 'gdb cannot run a program here'
 
 
@@ -232,12 +245,14 @@ def check_gdb(block):
     if gdb_problem():
         raise Skipped(gdb_problem())
     start = shlex.split((block.lines or [''])[0])
-    if start[:6] != ['$', 'gdb', '-x', 'paged.gdb', '--args', 'build/debug']:
-        raise Failed('expected first "$ gdb -x paged.gdb --args build/debug ..."')
+    programs = {'build/debug': DEBUG, 'build/debug-tour': DEBUG + '-tour'}
+    if start[:5] != ['$', 'gdb', '-x', 'debugger/paged.gdb', '--args'] or \
+            not start[5:] or start[5] not in programs:
+        raise Failed('expected first "$ gdb -x debugger/paged.gdb --args build/debug..."')
     session = commands(block.lines[1:], '(gdb) ')
-    outputs = gdb(start[6:], [command for command, _ in session])  # shown without the noise:
+    outputs = gdb(programs[start[5]], start[6:], [command for command, _ in session])
     outputs = [[re.sub(*VARYING[0], line) for line in x if not NOISE.match(line)] for x in outputs]
-    compare(session, '(gdb) ', outputs, normal, [block.lines[0]])
+    compare(session, '(gdb) ', outputs, normal, [block.lines[0]])  # shown without the noise
 
 
 def exists(*path):
@@ -252,7 +267,8 @@ IN_CODE = [
     (r'(?:^|[;&] )make ([a-z][a-z-]*)', lambda x: x in TARGETS, 'is no target of make'),
     (r'make exercise N=(\w+)', lambda x: exists(f'exercises/{x}.c') and
      exists(f'exercises/{x}.patch'), 'is no exercise with a patch'),
-    (r'\./tests ([a-z]\w*)', lambda x: f'test_{x}' in FUNCTIONS, 'is no test')]
+    (r'\./tests ([a-z]\w*)', lambda x: f'test_{x}' in FUNCTIONS, 'is no test'),
+    (r'build/llama-tests ([a-z]\w*)', lambda x: x in LLAMA_TESTS, 'is no test')]
 ANYWHERE = (r'\b([A-Za-z_]\w*)\(\)', lambda x: x in FUNCTIONS, 'is no function')
 
 
@@ -279,12 +295,13 @@ def check_exercise(block):
     if not shutil.which('patch') or not shutil.which(CC[0]):
         raise Skipped(f'there is no patch, or no {CC[0]}')
     with tempfile.TemporaryDirectory() as scratch:
-        os.mkdir(os.path.join(scratch, 'exercises'))
-        for path in ENGINE + [block.path]:
+        for folder in ('exercises', 'fast'):
+            os.mkdir(os.path.join(scratch, folder))
+        for path in ENGINE + list(read('fast/*.c')) + [block.path]:
             shutil.copy(os.path.join(ROOT, path), os.path.join(scratch, path))
         for state, status in (('not yet', 1), ('solved', 0)):
             patch = ['patch', '-p1', '-s', '-i', os.path.join(ROOT, block.path[:-1] + 'patch')]
-            build = [*CC, '-O1', '-Wall', '-Wextra', block.path, '-o', 'a.out', '-lm']
+            build = [*CC, '-O0', '-Wall', '-Wextra', block.path, '-o', 'a.out', '-lm']
             for command in [patch, build] if state == 'solved' else [build]:
                 done = run(command, scratch, subprocess.STDOUT)
                 if done.returncode or done.stdout:

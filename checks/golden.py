@@ -1,0 +1,217 @@
+"""Attention and K/V against numpy in float64: no code of the engine, none of the oracle.
+
+    python3 checks/golden.py LIBRARY [--shapes N] [--seed N] [--standin]
+
+LIBRARY is paged.cu.c as a shared library (see golden.sh). Each shape is a pool with a few
+sequences that are appended to in chunks, forked, rewound and released, with blocks in no order;
+after each step a ragged batch is written and attended to, gathered and paged, plain and fast.
+numpy keeps its own copy of every K and V, rounded to the type of the cache by numpy's float16 or
+by hand for bfloat16. Ends with "N passed, N failed, N skipped".
+"""
+
+import argparse
+import ctypes
+import math
+import sys
+
+import numpy as np
+
+F32, F16, BF16 = range(3)
+CPU, GPU, STANDIN = range(3)
+GATHER, FAST = 1, 2
+
+
+class PoolConfig(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int) for name in (
+        "num_layers", "num_kv_heads", "head_dim", "block_size", "num_blocks", "dtype", "poison",
+        "device")]
+
+
+class Batch(ctypes.Structure):
+    _fields_ = [("num_seqs", ctypes.c_int), ("seqs", ctypes.POINTER(ctypes.c_void_p)),
+                ("num_tokens", ctypes.POINTER(ctypes.c_int))]
+
+
+def rounded(x, dtype):
+    """float32 values as the cache of this type stores them."""
+    if dtype == F32:
+        return x
+    if dtype == F16:
+        return x.astype(np.float16).astype(np.float32)
+    bits = x.view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+
+
+def attention(q, k, v, scale):
+    """One query token over all of k and v: [heads][dim], [tokens][kv_heads][dim]. Returns out, lse."""
+    group = q.shape[0] // k.shape[1]
+    k = np.repeat(k.astype(np.float64), group, axis=1)
+    v = np.repeat(v.astype(np.float64), group, axis=1)
+    scores = np.einsum("hd,thd->ht", q.astype(np.float64), k) * scale
+    top = scores.max(axis=1, keepdims=True)
+    weights = np.exp(scores - top)
+    total = weights.sum(axis=1, keepdims=True)
+    return np.einsum("ht,thd->hd", weights / total, v), (top + np.log(total))[:, 0]
+
+
+class Sequence:
+    def __init__(self, handle, k, v):
+        self.handle, self.k, self.v = handle, k, v  # k, v: [layers][tokens][kv_heads][dim]
+
+    def __len__(self):
+        return self.k.shape[1]
+
+
+class Shape:
+    """One pool and its sequences, and their twins in numpy."""
+
+    def __init__(self, lib, rng, device):
+        self.lib, self.rng = lib, rng
+        kv_heads, self.group = [(8, 1), (4, 2), (2, 4), (1, 8), (1, 7), (5, 1), (3, 12)][rng.integers(7)]
+        dim = int(rng.choice([1, 3, 8, 20, 32, 64, 80, 96, 112, 128, 256]))
+        block = int(rng.choice([1, 2, 3, 4, 7, 8, 16, 17, 32, 256]))
+        self.longest = int(rng.choice([5, 40, 130])) if device == CPU else 20
+        blocks = 6 * (self.longest // block + 2)
+        self.c = PoolConfig(int(rng.integers(1, 4)), kv_heads, dim, block, blocks,
+                            int(rng.integers(3)), 1, device)
+        self.pool = ctypes.c_void_p()
+        self.call("pool_create", ctypes.byref(self.c), ctypes.byref(self.pool))
+        self.seqs = []
+
+    def __str__(self):
+        return "group %d, %s" % (self.group, {f: getattr(self.c, f) for f, _ in self.c._fields_})
+
+    def call(self, name, *arguments):
+        error = getattr(self.lib, name)(*arguments)
+        if error:
+            raise AssertionError("%s returned %d" % (name, error))
+
+    def create(self):
+        handle = ctypes.c_void_p()
+        self.call("seq_create", self.pool, ctypes.byref(handle))
+        empty = np.zeros((self.c.num_layers, 0, self.c.num_kv_heads, self.c.head_dim), np.float32)
+        self.seqs.append(Sequence(handle, empty, empty))
+
+    def edit(self):
+        """A random edit of the tables."""
+        kind = self.rng.integers(4)
+        if kind == 0 or not self.seqs:
+            if len(self.seqs) < 4:
+                self.create()
+            return
+        i = int(self.rng.integers(len(self.seqs)))
+        seq = self.seqs[i]
+        if kind == 1 and len(self.seqs) < 4:
+            at, handle = int(self.rng.integers(len(seq) + 1)), ctypes.c_void_p()
+            self.call("seq_fork", seq.handle, at, ctypes.byref(handle))
+            self.seqs.append(Sequence(handle, seq.k[:, :at], seq.v[:, :at]))
+        elif kind == 2:
+            n = int(self.rng.integers(len(seq) + 1))
+            self.call("seq_rewind", seq.handle, n)
+            seq.k, seq.v = seq.k[:, :len(seq) - n], seq.v[:, :len(seq) - n]
+        elif kind == 3 and self.rng.integers(3) == 0:
+            self.lib.seq_release(seq.handle)
+            self.seqs.pop(i)
+
+    def step(self):
+        """Appends to some sequences, in one batch; writes, attends, compares."""
+        rng, c = self.rng, self.c
+        order = [self.seqs[i] for i in rng.permutation(len(self.seqs))]
+        counts = []
+        for seq in order:
+            n = min(int(rng.choice([0, 1, 1, 2, 3, 17, 37])), self.longest - len(seq))
+            self.call("seq_append", seq.handle, n)
+            counts.append(n)
+        total, layers = sum(counts), c.num_layers
+        handles = (ctypes.c_void_p * max(1, len(order)))(*[s.handle for s in order])
+        batch = Batch(len(order), handles, (ctypes.c_int * max(1, len(order)))(*counts))
+        self.call("pool_plan", self.pool, ctypes.byref(batch))
+        spread = float(rng.choice([1, 1, 1, 5]))  # with large scores, some weights vanish
+        k, v = (rng.uniform(-1, 1, (layers, total, c.num_kv_heads, c.head_dim)).astype(np.float32)
+                for _ in range(2))
+        q = rng.uniform(-spread, spread, (layers, total, c.num_kv_heads * self.group,
+                                          c.head_dim)).astype(np.float32)
+        row = 0
+        for seq, n in zip(order, counts):
+            seq.k = np.concatenate([seq.k, rounded(k[:, row:row + n], c.dtype)], axis=1)
+            seq.v = np.concatenate([seq.v, rounded(v[:, row:row + n], c.dtype)], axis=1)
+            row += n
+        scale = 0.25 if spread == 1 and rng.integers(2) else 0  # 0: 1 / sqrt(head_dim)
+        for layer in range(layers):
+            self.call("pool_write", self.pool, layer, pointer(k[layer]), pointer(v[layer]))
+            self.compare(layer, q[layer], order, counts, scale)
+
+    def compare(self, layer, q, order, counts, scale):
+        heads = self.c.num_kv_heads * self.group
+        outs = {}
+        for flags in (0, GATHER, FAST, GATHER | FAST):
+            out = np.full_like(q, np.nan)
+            lse = np.full(q.shape[:2], np.nan, np.float32)
+            self.call("attend", self.pool, flags, layer, heads, ctypes.c_float(scale), pointer(q),
+                      pointer(out), pointer(lse))
+            outs[flags] = out, lse
+        for plain in (0, FAST):
+            for a, b in zip(outs[plain], outs[plain | GATHER]):
+                assert a.tobytes() == b.tobytes(), "gather and paged differ in a bit"
+        row = 0
+        factor = scale or 1 / math.sqrt(self.c.head_dim)
+        for seq, n in zip(order, counts):
+            for i in range(n):
+                seen = len(seq) - n + i + 1
+                out, lse = attention(q[row], seq.k[layer, :seen], seq.v[layer, :seen], factor)
+                for flags in (0, FAST):
+                    difference = np.abs(outs[flags][0][row] - out).max()
+                    assert difference <= 1e-5, "out differs by %g, flags %d" % (difference, flags)
+                    difference = np.abs(outs[flags][1][row] - lse).max()
+                    limit = 1e-5 * max(1, np.abs(lse).max())
+                    assert difference <= limit, "lse differs by %g, flags %d" % (difference, flags)
+                row += 1
+
+    def gather(self):
+        for seq in self.seqs:
+            for layer in range(self.c.num_layers):
+                k, v = np.zeros_like(seq.k[layer]), np.zeros_like(seq.v[layer])
+                self.call("seq_gather", seq.handle, layer, pointer(k), pointer(v))
+                assert k.tobytes() == np.ascontiguousarray(seq.k[layer]).tobytes(), "K differs"
+                assert v.tobytes() == np.ascontiguousarray(seq.v[layer]).tobytes(), "V differs"
+
+    def run(self):
+        for _ in range(10):
+            self.edit()
+            self.step()
+        self.gather()
+        wrong = self.lib.pool_check(self.pool)
+        assert wrong is None, wrong
+        self.lib.pool_destroy(self.pool)
+
+
+def pointer(array):
+    assert array.flags.c_contiguous
+    return ctypes.c_void_p(array.ctypes.data if array.size else None)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("library")
+    parser.add_argument("--shapes", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--standin", action="store_true")
+    options = parser.parse_args()
+    lib = ctypes.CDLL(options.library)
+    lib.pool_check.restype = ctypes.c_char_p
+    lib.pool_destroy.argtypes = lib.pool_check.argtypes = lib.seq_release.argtypes = [ctypes.c_void_p]
+    failed = 0
+    for i in range(options.shapes):
+        seed = options.seed * 1000003 + i
+        shape = Shape(lib, np.random.default_rng(seed), STANDIN if options.standin else CPU)
+        try:
+            shape.run()
+        except AssertionError as error:
+            failed += 1
+            print("FAIL  seed %d, shape %d: %s\n      %s" % (options.seed, i, error, shape))
+    print("%d passed, %d failed, 0 skipped" % (options.shapes - failed, failed))
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
