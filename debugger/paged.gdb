@@ -6,8 +6,8 @@
 #
 # Take -O0: only there does `next` over a barrier or a shuffle stay in its lane. The commands are
 # plain gdb, without Python. They read memory and call nothing in the program, so they work in the
-# middle of anything, and on the core file of a program that a broken invariant stopped; only
-# `check` needs a process that lives. `help user-defined` lists them, `help NAME` explains one.
+# middle of anything, and on the core file of a program that a broken invariant stopped.
+# `help user-defined` lists them, `help NAME` explains one.
 #
 # A session on the CPU, from before a copy-on-write to after it:
 #
@@ -112,23 +112,90 @@ table SEQ: print the block table of a sequence.
 For each logical block: the physical block, its filled slots, its reference count.
 end
 
+# The length of an array of stb_ds is the first word of a header of four in front of it.
 define check
   if $argc != 1
     help check
   else
-    set $paged_wrong = pool_check($arg0)
-    if $paged_wrong == 0
+    set $paged_pool = (Pool *) ($arg0)
+    set $paged_b = $paged_pool->blocks
+    set $paged_n = $paged_pool->config.num_blocks
+    set $paged_size = $paged_pool->config.block_size
+    set $paged_ok = 1
+
+    # How often the tables name each block. gdb makes no arrays: copy one of that length.
+    set $paged_seen = *$paged_pool->buckets@$paged_n
+    set $paged_i = 0
+    while $paged_i < $paged_n
+      set $paged_seen[$paged_i] = 0
+      set $paged_i = $paged_i + 1
+    end
+    set $paged_seqs = $paged_pool->seqs == 0 ? 0 : ((size_t *) $paged_pool->seqs)[-4]
+    set $paged_s = 0
+    while $paged_ok && $paged_s < $paged_seqs
+      set $paged_table = $paged_pool->seqs[$paged_s]->block_table
+      set $paged_length = $paged_pool->seqs[$paged_s]->length
+      set $paged_entries = $paged_table == 0 ? 0 : ((size_t *) $paged_table)[-4]
+      if $paged_entries != ($paged_length + $paged_size - 1) / $paged_size
+        printf "sequence %d: %d blocks ", $paged_s, $paged_entries
+        printf "for %d tokens\n", $paged_length
+        set $paged_ok = 0
+      end
+      set $paged_i = 0
+      while $paged_ok && $paged_i < $paged_entries
+        set $paged_block = $paged_table[$paged_i]
+        if $paged_block < 0 || $paged_block >= $paged_n
+          printf "sequence %d: entry %d of its table is %d\n", $paged_s, $paged_i, $paged_block
+          set $paged_ok = 0
+        else
+          set $paged_seen[$paged_block] = $paged_seen[$paged_block] + 1
+        end
+        set $paged_i = $paged_i + 1
+      end
+      set $paged_s = $paged_s + 1
+    end
+    set $paged_i = 0
+    while $paged_ok && $paged_i < $paged_n
+      if $paged_b[$paged_i].ref_count != $paged_seen[$paged_i]
+        printf "block %d: reference count %d, ", $paged_i, $paged_b[$paged_i].ref_count
+        printf "but %d table entries\n", $paged_seen[$paged_i]
+        set $paged_ok = 0
+      end
+      set $paged_i = $paged_i + 1
+    end
+
+    # The free list, from its head and back to it.
+    set $paged_prev = $paged_n
+    set $paged_block = $paged_b[$paged_n].next
+    set $paged_count = 0
+    while $paged_ok && $paged_block != $paged_n
+      if $paged_block < 0 || $paged_block > $paged_n
+        printf "free list: %d is no block\n", $paged_block
+        set $paged_ok = 0
+      else
+        if $paged_b[$paged_block].prev != $paged_prev
+          printf "free list: block %d has a wrong link back\n", $paged_block
+          set $paged_ok = 0
+        end
+        set $paged_prev = $paged_block
+        set $paged_block = $paged_b[$paged_block].next
+        set $paged_count = $paged_count + 1
+      end
+    end
+    if $paged_ok && $paged_count != $paged_pool->num_free
+      printf "free list: %d blocks, but num_free is %d\n", $paged_count, $paged_pool->num_free
+      set $paged_ok = 0
+    end
+    if $paged_ok
       echo all is well\n
-    else
-      printf "%s\n", $paged_wrong
     end
   end
 end
 document check
-check POOL: what pool_check() finds broken in a pool, or "all is well".
-Ask between two calls: in the middle of one, the counts are on their way. It
-calls the function in the program, so it does not work on a core file, nor while
-a breakpoint is set in pool_check().
+check POOL: recount block tables, reference counts and the free list.
+Says what is broken, with the words of pool_check(), or "all is well". Where gdb
+can call functions, `print pool_check(POOL)' also checks the prefix cache. Ask
+between two calls: in the middle of one, the counts are on their way.
 end
 
 define plan
@@ -283,7 +350,7 @@ define prefixes
         set $paged_left = $paged_left - 1
       end
       if $paged_block != -1
-        printf "  the list goes on to block %d: `check' says more\n", $paged_block
+        printf "  and then block %d, which is wrong\n", $paged_block
       end
       set $paged_i = $paged_i + 1
     end

@@ -627,7 +627,7 @@ static void blocks_table(void)
 // What pool_write() and attend() cost in a layer beyond their data, and what the plan costs once a
 // step. The model has one KV head of one float, in blocks of one token; a table of 512 entries is
 // what 8192 tokens have in blocks of 16. In a write, what is left of the data is measured beside it:
-// the same number of rows, in blocks that lie alike, as a chunk of one short sequence. So
+// the same number of rows in the same blocks, but all of one short sequence, a chunk. So
 //
 //     beyond = write - chunk + a write of one row
 //
@@ -640,121 +640,101 @@ static void blocks_table(void)
 enum { PLAN, WRITE, ATTEND };
 enum { MAX_ROWS = 1001, OTHERS = 100000, REPEATS = 201 };
 
-typedef struct Step {
-    Pool *pool;
-    int num_seqs, num_rows;
-    Seq *seqs[MAX_ROWS];
-    int num_tokens[MAX_ROWS];
-    float *rows;
-} Step;
-
-// num_long sequences of `length` tokens and num_short ones as long as they have new tokens. The new
-// tokens are appended last, so that their blocks are neighbours whatever the sequences.
-static Step step_create(int others, int num_long, int length, int num_short, int num_new)
-{
-    Step step;
-    step.num_seqs = num_long + num_short;
-    step.num_rows = step.num_seqs * num_new;
-    int num_blocks = num_long * length + step.num_rows + others;
-    step.pool = make_pool((PoolConfig){2, 1, 1, 1, num_blocks, PAGED_F32, 0, DEVICE});
-    step.rows = tensor_create(step.pool, MAX_ROWS);
-    if (!step.rows) die(1, "no memory for the rows of a step");
-    for (int i = 0; i < others; i++) make_seq(step.pool, 1);
-    for (int i = 0; i < step.num_seqs; i++) {
-        step.seqs[i] = make_seq(step.pool, i < num_long ? length - num_new : 0);
-        step.num_tokens[i] = num_new;
-    }
-    for (int i = 0; i < step.num_seqs; i++) MUST(seq_append(step.seqs[i], num_new));
-    return step;
-}
-
-static void step_destroy(Step *step)
-{
-    tensor_free(step->pool, step->rows);
-    pool_destroy(step->pool);
-}
+static float *rows;  // K, V, q and out of the steps, [MAX_ROWS]
 
 // Layer 0 of two: a write of the last one also marks the tokens as computed, once a step.
-static void step_call(const Step *step, int call)
+static void step_call(Pool *pool, const Batch *batch, int call)
 {
-    Batch batch = {step->num_seqs, step->seqs, step->num_tokens};
-    float *rows = step->rows;
-    if (call == PLAN) MUST(pool_plan(step->pool, &batch));
-    if (call == WRITE) MUST(pool_write(step->pool, 0, rows, rows));
-    if (call == ATTEND) MUST(attend(step->pool, ATTEND_FAST, 0, 1, 0, rows, rows, NULL));
+    if (call == PLAN) MUST(pool_plan(pool, batch));
+    if (call == WRITE) MUST(pool_write(pool, 0, rows, rows));
+    if (call == ATTEND) MUST(attend(pool, ATTEND_FAST, 0, 1, 0, rows, rows, NULL));
 }
 
 // Sets *ns to the time of a call, on average over some 50 us if *ns was about right before.
-static void step_time(const Step *step, int call, double *ns)
+static void step_time(Pool *pool, const Batch *batch, int call, double *ns)
 {
     float ignored;
     int calls = (int)fmin(fmax(5e4 / *ns, 1), 200);
-    tensor_copy(step->pool, &ignored, step->rows, 1);  // waits for the GPU
+    step_call(pool, batch, PLAN);
+    tensor_copy(pool, &ignored, rows, 1);  // waits for the GPU
     double start = now();
-    for (int i = 0; i < calls; i++) step_call(step, call);
+    for (int i = 0; i < calls; i++) step_call(pool, batch, call);
     *ns = (now() - start) * 1e9 / calls;
+}
+
+// The same for a step of n new tokens of the same sequence.
+static void chunk_time(Seq *seq, int n, int call, double *ns)
+{
+    Batch batch = {1, &seq, &n};
+    MUST(seq_append(seq, n));
+    step_time(seq->pool, &batch, call, ns);
+    MUST(seq_rewind(seq, n));
 }
 
 // Measures and prints a step of num_short sequences of one token and num_long ones of `length`.
 // Returns the ns of planning it.
-static double step_row(int others, int num_short, int num_long, int length)
+static double step_row(Pool *pool, int num_short, int num_long, int length)
 {
+    enum { WRITE_ALL, CHUNK, BEYOND, ATTEND_ALL, A_ROW, PLAN_ALL, ENTRY, WRITE_1, ATTEND_1, TIMES };
     static const char *const names[] = {"write", "chunk", "beyond", "attend",
                                         "a row", "plan",  "/entry"};
-    double samples[7][REPEATS];
-    double v[7];
-    double t[6] = {1e5, 1e5, 1e5, 1e5, 1e5, 1e5};
-    Step step = step_create(others, num_long, length, num_short, 1);
-    int n = step.num_rows;
-    Step one = step_create(0, 0, 0, 1, 1);
-    Step chunk = step_create(0, 0, 0, 1, n);
-    step_call(&one, PLAN);
-    step_call(&chunk, PLAN);
-    for (int i = 0; i < REPEATS; i++) {  // in turns, since the clock rate of a processor changes
-        step_time(&step, PLAN, &t[0]);
-        step_time(&step, WRITE, &t[1]);
-        step_time(&chunk, WRITE, &t[2]);
-        step_time(&one, WRITE, &t[3]);
-        step_time(&one, ATTEND, &t[4]);
-        if (num_long == 0 || ON_GPU) step_time(&step, ATTEND, &t[5]);
-        samples[0][i] = t[1];
-        samples[1][i] = t[2];
-        samples[2][i] = t[1] - t[2] + t[3];
-        samples[3][i] = t[5];
-        samples[4][i] = (t[5] - t[4]) / (n - 1);
-        samples[5][i] = t[0];
-        samples[6][i] = t[0] / (2 * n + num_long * (length - 1));
+    static double samples[TIMES][REPEATS];
+    double t[TIMES] = {1e5, 1e5, 1e5, 1e5, 1e5, 1e5, 1e5, 1e5, 1e5};
+    Seq *seqs[MAX_ROWS + 1];
+    int ones[MAX_ROWS];
+    int n = num_short + num_long;
+    int others = (int)arrlen(pool->seqs);
+    Batch batch = {n, seqs, ones};
+    for (int i = 0; i <= n; i++) seqs[i] = make_seq(pool, i < num_long ? length - 1 : 0);
+    for (int i = 0; i < n; i++) ones[i] = 1;
+    for (int round = 0; round < REPEATS; round++) {  // in turns, as the clock rate changes
+        for (int i = 0; i < n; i++) MUST(seq_append(seqs[i], 1));
+        step_time(pool, &batch, PLAN, &t[PLAN_ALL]);
+        step_time(pool, &batch, WRITE, &t[WRITE_ALL]);
+        if (num_long == 0 || ON_GPU) step_time(pool, &batch, ATTEND, &t[ATTEND_ALL]);
+        for (int i = 0; i < n; i++) MUST(seq_rewind(seqs[i], 1));
+        chunk_time(seqs[n], n, WRITE, &t[CHUNK]);
+        chunk_time(seqs[n], 1, WRITE, &t[WRITE_1]);
+        chunk_time(seqs[n], 1, ATTEND, &t[ATTEND_1]);
+        t[BEYOND] = t[WRITE_ALL] - t[CHUNK] + t[WRITE_1];
+        t[A_ROW] = (t[ATTEND_ALL] - t[ATTEND_1]) / fmax(n - 1, 1);
+        t[ENTRY] = t[PLAN_ALL] / (n + num_short + (double)num_long * length);
+        for (int i = 0; i < TIMES; i++) samples[i][round] = t[i];
     }
-    for (int i = 0; i < 7; i++) v[i] = median(samples[i], REPEATS);
-    if (num_long > 0 && !ON_GPU) v[3] = v[4] = NAN;
-    if (n == 1) v[4] = NAN;
-    step_destroy(&step);
-    step_destroy(&one);
-    step_destroy(&chunk);
+    for (int i = 0; i <= n; i++) seq_release(seqs[i]);
+    for (int i = 0; i < TIMES; i++) t[i] = median(samples[i], REPEATS);
 
+    if (num_long > 0 && !ON_GPU) t[ATTEND_ALL] = t[A_ROW] = NAN;
+    if (n == 1) t[A_ROW] = NAN;
     char row[64];
     snprintf(row, sizeof row, "%d x 1, %d x %d; %d others", num_short, num_long, length, others);
-    print_row("overhead, ns: sequences x blocks", row, 7, names, v, 1);
-    if (ON_GPU) return v[5];
-    at_least(1, "0.2 us against a write beyond its data", 200 / fmax(v[2], 1), row);
-    if (num_long == 0 && n == 1) at_least(1, "0.2 us against attend() of a row", 200 / v[3], row);
-    return v[5];
+    print_row("overhead, ns: sequences x blocks", row, ENTRY + 1, names, t, 1);
+    if (ON_GPU) return t[PLAN_ALL];
+    at_least(1, "0.2 us against a write beyond its data", 200 / fmax(t[BEYOND], 1), row);
+    at_least(1, "0.2 us against attend() of a row", 200 / t[ATTEND_1], row);
+    return t[PLAN_ALL];
 }
 
 static void overhead_table(void)
 {
     static const int steps[6][3] = {{1, 0, 0},    {64, 0, 0},    {1000, 0, 0},
                                     {0, 64, 512}, {0, 1, 65536}, {1000, 1, 65536}};
+    Pool *pool = make_pool((PoolConfig){2, 1, 1, 1, 2 * OTHERS, PAGED_F32, 0, DEVICE});
     double plan[2][6];
+    rows = tensor_create(pool, MAX_ROWS);
+    if (!rows) die(1, "no memory for the rows of a step");
     for (int i = 0; i < 2; i++) {
+        while (arrlen(pool->seqs) < i * OTHERS) make_seq(pool, 1);
         for (int j = 0; j < 6; j++)
-            plan[i][j] = step_row(i * OTHERS, steps[j][0], steps[j][1], steps[j][2]);
-        at_least(0.67, "the plans of two steps against the plan of both as one",
+            plan[i][j] = step_row(pool, steps[j][0], steps[j][1], steps[j][2]);
+        at_least(0.5, "the plans of two steps against the plan of both as one",
                  (plan[i][2] + plan[i][4]) / plan[i][5], "1000 x 1, 1 x 65536");
     }
     for (int j = 0; j < 6; j++)
-        at_least(0.67, "plan without 100000 others against one with them", plan[0][j] / plan[1][j],
+        at_least(0.5, "plan without 100000 others against one with them", plan[0][j] / plan[1][j],
                  "overhead");
+    tensor_free(pool, rows);
+    pool_destroy(pool);
 }
 
 // ---- the block manager ------------------------------------------------------------------------
@@ -873,7 +853,7 @@ static const char usage[] =
     "usage: bench [--quick] [--csv] [table...]\n"
     "  --quick  a few shapes, some ten seconds\n"
     "  --csv    one value a line: table, row, column, value\n"
-    "  tables: manager overhead decode causal blocks; all of them, if none is named\n";
+    "  tables: manager overhead decode causal blocks; default: all, with --quick the first four\n";
 
 int main(int argc, char **argv)
 {
@@ -890,7 +870,9 @@ int main(int argc, char **argv)
         fputs(usage, option == 'h' ? stdout : stderr);
         return option == 'h' ? 0 : 2;
     }
-    for (int i = optind; i < argc; i++) parse_choice("table", argv[i], names);
+    int wanted[5] = {0};
+    for (int i = optind; i < argc; i++) wanted[parse_choice("table", argv[i], names)] = 1;
+    for (int i = 0; i < 5 && optind == argc; i++) wanted[i] = i < 4 || !quick;
 
     machine_start(csv ? stderr : stdout);
     use_threads(max_threads);
@@ -898,11 +880,8 @@ int main(int argc, char **argv)
     if (getloadavg(&load, 1) == 1 && load > 0.5)
         fprintf(stderr, "Others are at work here (load %.1f): no good time.\n", load);
     if (csv) printf("table,row,column,value\n");
-    for (int i = 0; i < 5; i++) {
-        int wanted = optind == argc;
-        for (int j = optind; j < argc; j++) wanted |= strcmp(argv[j], names[i]) == 0;
-        if (wanted) tables[i]();
-    }
+    for (int i = 0; i < 5; i++)
+        if (wanted[i]) tables[i]();
     print_goals();
     return finish_output(0);
 }
