@@ -67,8 +67,8 @@ equal "generator: the trace that is saved is the one that is served" "$(static $
 cp $dir/tables.csv $dir/first.csv
 replay $dir/a.csv --block-size 16
 check "  and gives the same tables as a file" cmp $dir/tables.csv $dir/first.csv
-$REPLAY --generate 20000 --seed 1 --block-size 16 --save $dir/b.csv >$dir/out
-check "generator: the same seed, the same bytes" cmp $dir/a.csv $dir/b.csv
+$REPLAY --generate 500 --seed 1 --block-size 16 --save $dir/b.csv >$dir/out
+equal "generator: the same seed, the same requests" "$(head -n 501 $dir/a.csv)" "$(cat $dir/b.csv)"
 $REPLAY --generate 20000 --seed 2 --block-size 16 --save $dir/b.csv >$dir/out
 check "generator: another seed, other requests" sh -c "! cmp -s $dir/a.csv $dir/b.csv"
 equal "generator: the header, and a line for each request" "20001 $header" \
@@ -190,7 +190,7 @@ $REPLAY --generate 400 --seed 7 --block-size 16 --save $dir/small.csv >$dir/out
 # Nobody is preempted here: a request runs for one step and one more for each token it generates.
 expected=$(tail -n +2 $dir/small.csv | awk -F, '{ n += $3 + 1 } END { print n }')
 for saturate in "" --saturate; do
-    replay $dir/small.csv $saturate --blocks 60000 --curve $dir/curve.csv
+    replay $dir/small.csv $saturate --blocks 60000 --block-size 16 --curve $dir/curve.csv
     equal "the curve adds up to all steps of all requests${saturate:+, $saturate}" \
         "$expected $expected" "$(awk -F '[,"]' '{ sum[$2] += $5 }
             END { printf "%.0f %.0f", sum["paged 16"], sum["reserve exactly"] }' $dir/curve.csv)"
@@ -270,7 +270,7 @@ planted() {
     if [ "$(diff examples/replay.c $dir/planted.c | grep -c '^>')" != 1 ]; then
         bad "planted: $name: the text to change is not there once"; return
     fi
-    if ! ${CC:-cc} -O1 -Iexamples ${CPPFLAGS:-} $dir/planted.c "$OBJECT" -o $dir/planted -lm \
+    if ! ${CC:-cc} -Iexamples ${CPPFLAGS:-} $dir/planted.c "$OBJECT" -o $dir/planted -lm \
             2>$dir/log; then
         cat $dir/log; bad "planted: $name: does not compile"; return
     fi

@@ -123,11 +123,11 @@ define check
     set $paged_size = $paged_pool->config.block_size
     set $paged_ok = 1
 
-    # How often the tables name each block. gdb makes no arrays: copy one of that length.
-    set $paged_seen = *$paged_pool->buckets@$paged_n
+    # How often the tables name each block. gdb has no arrays of its own, so each count is a
+    # variable: $paged_seen_0 and so on.
     set $paged_i = 0
     while $paged_i < $paged_n
-      set $paged_seen[$paged_i] = 0
+      eval "set $paged_seen_%d = 0", $paged_i
       set $paged_i = $paged_i + 1
     end
     set $paged_seqs = $paged_pool->seqs == 0 ? 0 : ((size_t *) $paged_pool->seqs)[-4]
@@ -148,7 +148,7 @@ define check
           printf "sequence %d: entry %d of its table is %d\n", $paged_s, $paged_i, $paged_block
           set $paged_ok = 0
         else
-          set $paged_seen[$paged_block] = $paged_seen[$paged_block] + 1
+          eval "set $paged_seen_%d = $paged_seen_%d + 1", $paged_block, $paged_block
         end
         set $paged_i = $paged_i + 1
       end
@@ -156,9 +156,10 @@ define check
     end
     set $paged_i = 0
     while $paged_ok && $paged_i < $paged_n
-      if $paged_b[$paged_i].ref_count != $paged_seen[$paged_i]
+      eval "set $paged_count = $paged_seen_%d", $paged_i
+      if $paged_b[$paged_i].ref_count != $paged_count
         printf "block %d: reference count %d, ", $paged_i, $paged_b[$paged_i].ref_count
-        printf "but %d table entries\n", $paged_seen[$paged_i]
+        printf "but %d table entries\n", $paged_count
         set $paged_ok = 0
       end
       set $paged_i = $paged_i + 1
@@ -207,20 +208,28 @@ define plan
     if $paged_pool->plan_number == 0
       echo No plan, or it is out of date: pool_plan() comes next.\n
     else
-      printf "plan %lu: query tokens ", $paged_pool->plan_number
-      printf "%d, sealed %d\n", $paged_plan->view.num_query_tokens, $paged_plan->sealed
-      set $paged_i = 0
+      set $paged_n = $paged_plan->view.num_query_tokens
+      printf "plan %lu: %d query tokens", $paged_pool->plan_number, $paged_n
+      if $paged_plan->sealed
+        printf ", in a shared or published block"
+      end
+      echo \n
       set $paged_row = 0
+      set $paged_i = 0
       while $paged_i < $paged_plan->view.num_seqs
-        printf "  sequence %d: positions", $paged_i
-        while $paged_row < $paged_plan->view.num_query_tokens \
-            && $paged_plan->queries[$paged_row].seq == $paged_i
-          printf " %d", $paged_plan->queries[$paged_row].position
-          set $paged_row = $paged_row + 1
-        end
-        printf "; table"
         set $paged_entry = $paged_plan->starts[$paged_i].table
-        while $paged_entry < $paged_plan->starts[$paged_i + 1].table
+        set $paged_end = $paged_plan->starts[$paged_i + 1].table
+        if $paged_entry == $paged_end
+          printf "  sequence %d: left out", $paged_i
+        else
+          printf "  sequence %d: positions ", $paged_i
+          printf "%d to ", $paged_plan->queries[$paged_row].position
+          while $paged_row < $paged_n && $paged_plan->queries[$paged_row].seq == $paged_i
+            set $paged_row = $paged_row + 1
+          end
+          printf "%d, table", $paged_plan->queries[$paged_row - 1].position
+        end
+        while $paged_entry < $paged_end
           printf " %d", $paged_plan->tables[$paged_entry]
           set $paged_entry = $paged_entry + 1
         end
@@ -232,9 +241,7 @@ define plan
 end
 document plan
 plan POOL: the step that pool_plan() has written down flat, sequence by sequence.
-For each the positions of its query tokens and its block table; both are empty if
-the batch leaves it out. sealed 1: a query token is in a block that must not be
-written.
+Of each the positions of its query tokens and its block table.
 end
 
 define elements
