@@ -1,18 +1,23 @@
 // tests.c: what paged.h promises, shown by running it.
 //
-//     ./tests               all tests
-//     ./tests NAME...       these tests
+//     ./tests               all tests, each in a process of its own
+//     ./tests NAME          one of them, in this process: for a debugger
+//     ./tests NAME...       several
 //     ./tests --list        their names
 //     ./tests --seed N      other random numbers (the seed of a run is printed)
 //     ./tests --quick       random work cut to a twentieth: for valgrind
-//     ./tests --cpu, --gpu  on pools of this device only (without nvcc, the GPU is a stand-in)
+//     ./tests --huge        also what takes a minute, or 9 GB of memory
+//     ./tests --cpu         on CPU pools only
+//     ./tests --gpu         on the GPU only (a build of nvcc)
+//     ./tests --standin     on the stand-in for a GPU only (any other build)
+//     ./tests --no-fork     all tests in this process
 //     ./tests --ops N       how many operations the random test makes
 //
 // Behaviour is shown on numbers that a hand can check, and then on random ones, which the oracle of
 // paged.h judges: a cache without blocks. Every sequence here has a twin there, and t_append(),
 // t_fork(), t_rewind() and t_release() do the same to both. t_room() also restates how many blocks
-// an append may take, and t_attend() runs attention three ways: gathered, paged, and by the oracle.
-// The first two must agree in every bit, and with the third within 1e-5.
+// an append may take. t_attend() runs attention gathered and paged, plain and fast: gathered and
+// paged must agree in every bit, and all of them with the oracle within 1e-5.
 //
 // A failing check prints where it stands and ends its test; the others go on. In a debugger: break
 // on t_fail, then look up the stack. Each test gives back all blocks, and t_finish() checks that.
@@ -20,7 +25,7 @@
 #include <stdlib.h>
 
 // Allocations of the engine go through these three, so that a test can make one fail.
-static int t_failing = -1;  // so many allocations succeed, then one fails; -1: none fails
+static int t_failing = -1;  // this many allocations succeed, then one fails; -1: none fails
 
 static void *t_malloc(size_t size)
 {
@@ -46,17 +51,20 @@ static void *t_aligned_alloc(size_t alignment, size_t size)
 #undef calloc
 #undef aligned_alloc
 
-#include <glob.h>
 #include <limits.h>
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 #ifndef __has_feature
 #define __has_feature(feature) 0
@@ -71,26 +79,38 @@ extern "C" const char *__asan_default_options(void);
 #endif
 const char *__asan_default_options(void) { return "allocator_may_return_null=1"; }
 
+// What this build has besides CPU pools, and whether ATTEND_FAST differs from the plain path.
+#ifdef __CUDACC__
+enum { T_DEVICE = PAGED_GPU, T_REAL_GPU = 1 };
+#else
+enum { T_DEVICE = PAGED_STANDIN, T_REAL_GPU = 0 };
+#endif
+#ifdef PAGED_FAST
+enum { T_WAYS = 4 };  // of attention: the flags 0 to 3
+#else
+enum { T_WAYS = 2 };
+#endif
+
 // ---- checks -----------------------------------------------------------------------------------
 
 enum { T_PASSED, T_FAILED, T_SKIPPED };
 
-static jmp_buf t_end;       // where a failing check goes
-static char t_where[200];   // what a loop is at, printed when a check fails
-static void **t_memory;     // what t_alloc() gave out, freed after the test
-static char t_folder[400];  // of the temporary files of the test, removed after it
+static jmp_buf t_end;  // where a failing check goes
+static char *t_where;  // [200], what a loop is at; shared with the parent, which prints it too
+static int t_line;     // of the test's last call of a helper; lines before t_first_line are theirs
+static int t_first_line;
+static void **t_memory;  // what t_alloc() gave out, freed after the test
 static const char *t_program;
 static uint64_t t_seed = 1, t_state;
-static int t_quick, t_operations = 600000;
-static unsigned t_turn, t_turns;  // what is done only every so often: counted in each test anew
+static int t_quick, t_huge, t_operations = 600000;
+static unsigned t_turns;          // what is done only every so often: counted in each test anew
 static int t_device = PAGED_CPU;  // where the pools of the test live
-static const char *t_only;        // --cpu or --gpu, if given
 
 static void t_at(const char *format, ...)
 {
     va_list list;
     va_start(list, format);
-    vsnprintf(t_where, sizeof t_where, format, list);
+    vsnprintf(t_where, 200, format, list);
     va_end(list);
 }
 
@@ -100,8 +120,10 @@ static void t_fail(int line, const char *what, const char *format, ...)
     va_start(list, format);
     printf("\n%s:%d: %s: ", __FILE__, line, what);
     vprintf(format, list);
-    printf("%s%s\n", t_where[0] ? "\n  at " : "", t_where);
+    printf("\n");
     va_end(list);
+    if (line < t_first_line) printf("  called in line %d\n", t_line);
+    if (t_where[0]) printf("  at %s\n", t_where);
     longjmp(t_end, T_FAILED);
 }
 
@@ -137,6 +159,15 @@ static void t_check_close(int line, const char *what, float actual, float expect
         t_fail(line, what, "expected %.9g, got %.9g", expected, actual);
 }
 
+static void t_check_bits(int line, const char *what, const float *actual, const float *expected,
+                         size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (memcmp(&actual[i], &expected[i], sizeof *actual) != 0)
+            t_fail(line, what, "[%zu]: expected %.9g (%#x), got %.9g (%#x)", i, expected[i],
+                   float_bits(expected[i]), actual[i], float_bits(actual[i]));
+}
+
 #define CHECK(x) ((x) ? (void)0 : t_fail(__LINE__, #x, "expected true, got false"))
 #define CHECK_EQ(actual, expected) t_check_eq(__LINE__, #actual, actual, expected)
 #define CHECK_OK(call) t_check_eq(__LINE__, #call, call, PAGED_OK)
@@ -144,7 +175,8 @@ static void t_check_close(int line, const char *what, float actual, float expect
 #define CHECK_HAS(actual, part) t_check_text(__LINE__, #actual, actual, part, 0)
 #define CHECK_CLOSE(actual, expected, largest) \
     t_check_close(__LINE__, #actual, actual, expected, largest)
-#define CHECK_BITS(a, b, floats) CHECK(memcmp(a, b, (floats) * sizeof(float)) == 0)
+#define CHECK_BITS(actual, expected, floats) \
+    t_check_bits(__LINE__, #actual, actual, expected, floats)
 
 // ---- random numbers, memory, texts ------------------------------------------------------------
 
@@ -207,46 +239,38 @@ static char *t_format(const char *format, ...)
 }
 
 // ---- the calls on any device ------------------------------------------------------------------
-// On a real GPU, tensors have to be in its memory. Tests keep theirs on the host, so there these go
-// between, under the names of the calls; on a CPU and on the stand-in the calls are called.
+// On a real GPU, tensors have to be in its memory. Tests keep theirs on the host, so there these
+// stand between, under the names of the calls. On the other devices the calls themselves are made.
 
 #ifdef __CUDACC__
-enum { T_REAL_GPU = 1 };
-
-static size_t t_rows(const Pool *pool, const Batch *batch)  // 0: not a batch, it will be refused
+static size_t t_planned(const Pool *pool)  // query tokens of the plan
 {
-    size_t rows = 0;
-    if (!pool || !batch || !batch->seqs || !batch->num_tokens) return 0;
-    if (batch->num_seqs < 0 || batch->num_seqs > arrlen(pool->seqs)) return 0;
-    for (int i = 0; i < batch->num_seqs; i++)
-        if (batch->seqs[i] && batch->num_tokens[i] > 0 &&
-            batch->num_tokens[i] <= batch->seqs[i]->length)
-            rows += (size_t)batch->num_tokens[i];
-    return rows;
+    return pool && pool->plan ? (size_t)pool->plan->view.num_query_tokens : 0;
 }
 
-static float *t_there(const Pool *pool, const float *x, size_t count)
+static float *t_to_device(const Pool *pool, const float *x, size_t count)
 {
     if (!x || !pool || pool->config.device == PAGED_CPU) return (float *)x;
-    float *there = tensor_create(pool, count + 1);
-    tensor_copy(pool, there, x, count);
-    return there;
+    float *tensor = tensor_create(pool, count + 1);
+    tensor_copy(pool, tensor, x, count);
+    return tensor;
 }
 
-static void t_back(const Pool *pool, float *x, float *there, size_t count)
+static void t_to_host(const Pool *pool, float *x, float *tensor, size_t count)
 {
-    if (!x || x == there) return;
-    tensor_copy(pool, x, there, count);
-    tensor_free(pool, there);
+    if (!x || x == tensor) return;
+    tensor_copy(pool, x, tensor, count);
+    tensor_free(pool, tensor);
 }
 
-static int t_pool_write(Pool *pool, int layer, const Batch *batch, const float *k, const float *v)
+static int t_pool_write(Pool *pool, int layer, const float *k, const float *v)
 {
-    size_t n = pool ? t_rows(pool, batch) * pool->config.num_kv_heads * pool->config.head_dim : 0;
-    float *k_there = t_there(pool, k, n), *v_there = t_there(pool, v, n);
-    int error = pool_write(pool, layer, batch, k_there, v_there);
-    if (k_there != k) tensor_free(pool, k_there);
-    if (v_there != v) tensor_free(pool, v_there);
+    size_t row = pool ? (size_t)pool->config.num_kv_heads * pool->config.head_dim : 0;
+    float *k_tensor = t_to_device(pool, k, t_planned(pool) * row);
+    float *v_tensor = t_to_device(pool, v, t_planned(pool) * row);
+    int error = pool_write(pool, layer, k_tensor, v_tensor);
+    if (k_tensor != k) tensor_free(pool, k_tensor);
+    if (v_tensor != v) tensor_free(pool, v_tensor);
     return error;
 }
 
@@ -254,47 +278,65 @@ static int t_seq_gather(const Seq *seq, int layer, float *k, float *v)
 {
     const Pool *pool = seq ? seq->pool : NULL;
     size_t n = seq ? (size_t)seq->length * pool->config.num_kv_heads * pool->config.head_dim : 0;
-    float *k_there = t_there(pool, k, n), *v_there = t_there(pool, v, n);
-    int error = seq_gather(seq, layer, k_there, v_there);
-    t_back(pool, k, k_there, n);
-    t_back(pool, v, v_there, n);
+    float *k_tensor = t_to_device(pool, k, n);
+    float *v_tensor = t_to_device(pool, v, n);
+    int error = seq_gather(seq, layer, k_tensor, v_tensor);
+    t_to_host(pool, k, k_tensor, n);
+    t_to_host(pool, v, v_tensor, n);
     return error;
 }
 
-static int t_attend_there(Pool *pool, int method, int layer, const Batch *batch, int num_q_heads,
-                          float scale, const float *q, float *out, float *lse)
+static int t_pool_attend(Pool *pool, int flags, int layer, int num_q_heads, float scale,
+                         const float *q, float *out, float *lse)
 {
-    int heads = num_q_heads > 0 && num_q_heads < 1000 ? num_q_heads : 0;
-    size_t rows = t_rows(pool, batch) * heads, n = pool ? rows * pool->config.head_dim : 0;
-    float *q_there = t_there(pool, q, n), *out_there = t_there(pool, out, n);
-    float *lse_there = t_there(pool, lse, rows);
-    int error =
-        attend(pool, method, layer, batch, num_q_heads, scale, q_there, out_there, lse_there);
-    if (q_there != q) tensor_free(pool, q_there);
-    t_back(pool, out, out_there, n);
-    t_back(pool, lse, lse_there, rows);
+    size_t heads = num_q_heads > 0 && num_q_heads < 1000 ? (size_t)num_q_heads : 0;
+    size_t rows = t_planned(pool) * heads;
+    size_t n = pool ? rows * pool->config.head_dim : 0;
+    float *q_tensor = t_to_device(pool, q, n);
+    float *out_tensor = t_to_device(pool, out, n);
+    float *lse_tensor = t_to_device(pool, lse, rows);
+    int error = attend(pool, flags, layer, num_q_heads, scale, q_tensor, out_tensor, lse_tensor);
+    if (q_tensor != q) tensor_free(pool, q_tensor);
+    t_to_host(pool, out, out_tensor, n);
+    t_to_host(pool, lse, lse_tensor, rows);
     return error;
 }
 
 #define pool_write t_pool_write
 #define seq_gather t_seq_gather
-#define attend t_attend_there
-#else
-enum { T_REAL_GPU = 0 };
+#define attend t_pool_attend
 #endif
 
-static int t_on_stand_in(void)  // every thread of a GPU in turn: tests are cut to that
+static int t_on_stand_in(void)  // a thousand times slower: tests are cut to that
 {
-    return t_device == PAGED_GPU && !T_REAL_GPU;
+    return t_device == PAGED_STANDIN;
+}
+
+static size_t t_plane_bytes(const Pool *pool)
+{
+    return pool_bytes_per_block(&pool->config) / 2 * pool->config.num_blocks;
 }
 
 // The bytes of a plane, wherever it lives.
 static unsigned char *t_plane(const Pool *pool, const void *plane)
 {
-    size_t size = pool_bytes_per_block(&pool->config) / 2 * pool->config.num_blocks;
-    unsigned char *bytes = (unsigned char *)t_alloc(size);
-    memory_copy(pool->config.device, bytes, plane, size);
+    unsigned char *bytes = (unsigned char *)t_alloc(t_plane_bytes(pool));
+    memory_copy(pool->config.device, bytes, plane, t_plane_bytes(pool));
     return bytes;
+}
+
+// A step of one layer, for tests that are not about plans.
+static int t_plan_write(Pool *pool, int layer, const Batch *batch, const float *k, const float *v)
+{
+    int error = pool_plan(pool, batch);
+    return error ? error : pool_write(pool, layer, k, v);
+}
+
+static int t_plan_attend(Pool *pool, int flags, int layer, const Batch *batch, int num_q_heads,
+                         float scale, const float *q, float *out, float *lse)
+{
+    int error = pool_plan(pool, batch);
+    return error ? error : attend(pool, flags, layer, num_q_heads, scale, q, out, lse);
 }
 
 // ---- sequences and their twins in the oracle --------------------------------------------------
@@ -306,7 +348,7 @@ typedef struct Twin {  // entry of a hash map of stb_ds
 } Twin;
 
 static Twin *t_twins;
-static int t_odds;  // 0: no two tokens are alike; else a token is 1 once in so many times, and 0
+static int t_odds;  // 0: no two tokens are alike; otherwise one in t_odds tokens is 1, the rest 0
 
 static Oracle *t_oracle(Seq *seq) { return hmget(t_twins, seq); }
 static int **t_tokens(Seq *seq) { return &hmgetp(t_twins, seq)->tokens; }
@@ -317,16 +359,11 @@ static void t_set_twin(Seq *seq, Oracle *oracle)
     hmputs(t_twins, twin);
 }
 
-// A small shape; tests change what they need. Pools have poison, but for huge ones.
+// A small shape; tests change what they need. All but huge pools have poison.
 static PoolConfig t_config(int block_size, int num_blocks)
 {
     PoolConfig config = {2, 2, 4, block_size, num_blocks, PAGED_F32, 1, PAGED_CPU};
     return config;
-}
-
-static size_t t_plane_bytes(const Pool *pool)
-{
-    return pool_bytes_per_block(&pool->config) / 2 * pool->config.num_blocks;
 }
 
 static void t_fill(Pool *pool, int byte)  // both planes
@@ -350,8 +387,8 @@ static Pool *t_pool(PoolConfig config)
 
 static void t_check_pool(const Pool *pool)
 {
-    const char *broken = pool_check(pool);
-    if (broken) t_fail(__LINE__, "pool_check", "%s", broken);
+    const char *wrong = pool_check(pool);
+    if (wrong) t_fail(__LINE__, "pool_check", "%s", wrong);
 }
 
 // All there is to know about a pool, in a row of bytes.
@@ -366,6 +403,19 @@ static void t_put(Snapshot *snapshot, const void *bytes, size_t size)
     snapshot->size += size;
 }
 
+static void t_put_plan(Snapshot *s, const Pool *pool)
+{
+    t_put(s, &pool->plan_number, sizeof pool->plan_number);
+    if (pool->plan_number == 0) return;
+    const View *view = &pool->plan->view;
+    t_put(s, &pool->plan->sealed, sizeof pool->plan->sealed);
+    t_put(s, &view->num_query_tokens, sizeof view->num_query_tokens);
+    if (pool->config.device == PAGED_GPU) return;
+    t_put(s, view->queries, (size_t)view->num_query_tokens * sizeof *view->queries);
+    t_put(s, view->starts, ((size_t)view->num_seqs + 1) * sizeof *view->starts);
+    t_put(s, view->tables, (size_t)view->starts[view->num_seqs].table * sizeof *view->tables);
+}
+
 static Snapshot t_snapshot(const Pool *pool)
 {
     Snapshot s = {NULL, 0};
@@ -376,10 +426,7 @@ static Snapshot t_snapshot(const Pool *pool)
         t_put(&s, &pool->num_free, sizeof pool->num_free);
         t_put(&s, &pool->num_copies, sizeof pool->num_copies);
         t_put(&s, &pool->last_serial, sizeof pool->last_serial);
-        for (ptrdiff_t i = 0; i < hmlen(pool->prefixes); i++) {
-            t_put(&s, &pool->prefixes[i].key, sizeof pool->prefixes[i].key);
-            t_put(&s, &pool->prefixes[i].value, sizeof pool->prefixes[i].value);
-        }
+        t_put(&s, pool->buckets, (size_t)pool->num_buckets * sizeof(int));
         for (int block = 0; block < pool->config.num_blocks; block++)
             if (pool->blocks[block].serial)
                 t_put(&s, block_tokens(pool, block), pool->config.block_size * sizeof(int));
@@ -388,10 +435,12 @@ static Snapshot t_snapshot(const Pool *pool)
         for (size_t i = 0; i < arrlenu(pool->seqs); i++) {
             const Seq *seq = pool->seqs[i];
             t_put(&s, &seq->length, sizeof seq->length);
-            t_put(&s, &seq->written, sizeof seq->written);
-            t_put(&s, &seq->published, sizeof seq->published);
+            t_put(&s, &seq->num_computed_tokens, sizeof seq->num_computed_tokens);
+            t_put(&s, &seq->num_published, sizeof seq->num_published);
+            t_put(&s, &seq->plan, sizeof seq->plan);
             t_put(&s, seq->block_table, arrlenu(seq->block_table) * sizeof(int));
         }
+        t_put_plan(&s, pool);
         t_put(&s, t_plane(pool, pool->k), t_plane_bytes(pool));
         t_put(&s, t_plane(pool, pool->v), t_plane_bytes(pool));
     }
@@ -405,7 +454,7 @@ static void t_check_same(int line, const char *call, const Pool *pool, Snapshot 
         t_fail(line, call, "it must not change anything, and did");
 }
 
-// A call that must return this code, be it an error or PAGED_OK, and leave every byte as it was.
+// A call that must return this code, an error or PAGED_OK, and leave every byte as it was.
 #define CHECK_SAME(pool, code, call) \
     do { \
         size_t t_mark = arrlenu(t_memory); \
@@ -417,14 +466,19 @@ static void t_check_same(int line, const char *call, const Pool *pool, Snapshot 
 
 // Makes room for n tokens, in the twin too. What that costs is checked against the rule of paged.h:
 // the blocks that are missing, and one more if the last one is partly filled and shared or
-// published; all or nothing. Returns what seq_append() returned.
+// published, unless it is only published and there is no block for the copy; all or nothing.
+// Returns what seq_append() returned.
 static int t_room(Seq *seq, int n)
 {
     Pool *pool = seq->pool;
-    int b = pool->config.block_size, have = (seq->length + b - 1) / b;
+    int b = pool->config.block_size;
+    int have = (seq->length + b - 1) / b;
     int need = (seq->length + n + b - 1) / b;
-    const Block *tail = have > 0 ? &pool->blocks[seq->block_table[have - 1]] : NULL;
-    int copy = n > 0 && seq->length % b != 0 && (tail->ref_count > 1 || tail->serial != 0);
+    int last = have > 0 ? seq->block_table[have - 1] : -1;
+    int partly = n > 0 && seq->length % b != 0;
+    int shared = partly && pool->blocks[last].ref_count > 1;
+    int sealed = partly && !shared && pool->blocks[last].serial != 0;
+    int copy = shared || (sealed && need - have + 1 <= pool->num_free);
     int error = need - have + copy > pool->num_free ? PAGED_OUT_OF_BLOCKS : PAGED_OK;
     if (need > pool->config.num_blocks) error = PAGED_TOO_LONG;
     if (error) {
@@ -432,8 +486,7 @@ static int t_room(Seq *seq, int n)
         return error;
     }
     int num_free = pool->num_free;
-    int alone = copy && tail->ref_count == 1;  // published: after the copy it is free
-    long num_copies = pool->num_copies;
+    size_t num_copies = pool->num_copies;
     CHECK_OK(seq_append(seq, n));
     CHECK_OK(oracle_append(t_oracle(seq), n));
     for (int i = 0; i < n; i++) {
@@ -442,8 +495,10 @@ static int t_room(Seq *seq, int n)
     }
     CHECK_EQ(seq->length, t_oracle(seq)->length);
     CHECK_EQ(arrlen(seq->block_table), need);
-    CHECK_EQ(num_free - pool->num_free, need - have + copy - alone);
+    CHECK_EQ(num_free - pool->num_free, need - have + shared);  // the sealed one is free now
     CHECK_EQ(pool->num_copies - num_copies, copy);
+    if (partly) CHECK((seq->block_table[have - 1] == last) == !copy);
+    if (sealed && !copy) CHECK_EQ(pool->blocks[last].serial, 0);
     return PAGED_OK;
 }
 
@@ -468,18 +523,23 @@ static void t_rows_of(Seq *seq, int layer, int n, float *k, float *v)
 // Writes K and V of the newest tokens of a ragged batch, in every layer, there and in the twins.
 static void t_write(Seq *const *seqs, const int *num_tokens, int count)
 {
-    const PoolConfig *c = &seqs[0]->pool->config;
-    size_t row = (size_t)c->num_kv_heads * c->head_dim, total = 0, mark = arrlenu(t_memory);
+    Pool *pool = seqs[0]->pool;
+    const PoolConfig *c = &pool->config;
     Batch batch = {count, seqs, num_tokens};
+    size_t row = (size_t)c->num_kv_heads * c->head_dim;
+    size_t total = 0;
+    size_t mark = arrlenu(t_memory);
     for (int i = 0; i < count; i++) total += (size_t)num_tokens[i];
-    float *k = t_same(total * row, 0), *v = t_same(total * row, 0);
+    float *k = t_same(total * row, 0);
+    float *v = t_same(total * row, 0);
+    CHECK_OK(pool_plan(pool, &batch));
     for (int layer = 0; layer < c->num_layers; layer++) {
         size_t at = 0;
         for (int i = 0; i < count; at += num_tokens[i] * row, i++) {
             t_rows_of(seqs[i], layer, num_tokens[i], k + at, v + at);
             CHECK_OK(oracle_write(t_oracle(seqs[i]), layer, num_tokens[i], k + at, v + at));
         }
-        CHECK_OK(pool_write(seqs[0]->pool, layer, &batch, k, v));
+        CHECK_OK(pool_write(pool, layer, k, v));
     }
     t_free_to(mark);
 }
@@ -550,11 +610,11 @@ static void t_rewind(Seq *seq, int n)
 static void t_publish(Seq *seq, int n)
 {
     CHECK_OK(seq_publish(seq, *t_tokens(seq), n));
-    CHECK(seq->published >= n / seq->pool->config.block_size);
+    CHECK(seq->num_published >= n / seq->pool->config.block_size);
 }
 
 // A sequence with a twin that begins with what the prefix cache has of these n tokens. How much
-// that must be is found without the map, by a look at all blocks.
+// that must be is found without the buckets, by a look at all blocks.
 static Seq *t_lookup(Pool *pool, const int *tokens, int n)
 {
     int b = pool->config.block_size, hits = 0, found = 1;
@@ -572,7 +632,7 @@ static Seq *t_lookup(Pool *pool, const int *tokens, int n)
     Seq *seq = t_empty_seq(pool, pool->config.num_blocks * b);
     CHECK_OK(seq_lookup(seq, tokens, n));
     CHECK_EQ(seq->length, hits * b);
-    CHECK_EQ(seq->written, hits * b);
+    CHECK_EQ(seq->num_computed_tokens, hits * b);
     CHECK_OK(oracle_append(t_oracle(seq), seq->length));
     for (int i = 0; i < seq->length; i++) arrput(*t_tokens(seq), tokens[i]);
     size_t mark = arrlenu(t_memory),
@@ -612,80 +672,79 @@ static void t_check(Seq *seq)
     t_free_to(mark);
 }
 
-// One layer of t_attend(), below: the rows of one sequence against its twin.
+// One layer of t_attend(), below: the rows of one sequence against its twin, for each way in turn.
 static void t_check_rows(Seq *seq, int layer, int num_tokens, int num_q_heads, float scale,
-                         const float *q, const float *out, const float *lse)
+                         const float *q, size_t first, float *const *out, float *const *lse)
 {
     const Oracle *oracle = t_oracle(seq);
     size_t kv_row = (size_t)oracle->config.num_kv_heads * oracle->config.head_dim;
-    size_t rows = (size_t)num_tokens * num_q_heads, count = rows * oracle->config.head_dim;
+    size_t rows = (size_t)num_tokens * num_q_heads;
+    size_t dim = (size_t)oracle->config.head_dim;
     const float *v = oracle->v + (size_t)layer * oracle->max_tokens * kv_row;
-    float *expected = t_same(count, 0), *expected_lse = t_same(rows, 0);
+    float *expected = t_same(rows * dim, 0);
+    float *expected_lse = t_same(rows, 0);
     double largest = 0;
-    for (size_t i = 0; count > 0 && i < oracle->length * kv_row; i++)
+    for (size_t i = 0; rows > 0 && i < oracle->length * kv_row; i++)
         largest = fmax(largest, fabs(v[i]));
-    CHECK_OK(
-        oracle_attend(oracle, layer, num_tokens, num_q_heads, scale, q, expected, expected_lse));
-    for (size_t i = 0; i < count; i++) CHECK_CLOSE(out[i], expected[i], largest);
-    for (size_t i = 0; i < rows && lse; i++)
-        CHECK_CLOSE(lse[i], expected_lse[i], fabs(expected_lse[i]));
+    CHECK_OK(oracle_attend(oracle, layer, num_tokens, num_q_heads, scale, q + first * dim, expected,
+                           expected_lse));
+    for (int way = 0; way < T_WAYS; way += 2) {  // gathered is the same in every bit
+        for (size_t i = 0; i < rows * dim; i++)
+            CHECK_CLOSE(out[way][first * dim + i], expected[i], largest);
+        for (size_t i = 0; i < rows; i++)
+            CHECK_CLOSE(lse[way][first + i], expected_lse[i], fabs(expected_lse[i]));
+    }
 }
 
-// One method into out and lse, which are a row too long: nothing may be written there. On the
-// stand-in, another order of the lanes must give the same bits: descending or shuffled, in turns.
-static void t_attend_by(Pool *pool, int method, int layer, const Batch *batch, int num_q_heads,
-                        float scale, const float *q, float *out, float *lse, size_t rows)
+// One way into out and lse, which are an element too long: nothing may be written there. On the
+// stand-in, another order of the lanes must give the same bits: descending or shuffled, by chance.
+static void t_attend_by(Pool *pool, int flags, int layer, int num_q_heads, float scale,
+                        const float *q, float *out, float *lse, size_t rows)
 {
     size_t n = rows * pool->config.head_dim;
-    CHECK_OK(attend(pool, method, layer, batch, num_q_heads, scale, q, out, lse));
+    CHECK_OK(attend(pool, flags, layer, num_q_heads, scale, q, out, lse));
     CHECK(out[n] == 1234 && lse[rows] == 1234);
 #ifndef __CUDACC__
     if (t_on_stand_in()) {
-        float *other_out = t_same(n + 1, 1234), *other_lse = t_same(rows + 1, 1234);
-        gpu_lane_order = ++t_turn % 2 ? 1 : t_turn;
-        CHECK_OK(attend(pool, method, layer, batch, num_q_heads, scale, q, other_out, other_lse));
+        float *other_out = t_same(n + 1, 1234);
+        float *other_lse = t_same(rows + 1, 1234);
+        gpu_lane_order = t_between(0, 1) ? 1 : (unsigned)t_between(2, 1 << 30);
+        CHECK_OK(attend(pool, flags, layer, num_q_heads, scale, q, other_out, other_lse));
         gpu_lane_order = 0;
-        CHECK_BITS(out, other_out, n + 1);
-        CHECK_BITS(lse, other_lse, rows + 1);
+        CHECK_BITS(other_out, out, n + 1);
+        CHECK_BITS(other_lse, lse, rows + 1);
     }
 #endif
 }
 
 // Attention of the newest num_tokens[i] tokens of each sequence, in every layer, with random
-// queries, by each method. All agree with the oracle within the tolerance. Gathered and paged agree
-// in every bit; split does on a CPU, where it is the same, and not on a GPU, a sum of other order,
-// as is plain on a CPU.
+// queries: gathered and paged, plain and fast. Gathered and paged agree in every bit, plain and
+// fast do not, as they add up in another order; all agree with the oracle within the tolerance.
 static void t_attend(Seq *const *seqs, const int *num_tokens, int count, int num_q_heads,
                      float scale)
 {
     Pool *pool = seqs[0]->pool;
     const PoolConfig *c = &pool->config;
-    size_t rows = 0, mark = arrlenu(t_memory);
+    size_t rows = 0;
+    size_t mark = arrlenu(t_memory);
     Batch batch = {count, seqs, num_tokens};
     for (int i = 0; i < count; i++) rows += (size_t)num_tokens[i] * num_q_heads;
+    CHECK_OK(pool_plan(pool, &batch));
     for (int layer = 0; layer < c->num_layers; layer++) {
         size_t n = rows * c->head_dim;
-        float *q = t_floats(n), *out[4], *lse[4];
+        float *q = t_floats(n), *out[T_WAYS], *lse[T_WAYS];
         for (size_t i = 0; i < n; i++) q[i] *= 4;  // so that the weights differ clearly
-        int last = t_device == PAGED_GPU ? ATTEND_SPLIT : rows < 50 ? ATTEND_PLAIN : ATTEND_PAGED;
-        for (int method = ATTEND_GATHER; method <= last; method++) {
-            out[method] = t_same(n + 1, 1234);
-            lse[method] = t_same(rows + 1, 1234);
-            t_attend_by(pool, method, layer, &batch, num_q_heads, scale, q, out[method],
-                        lse[method], rows);
+        for (int way = 0; way < T_WAYS; way++) {
+            out[way] = t_same(n + 1, 1234);
+            lse[way] = t_same(rows + 1, 1234);
+            t_attend_by(pool, way, layer, num_q_heads, scale, q, out[way], lse[way], rows);
+            if (!(way & ATTEND_GATHER)) continue;
+            CHECK_BITS(out[way], out[way - 1], n);
+            CHECK_BITS(lse[way], lse[way - 1], rows);
         }
-        int same = t_min(last, t_device == PAGED_GPU ? ATTEND_PAGED : ATTEND_SPLIT);  // in all bits
-        for (int method = ATTEND_PAGED; method <= same; method++) {
-            CHECK_BITS(out[ATTEND_GATHER], out[method], n);
-            CHECK_BITS(lse[ATTEND_GATHER], lse[method], rows);
-        }
-        for (int method = same; method <= last; method++) {
-            size_t row = 0;
-            for (int i = 0; i < count; row += (size_t)num_tokens[i] * num_q_heads, i++)
-                t_check_rows(seqs[i], layer, num_tokens[i], num_q_heads, scale,
-                             q + row * c->head_dim, out[method] + row * c->head_dim,
-                             lse[method] + row);
-        }
+        size_t row = 0;
+        for (int i = 0; i < count; row += (size_t)num_tokens[i] * num_q_heads, i++)
+            t_check_rows(seqs[i], layer, num_tokens[i], num_q_heads, scale, q, row, out, lse);
         t_free_to(mark);
     }
 }
@@ -715,6 +774,25 @@ static void t_finish(Pool *pool)
     CHECK_EQ(pool->num_free, pool->config.num_blocks);
     pool_destroy(pool);
 }
+
+// From here on, each call of these notes its line, which a check that fails inside will print.
+static void t_note(int line) { t_line = line; }
+#define t_room(...) (t_note(__LINE__), t_room(__VA_ARGS__))
+#define t_write(...) (t_note(__LINE__), t_write(__VA_ARGS__))
+#define t_try_append(...) (t_note(__LINE__), t_try_append(__VA_ARGS__))
+#define t_append(...) (t_note(__LINE__), t_append(__VA_ARGS__))
+#define t_seq(...) (t_note(__LINE__), t_seq(__VA_ARGS__))
+#define t_fork(...) (t_note(__LINE__), t_fork(__VA_ARGS__))
+#define t_rewind(...) (t_note(__LINE__), t_rewind(__VA_ARGS__))
+#define t_release(...) (t_note(__LINE__), t_release(__VA_ARGS__))
+#define t_publish(...) (t_note(__LINE__), t_publish(__VA_ARGS__))
+#define t_lookup(...) (t_note(__LINE__), t_lookup(__VA_ARGS__))
+#define t_check(...) (t_note(__LINE__), t_check(__VA_ARGS__))
+#define t_attend(...) (t_note(__LINE__), t_attend(__VA_ARGS__))
+#define t_check_pool(...) (t_note(__LINE__), t_check_pool(__VA_ARGS__))
+#define t_check_all(...) (t_note(__LINE__), t_check_all(__VA_ARGS__))
+#define t_finish(...) (t_note(__LINE__), t_finish(__VA_ARGS__))
+enum { T_FIRST_LINE = __LINE__ };
 
 // ---- what tests look at -----------------------------------------------------------------------
 
@@ -790,7 +868,7 @@ static float t_element(const Pool *pool, const void *plane, size_t i)
 {
     size_t size = pool->config.dtype == PAGED_F32 ? 4 : 2;
     float x;
-    uint16_t half;
+    uint16_t half = 0;
     void *to = size == 4 ? (void *)&x : (void *)&half;
     memory_copy(pool->config.device, to, (const char *)plane + i * size, size);
     if (size == 4) return x;
@@ -867,8 +945,8 @@ static void test_example_blocks_on_demand(void)
     t_finish(pool);
 }
 
-// Ten requests share a system prompt of 12.5 blocks. Who writes first gets a copy of the half
-// block; who is left alone with it writes in place.
+// Ten requests share a system prompt of 12.5 blocks. The first to write gets a copy of the half
+// block; the last one left with it writes in place.
 static void test_example_system_prompt(void)
 {
     PoolConfig llama = {32, 32, 128, 16, 1, PAGED_F16, 0, PAGED_CPU};
@@ -951,7 +1029,7 @@ static void test_layout(void)
     for (int layer = 0; layer < 2; layer++) {
         k[layer] = t_floats(n * 2 * 4);
         v[layer] = t_floats(n * 2 * 4);
-        CHECK_OK(pool_write(pool, layer, &batch, k[layer], v[layer]));
+        CHECK_OK(t_plan_write(pool, layer, &batch, k[layer], v[layer]));
     }
     for (int i = 0; i < 2 * n * 2 * 4; i++) {  // [layer][token][head][dim]
         int layer = i / 72, t = i / 8 % 9, head = i / 4 % 2;
@@ -975,7 +1053,7 @@ static void test_example_three_candidates(void)
     CHECK_TEXT(TABLE(b), "2 6 11");
     CHECK_TEXT(TABLE(c), "2 6 14");
     CHECK_TEXT(COUNTS(c), "3 3 1");
-    CHECK_EQ(pool->num_copies, 0);  // the shared blocks are full, nobody writes to them
+    CHECK_EQ(pool->num_copies, 0);  // the shared blocks are full, they are not written again
     t_finish(pool);
 }
 
@@ -1009,9 +1087,9 @@ static void test_example_softmax_by_hand(void)
         Seq *seq = t_bare_seq(pool, n);
         Batch batch = {1, &seq, &n};
         float out[4], lse[4];
-        CHECK_OK(pool_write(pool, 0, &batch, k, v));
-        for (int i = 0; i < 8; i++) {
-            if (i % 4 == 0) CHECK_OK(attend(pool, i / 4, 0, &batch, 1, 0, q, out, lse));
+        CHECK_OK(t_plan_write(pool, 0, &batch, k, v));
+        for (int i = 0; i < 16; i++) {  // flags 0 to 3
+            if (i % 4 == 0) CHECK_OK(attend(pool, i / 4, 0, 1, 0, q, out, lse));
             CHECK_CLOSE(out[i % 4], sums[i % 4] / weights[i % 4], 1);
             CHECK_CLOSE(lse[i % 4], logf(weights[i % 4]), 1);
         }
@@ -1169,8 +1247,8 @@ static void test_rewind_to_every_length(void)
     }
 }
 
-// A rewind may end inside a block that others see; the next append copies it. It never takes a
-// block, so it works in a full pool.
+// A rewind may end inside a block that other sequences use; the next append copies it. A rewind
+// never takes a block, so it works in a full pool.
 static void test_rewind_into_shared_block(void)
 {
     Pool *pool = t_pool(t_config(4, 4));
@@ -1193,30 +1271,67 @@ static void test_rewind_into_shared_block(void)
     t_finish(pool);
 }
 
-// A write to a block that somebody else sees is refused, whichever token of the batch is in it.
+// A sequence that fills the pool, rewound into a block that it has published, grows in place, and
+// the block is withdrawn from the prefix cache. With a free block, or another user, it is copied.
+static void test_append_in_full_pool(void)
+{
+    Pool *pool = t_pool(t_config(4, 3));
+    Seq *a = t_seq(pool, 12);
+    t_publish(a, 12);
+    t_rewind(a, 2);
+    Seq *b = t_fork(a, 10);
+    CHECK_EQ(t_try_append(a, 1), PAGED_OUT_OF_BLOCKS);
+    t_release(b);
+    CHECK_EQ(t_try_append(a, 3), PAGED_TOO_LONG);
+    CHECK(pool->blocks[2].serial != 0);
+    t_append(a, 1);
+    CHECK_TEXT(TABLE(a), "0 1 2");
+    CHECK_EQ(pool->blocks[2].serial, 0);
+    CHECK_EQ(pool->num_copies, 0);
+    CHECK_EQ(a->num_published, 2);
+    t_append(a, 1);
+    t_publish(a, 12);  // under its new tokens
+    CHECK_EQ(a->num_published, 3);
+    t_rewind(a, 7);  // block 2 is free: the tail, block 1, is copied
+    t_append(a, 1);
+    CHECK_TEXT(TABLE(a), "0 2");
+    CHECK_EQ(pool->num_copies, 1);
+    t_finish(pool);
+}
+
+// A write to a block that another sequence uses is refused, whichever token of the batch is in it.
+// What counts is how things stood when the step was planned; attention may read it all the same.
 static void test_write_to_shared_block_refused(void)
 {
     const int all = 6, two = 2, none = 0, ones[] = {1, 1};
     const float *x = t_floats(6 * 2 * 4);
+    float *out = t_same(2 * 2 * 4, 0);
     Pool *pool = t_pool(t_config(4, 8));
     Seq *a = t_seq(pool, 5);
     CHECK_OK(t_room(a, 1));
     Seq *b = t_fork(a, 6);  // after the append, before the write
     Batch whole = {1, &a, &all}, newest = {1, &a, &two}, empty = {1, &a, &none};
-    CHECK_SAME(pool, PAGED_BLOCK_SHARED, pool_write(pool, 0, &newest, x, x));
-    CHECK_SAME(pool, PAGED_BLOCK_SHARED, pool_write(pool, 1, &whole, x, x));
-    CHECK_SAME(pool, PAGED_OK, pool_write(pool, 1, &empty, x, x));
+    CHECK_OK(pool_plan(pool, &whole));
+    CHECK_SAME(pool, PAGED_BLOCK_SHARED, pool_write(pool, 1, x, x));
+    CHECK_OK(pool_plan(pool, &empty));
+    CHECK_SAME(pool, PAGED_OK, pool_write(pool, 1, x, x));
+    CHECK_OK(pool_plan(pool, &newest));
+    CHECK_SAME(pool, PAGED_BLOCK_SHARED, pool_write(pool, 0, x, x));
+    CHECK_OK(attend(pool, ATTEND_PAGED, 0, 2, 0, x, out, NULL));
     t_rewind(b, 2);  // lets go of the last block, keeps the first
-    t_write(&a, &two, 1);
-    CHECK_SAME(pool, PAGED_BLOCK_SHARED, pool_write(pool, 1, &whole, x, x));
+    CHECK_SAME(pool, PAGED_BLOCK_SHARED, pool_write(pool, 0, x, x));
+    t_write(&a, &two, 1);  // plans anew
+    CHECK_OK(pool_plan(pool, &whole));
+    CHECK_SAME(pool, PAGED_BLOCK_SHARED, pool_write(pool, 1, x, x));
     t_release(b);
     t_write(&a, &all, 1);
     t_check_all(pool);
 
-    Seq *seqs[] = {t_seq(pool, 3), a};  // the one bad sequence of a batch stops all of it
+    Seq *seqs[] = {t_seq(pool, 3), a};  // one shared block refuses the write of the whole batch
     t_fork(a, 6);
     Batch batch = {2, seqs, ones};
-    CHECK_SAME(pool, PAGED_BLOCK_SHARED, pool_write(pool, 0, &batch, x, x));
+    CHECK_OK(pool_plan(pool, &batch));
+    CHECK_SAME(pool, PAGED_BLOCK_SHARED, pool_write(pool, 0, x, x));
     t_finish(pool);
 }
 
@@ -1240,18 +1355,18 @@ static void test_gather_and_write_back(void)
         }
         CHECK_OK(oracle_fork(t_oracle(seq), n, &oracle));
         t_release(seq);
-        t_seq(pool, 6);  // somebody else takes two of the blocks
+        t_seq(pool, 6);  // takes two of the blocks
         seq = t_bare_seq(pool, n);
         t_set_twin(seq, oracle);
         Batch batch = {1, &seq, &n};
         for (int layer = 0; layer < 2; layer++)
-            CHECK_OK(pool_write(pool, layer, &batch, k[layer], v[layer]));
+            CHECK_OK(t_plan_write(pool, layer, &batch, k[layer], v[layer]));
         t_finish(pool);
     }
 }
 
 // With poison, whatever was not written is NaN: new slots, freed blocks, slots that a rewind
-// dropped, the rest of a copy. A slot that somebody else still sees is left alone.
+// dropped, the rest of a copy. A slot that another sequence still sees is left alone.
 static void test_poison(void)
 {
     for (int dtype = PAGED_F32; dtype <= PAGED_BF16; dtype++) {
@@ -1298,7 +1413,7 @@ static void test_no_poison_keeps_bytes(void)
     t_finish(pool);
 }
 
-// A child that forked inside a block has its parent's later tokens behind its end, unseen.
+// A child that forked inside a block has its parent's later tokens after its end, unseen.
 static void test_stale_tokens_of_a_sharer(void)
 {
     Pool *pool = t_pool(t_config(8, 4));
@@ -1331,7 +1446,7 @@ static void test_refused_pools(void)
         *fields[i / 3] = i == 15 ? PAGED_BF16 + 1 : wrong[i % 3];  // dtype 0 is a good one
         t_at("field %d is %d", i / 3, *fields[i / 3]);
         CHECK_EQ(pool_create(&bad, &pool), PAGED_BAD_ARGUMENT);
-        if (i / 3 == 4) continue;  // num_blocks plays no part in these
+        if (i / 3 == 4) continue;  // num_blocks is ignored by these
         CHECK_EQ(pool_bytes_per_token(&bad), 0);
         CHECK_EQ(pool_bytes_per_block(&bad), 0);
     }
@@ -1396,68 +1511,100 @@ static void test_refused_sequence_calls(void)
     CHECK(result == seq);
     CHECK_SAME(pool, PAGED_OK, seq_rewind(seq, 0));
     seq_release(NULL);
-    for (int error = -1; error <= PAGED_BLOCK_SHARED + 1; error++) CHECK(paged_error(error));
+    for (int error = -1; error <= PAGED_NO_GPU + 1; error++) CHECK(paged_error(error));
     t_finish(pool);
 }
 
-// Every way to write a wrong batch, by pool_write() and attend(): pool and outputs stay as they
-// were. A batch without tokens is no error and does nothing.
+// Every way to plan a wrong batch: nothing changes, and the plan before it stays. A batch without
+// tokens is not an error and does nothing.
 static void test_refused_batches(void)
 {
-    enum { OUT = 2 * 4 * 4 };  // 2 rows of 4 query heads
-    Pool *pool = t_pool(t_config(4, 8)), *other_pool = t_pool(t_config(4, 8));
+    Pool *pool = t_pool(t_config(4, 8)), *other_pool = t_pool(t_config(4, 150));
     Seq *a = t_seq(pool, 5), *b = t_seq(pool, 2), *empty = t_seq(pool, 0);
-    Seq *good_seqs[] = {a, b}, *twice[] = {a, a}, *null[] = {a, NULL}, *no_tokens[] = {a, empty};
-    Seq *stranger[] = {b, t_seq(other_pool, 5)};
-    const int ones[] = {1, 1}, zeros[] = {0, 0};
+    for (int i = 0; i < 100; i++) t_seq(other_pool, 1);
+    Seq *stranger = t_seq(other_pool, 5);  // its index is beyond what the pool has
+    Seq *good_seqs[] = {a, b, empty}, *twice[] = {a, a}, *apart[] = {a, b, a}, *null[] = {a, NULL};
+    Seq *no_tokens[] = {a, empty}, *foreign[] = {b, stranger}, *first[] = {stranger, b};
+    Seq *both[] = {stranger, stranger};
+    const int ones[] = {1, 1, 1}, zeros[] = {0, 0, 0}, good_counts[] = {1, 1, 0};
     const int counts[][2] = {{-1, 1}, {6, 1}, {1, INT_MAX}, {1, INT_MIN}};  // bad ones
-    const Batch good = {2, good_seqs, ones}, none = {0, good_seqs, ones};
-    const Batch nothing = {2, good_seqs, zeros};
+    const Batch good = {3, good_seqs, good_counts}, none = {0, good_seqs, ones};
+    const Batch nothing = {3, good_seqs, zeros}, abroad = {1, &stranger, ones};
     const Batch bad[] = {
         {-1, good_seqs, ones},     {INT_MIN, good_seqs, ones}, {INT_MAX, good_seqs, ones},
-        {2, NULL, ones},           {2, good_seqs, NULL},       {2, twice, ones},
-        {2, null, ones},           {2, stranger, ones},        {2, no_tokens, ones},
-        {2, good_seqs, counts[0]}, {2, good_seqs, counts[1]},  {2, good_seqs, counts[2]},
-        {2, good_seqs, counts[3]}};
-    const int wrong[] = {-1, 4, INT_MAX, INT_MIN};              // as a method, and as a layer
-    const int wrong_heads[] = {0, -2, 1, 3, INT_MAX, INT_MIN};  // there are two KV heads
-    const float wrong_scales[] = {NAN, INFINITY, -INFINITY};
-    float *x = t_floats(OUT), *out = t_same(OUT, 7), *lse = t_same(OUT, 7);
-    for (int method = ATTEND_GATHER; method <= ATTEND_PAGED; method++) {
-        for (int i = 0; i < 13; i++) {
-            t_at("bad batch %d", i);
-            BAD(pool_write(pool, 0, &bad[i], x, x));
-            BAD(attend(pool, method, 0, &bad[i], 4, 0, x, out, lse));
-        }
-        for (int i = 0; i < 4; i++) {
-            BAD(pool_write(pool, wrong[i], &good, x, x));
-            BAD(attend(pool, method, wrong[i], &good, 4, 0, x, out, lse));
-            BAD(attend(pool, wrong[i], 0, &good, 4, 0, x, out, lse));
-        }
-        for (int i = 0; i < 6; i++)
-            BAD(attend(pool, method, 0, &good, wrong_heads[i], 0, x, out, lse));
-        for (int i = 0; i < 3; i++)
-            BAD(attend(pool, method, 0, &good, 4, wrong_scales[i], x, out, lse));
-        BAD(attend(NULL, method, 0, &good, 4, 0, x, out, lse));
-        BAD(attend(pool, method, 0, NULL, 4, 0, x, out, lse));
-        BAD(attend(pool, method, 0, &good, 4, 0, NULL, out, lse));
-        BAD(attend(pool, method, 0, &good, 4, 0, x, NULL, lse));
-        CHECK_SAME(pool, PAGED_OK, attend(pool, method, 0, &none, 4, 0, x, out, lse));
-        CHECK_SAME(pool, PAGED_OK, attend(pool, method, 0, &nothing, 4, 0, x, out, lse));
+        {3, NULL, ones},           {3, good_seqs, NULL},       {2, twice, ones},
+        {2, twice, zeros},         {3, apart, good_counts},    {2, null, ones},
+        {2, foreign, ones},        {2, first, ones},           {2, both, zeros},
+        {2, no_tokens, ones},      {2, good_seqs, counts[0]},  {2, good_seqs, counts[1]},
+        {2, good_seqs, counts[2]}, {2, good_seqs, counts[3]}};
+    float *x = t_floats(2 * 4 * 4), *out = t_same(2 * 4 * 4, 7), *lse = t_same(2 * 4, 7);
+    BAD(pool_plan(NULL, &good));
+    CHECK_OK(pool_plan(pool, &good));
+    BAD(pool_plan(pool, NULL));
+    for (int i = 0; i < (int)(sizeof bad / sizeof *bad); i++) {
+        t_at("bad batch %d", i);
+        BAD(pool_plan(pool, &bad[i]));
+        CHECK_OK(pool_write(pool, i % 2, x, x));
+        CHECK_OK(oracle_write(t_oracle(a), i % 2, 1, x, x));
+        CHECK_OK(oracle_write(t_oracle(b), i % 2, 1, x + 8, x + 8));
+        CHECK_OK(pool_plan(other_pool, &abroad));  // the stranger is as it was in its own pool
     }
-    BAD(pool_write(NULL, 0, &good, x, x));
-    BAD(pool_write(pool, 0, NULL, x, x));
-    BAD(pool_write(pool, 0, &good, NULL, x));
-    BAD(pool_write(pool, 0, &good, x, NULL));
-    CHECK_SAME(pool, PAGED_OK, pool_write(pool, 0, &none, x, x));
-    CHECK_SAME(pool, PAGED_OK, pool_write(pool, 0, &nothing, x, x));
-    for (int i = 0; i < OUT; i++) CHECK(out[i] == 7 && lse[i] == 7);
+    const Batch empties[] = {none, nothing};
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(pool_plan(pool, &empties[i]));
+        CHECK_SAME(pool, PAGED_OK, pool_write(pool, 1, x, x));
+        for (int flags = 0; flags < 4; flags++)
+            CHECK_SAME(pool, PAGED_OK, attend(pool, flags, 0, 4, 0, x, out, lse));
+    }
     t_finish(pool);
     t_finish(other_pool);
+
+    pool = t_pool(t_config(4, 8));  // in which no step has been planned
+    BAD(pool_write(pool, 0, x, x));
+    BAD(attend(pool, ATTEND_PAGED, 0, 4, 0, x, out, lse));
+    BAD(pool_plan(pool, &bad[0]));
+    BAD(pool_write(pool, 0, x, x));
+    for (int i = 0; i < 8; i++) CHECK(out[i] == 7 && lse[i] == 7);
+    t_finish(pool);
+}
+
+// Wrong arguments of pool_write() and attend() in a planned step: pool and outputs stay as they are.
+static void test_refused_steps(void)
+{
+    enum { OUT = 2 * 4 * 4 };  // 2 rows of 4 query heads
+    Pool *pool = t_pool(t_config(4, 8));
+    Seq *seqs[] = {t_seq(pool, 5), t_seq(pool, 2)};
+    const int ones[] = {1, 1};
+    const int wrong[] = {-1, 4, INT_MAX, INT_MIN};              // as flags, and as a layer
+    const int wrong_heads[] = {0, -2, 1, 3, INT_MAX, INT_MIN};  // there are two KV heads
+    const float wrong_scales[] = {NAN, INFINITY, -INFINITY};
+    const Batch batch = {2, seqs, ones};
+    float *x = t_floats(OUT), *out = t_same(OUT, 7), *lse = t_same(OUT, 7);
+    CHECK_OK(pool_plan(pool, &batch));
+    for (int flags = 0; flags < 4; flags++) {
+        for (int i = 0; i < 4; i++) {
+            BAD(attend(pool, flags, wrong[i], 4, 0, x, out, lse));
+            BAD(attend(pool, wrong[i], 0, 4, 0, x, out, lse));
+        }
+        BAD(attend(pool, flags, 2, 4, 0, x, out, lse));
+        for (int i = 0; i < 6; i++) BAD(attend(pool, flags, 0, wrong_heads[i], 0, x, out, lse));
+        BAD(attend(pool, flags, 0, PAGED_MAX_Q_HEADS + 1, 0, x, out, lse));
+        for (int i = 0; i < 3; i++) BAD(attend(pool, flags, 0, 4, wrong_scales[i], x, out, lse));
+        BAD(attend(NULL, flags, 0, 4, 0, x, out, lse));
+        BAD(attend(pool, flags, 0, 4, 0, NULL, out, lse));
+        BAD(attend(pool, flags, 0, 4, 0, x, NULL, lse));
+    }
+    for (int i = 0; i < 4; i++) BAD(pool_write(pool, wrong[i], x, x));
+    BAD(pool_write(pool, 2, x, x));
+    BAD(pool_write(NULL, 0, x, x));
+    BAD(pool_write(pool, 0, NULL, x));
+    BAD(pool_write(pool, 0, x, NULL));
+    for (int i = 0; i < OUT; i++) CHECK(out[i] == 7 && lse[i] == 7);
+    t_finish(pool);
 }
 
 // The first allocation of a call fails, then the second, ... until the call succeeds. Each time it
-// says so, and nothing has changed. At least `least` allocations there must have been.
+// says so, and nothing has changed. There must have been at least `least` allocations.
 #define STARVE(least, pool, call) \
     do { \
         int t_error = PAGED_OUT_OF_MEMORY, t_number = 0; \
@@ -1480,21 +1627,26 @@ static void test_out_of_memory(void)
     Pool *pool = t_pool(t_config(4, 8)), *second = NULL;
     Seq *seq = t_seq(pool, 6), *created = NULL, *child = NULL;
     Batch batch = {1, &seq, &n};
-    float *x = t_floats(n * 2 * 4), *out = t_same(n * 2 * 4, 7);
+    float *x = t_floats(n * 2 * 4);
     STARVE(4, pool, pool_create(&pool->config, &second));
     STARVE(1, pool, seq_create(pool, &created));
     STARVE(1, pool, seq_fork(seq, 6, &child));
     seq_release(created);
     seq_release(child);
-    STARVE(0, pool, pool_write(pool, 0, &batch, x, x));
+    Seq *planned = t_bare_seq(second, 2);
+    Batch first = {1, &planned, &n};
+    STARVE(1, second, pool_plan(second, &first));
+    CHECK_OK(pool_plan(pool, &batch));
+    STARVE(0, pool, pool_write(pool, 0, x, x));
     CHECK_OK(oracle_write(t_oracle(seq), 0, n, x, x));
     STARVE(0, pool, seq_gather(seq, 0, t_same(6 * 8, 0), t_same(6 * 8, 0)));
-    for (int method = ATTEND_GATHER; method <= ATTEND_PAGED; method++) {
+    for (int flags = 0; flags < 4; flags++) {
+        float *out = t_same(n * 2 * 4, 7);
         t_failing = 0;
-        int error = attend(pool, method, 0, &batch, 2, 0, x, out, NULL);
+        int error = attend(pool, flags, 0, 2, 0, x, out, NULL);
         t_failing = -1;
         for (int i = 0; error && i < n * 2 * 4; i++) CHECK(out[i] == 7);
-        STARVE(0, pool, attend(pool, method, 0, &batch, 2, 0, x, t_same(n * 2 * 4, 0), NULL));
+        STARVE(0, pool, attend(pool, flags, 0, 2, 0, x, t_same(n * 2 * 4, 0), NULL));
     }
     t_finish(pool);
     t_finish(second);
@@ -1513,6 +1665,7 @@ static void test_oracle_refuses(void)
     CHECK_EQ(oracle_append(oracle, -1), PAGED_BAD_ARGUMENT);
     CHECK_EQ(oracle_append(oracle, 9), PAGED_TOO_LONG);
     CHECK_OK(oracle_append(oracle, 3));
+    CHECK_EQ(oracle_append(oracle, INT_MAX), PAGED_TOO_LONG);  // 3 + INT_MAX is no int
     for (int i = 0; i < 4; i++) {
         CHECK_EQ(oracle_rewind(oracle, wrong[i]), PAGED_BAD_ARGUMENT);
         CHECK_EQ(oracle_fork(oracle, wrong[i], &child), PAGED_BAD_ARGUMENT);
@@ -1544,17 +1697,21 @@ static void test_oracle_refuses(void)
     t_finish(pool);
 }
 
-// Devices that do not exist, more heads than a grid of a GPU has, lengths that no int holds, a batch
-// of one row without tensors.
+// Devices that do not exist, or not in this build, more heads than a grid of a GPU has, lengths
+// that no int holds, a batch of one row without tensors.
 static void test_refused_limits(void)
 {
     PoolConfig config = t_config(4, 8);
     Pool *pool = NULL;
-    for (int device = -1; device <= 2; device += 3) {
+    const int other_device = T_REAL_GPU ? PAGED_STANDIN : PAGED_GPU;
+    for (int device = -1; device <= 3; device += 4) {
         config.device = device;
         CHECK_EQ(pool_create(&config, &pool), PAGED_BAD_ARGUMENT);
+        CHECK_EQ(pool_bytes_per_token(&config), 0);
     }
-    config.device = PAGED_GPU;
+    config.device = other_device;
+    CHECK_EQ(pool_create(&config, &pool), PAGED_NO_GPU);
+    CHECK(!pool && pool_bytes_per_token(&config) > 0);
     config.num_kv_heads = 1 << 16;
     CHECK_EQ(pool_create(&config, &pool), PAGED_BAD_ARGUMENT);
     config.num_kv_heads--;
@@ -1566,12 +1723,180 @@ static void test_refused_limits(void)
     const int one = 1;
     float x[2 * 4] = {0};
     Batch newest = {1, &seq, &one};
-    BAD(attend(pool, ATTEND_PAGED, 0, &newest, 2, 0, NULL, x, NULL));
-    BAD(attend(pool, ATTEND_PAGED, 0, &newest, 2, 0, x, NULL, NULL));
+    CHECK_OK(pool_plan(pool, &newest));
+    BAD(attend(pool, ATTEND_PAGED, 0, 2, 0, NULL, x, NULL));
+    BAD(attend(pool, ATTEND_PAGED, 0, 2, 0, x, NULL, NULL));
     pool->config.block_size = 1 << 30;  // as if it were a pool of 2^33 tokens
     CHECK_EQ(seq_append(seq, INT_MAX), PAGED_TOO_LONG);
     CHECK_EQ(seq_append(seq, INT_MAX - 2), PAGED_TOO_LONG);
     pool->config.block_size = 4;
+    t_finish(pool);
+}
+
+// ---- the plan of a step -----------------------------------------------------------------------
+
+enum { T_EDITS = 30 };
+
+// Edit number `which`. a and b are planned, b is empty; c is not planned, and shares nothing. Both a
+// and c have 8 tokens in blocks of 4, and c has published its own. Returns 1 if the edit changes a
+// planned sequence, 0 if it does not, or fails.
+static int t_edit(int which, Seq *a, Seq *b, Seq *c)
+{
+    const int tokens[] = {1, 2, 3, 4, 5, 6, 7, 8}, others[] = {9, 2, 3, 4, 5, 6, 7, 8, 9};
+    float x[8 * 8];
+    Seq *seq = NULL;
+    switch (which) {
+    case 0: CHECK_OK(seq_append(a, 1)); return 1;
+    case 1: CHECK_OK(seq_append(b, 1)); return 1;
+    case 2: CHECK_OK(seq_fork(a, 5, &seq)); return 1;
+    case 3: CHECK_OK(seq_fork(a, 8, &seq)); return 1;
+    case 4: CHECK_OK(seq_rewind(a, 1)); return 1;
+    case 5: CHECK_OK(seq_rewind(a, 8)); return 1;
+    case 6: seq_release(a); return 1;
+    case 7: seq_release(b); return 1;
+    case 8:  // the new one may get the memory of the old one
+        seq_release(a);
+        CHECK_OK(seq_create(c->pool, &seq));
+        CHECK_OK(seq_append(seq, 8));
+        return 1;
+    case 9: CHECK_OK(seq_publish(a, others, 8)); return 1;  // new blocks
+    case 10: CHECK_OK(seq_publish(a, others, 4)); return 1;
+    case 11: CHECK_OK(seq_publish(a, tokens, 8)); return 1;  // the blocks of c
+    case 12: CHECK_OK(seq_lookup(b, tokens, 8)); return 1;
+    case 13: CHECK_OK(seq_append(a, 0)); return 0;
+    case 14: CHECK_OK(seq_rewind(a, 0)); return 0;
+    case 15: CHECK_OK(seq_publish(a, others, 3)); return 0;  // not a block
+    case 16: CHECK_OK(seq_lookup(b, others, 9)); return 0;   // finds nothing
+    case 17: CHECK_EQ(seq_append(a, 100), PAGED_TOO_LONG); return 0;
+    case 18: CHECK_EQ(seq_append(a, 25), PAGED_OUT_OF_BLOCKS); return 0;
+    case 19: CHECK_EQ(seq_rewind(a, 9), PAGED_BAD_ARGUMENT); return 0;
+    case 20: CHECK_EQ(seq_fork(a, 9, &seq), PAGED_BAD_ARGUMENT); return 0;
+    case 21: CHECK_EQ(seq_publish(a, tokens, 9), PAGED_BAD_ARGUMENT); return 0;
+    case 22: CHECK_OK(seq_create(c->pool, &seq)); return 0;
+    case 23: CHECK_OK(seq_append(c, 3)); return 0;
+    case 24: CHECK_OK(seq_fork(c, 7, &seq)); return 0;
+    case 25: CHECK_OK(seq_rewind(c, 5)); return 0;
+    case 26: seq_release(c); return 0;
+    case 27: CHECK_OK(seq_gather(a, 1, x, x)); return 0;
+    case 28: CHECK_OK(seq_gather(c, 0, x, x)); return 0;
+    default: pool_dump(a->pool, stderr); return 0;
+    }
+}
+
+// Any edit of a planned sequence makes the plan out of date, and nothing else does.
+static void test_plan_goes_out_of_date(void)
+{
+    const int tokens[] = {1, 2, 3, 4, 5, 6, 7, 8}, counts[] = {2, 0}, all[] = {8, 8};
+    float *x = t_floats(2 * 8 * 8), *out = t_same(2 * 8, 0);
+    for (int which = 0; which < T_EDITS - 1; which++) {
+        t_at("edit %d", which);
+        Pool *pool = t_pool(t_config(4, 10));
+        Seq *a = t_bare_seq(pool, 8), *b = t_bare_seq(pool, 0), *c = t_bare_seq(pool, 8);
+        Seq *ab[] = {a, b}, *ac[] = {a, c};
+        Batch batch = {2, ab, counts}, first = {2, ac, all};
+        CHECK_OK(t_plan_write(pool, 0, &first, x, x));
+        CHECK_OK(pool_write(pool, 1, x, x));
+        CHECK_OK(seq_publish(c, tokens, 8));
+        CHECK_OK(pool_plan(pool, &batch));
+        CHECK_OK(pool_write(pool, 0, x, x));
+        int stale = t_edit(which, a, b, c);
+        int expected = stale ? PAGED_BAD_ARGUMENT : PAGED_OK;
+        for (int flags = 0; flags < 4; flags++)
+            CHECK_SAME(pool, expected, attend(pool, flags, 0, 2, 0, x, out, NULL));
+        CHECK_SAME(pool, expected, pool_write(pool, 0, x, x));  // the same values again
+        if (which < 5) {                                        // planned anew, it is good again
+            CHECK_OK(pool_plan(pool, &batch));
+            CHECK_OK(attend(pool, ATTEND_PAGED, 0, 2, 0, x, out, NULL));
+        }
+        t_finish(pool);
+    }
+}
+
+// A plan is a copy: the caller's arrays may change, other calls use other memory, and layers come in
+// any order.
+static void test_plan_is_a_copy(void)
+{
+    Pool *pool = t_pool(t_config(4, 40));
+    Seq *a = t_seq(pool, 11), *b = t_seq(pool, 3), *c = t_seq(pool, 90);
+    Seq *seqs[] = {a, b};
+    int counts[] = {3, 1};
+    Batch batch = {2, seqs, counts};
+    float *q = t_floats(4 * 4 * 4), *k = t_same(90 * 8, 0), *v = t_same(90 * 8, 0);
+    float *out = t_same(4 * 4 * 4, 0), *expected[4];
+    for (int flags = 0; flags < 4; flags++) {
+        expected[flags] = t_same(4 * 4 * 4, 0);
+        CHECK_OK(t_plan_attend(pool, flags, 1, &batch, 4, 0, q, expected[flags], NULL));
+    }
+    seqs[0] = seqs[1] = c;
+    counts[0] = counts[1] = -1;
+    memset(&batch, 0xff, sizeof batch);
+    for (int i = 0; i < 16; i++) {
+        CHECK_OK(attend(pool, i % 4, 1, 4, 0, q, out, NULL));
+        CHECK_BITS(out, expected[i % 4], 4 * 4 * 4);
+        CHECK_OK(seq_gather(i % 2 ? c : a, i / 2 % 2, k, v));
+        CHECK_OK(attend(pool, i / 4, 0, 2, 0, q, out, NULL));
+        t_check_pool(pool);
+    }
+    seqs[0] = a;
+    seqs[1] = b;
+    for (int i = 0; i < 3; i++) t_room(i % 2 ? b : a, 1);
+    counts[0] = 2;
+    counts[1] = 1;
+    t_write(seqs, counts, 2);
+    CHECK_EQ(a->num_computed_tokens, 13);
+    CHECK_EQ(b->num_computed_tokens, 4);
+    t_finish(pool);
+}
+
+// One long sequence among many short ones: the plan takes the memory of their tables, one after the
+// other, not of the longest one times their number.
+static void test_plan_of_ragged_tables(void)
+{
+    const int lengths[] = {1 << 20, 1 << 21}, others[] = {1023, 1100};
+    for (int shape = 0; shape < (t_quick ? 1 : 2); shape++) {
+        int length = lengths[shape], n = others[shape] + 1;
+        size_t mark = arrlenu(t_memory);
+        PoolConfig config = {1, 1, 1, 1, length + n, PAGED_F16, 0, PAGED_CPU};
+        Pool *pool = t_pool(config);
+        Seq **seqs = (Seq **)t_alloc((size_t)n * sizeof *seqs);
+        int *ones = (int *)t_alloc((size_t)n * sizeof *ones), middle = n / 2;
+        for (int i = 0; i < n; i++) {
+            seqs[i] = t_bare_seq(pool, i == middle ? length : 1);
+            ones[i] = 1;
+        }
+        Batch whole = {1, &seqs[middle], &length}, newest = {n, seqs, ones};
+        float *zeros = t_same((size_t)length, 0), *v = t_same((size_t)length, 1);
+        float *out = t_same((size_t)n, 0), *lse = t_same((size_t)n, 0);
+        CHECK_OK(t_plan_write(pool, 0, &whole, zeros, v));
+        for (int i = 0; i < n; i++) v[i] = i == middle ? 1 : (float)i;
+        CHECK_OK(t_plan_write(pool, 0, &newest, zeros, v));
+        CHECK_EQ(arrlen(pool->plan->tables), length + n - 1);
+        CHECK_OK(attend(pool, ATTEND_PAGED, 0, 1, 0, zeros, out, lse));
+        for (int i = 0; i < n; i++) {
+            CHECK_EQ(out[i], v[i]);
+            CHECK_CLOSE(lse[i], i == middle ? logf((float)length) : 0, 1);
+        }
+        t_check_pool(pool);
+        pool_destroy(pool);
+        t_free_to(mark);
+    }
+}
+
+// More query tokens than an int counts are refused.
+static void test_plan_of_too_many_tokens(void)
+{
+    enum { LENGTH = 1 << 20, COPIES = 1 << 11 };
+    PoolConfig config = {1, 1, 1, 1 << 16, LENGTH >> 16, PAGED_F16, 0, PAGED_CPU};
+    Pool *pool = t_pool(config);
+    Seq **seqs = (Seq **)t_alloc(COPIES * sizeof *seqs);
+    int *counts = (int *)t_alloc(COPIES * sizeof *counts);
+    seqs[0] = t_bare_seq(pool, LENGTH);
+    for (int i = 0; i < COPIES; i++) {
+        if (i > 0) CHECK_OK(seq_fork(seqs[0], LENGTH, &seqs[i]));
+        counts[i] = LENGTH;
+    }
+    Batch batch = {COPIES, seqs, counts};
+    BAD(pool_plan(pool, &batch));
     t_finish(pool);
 }
 
@@ -1610,6 +1935,8 @@ static void test_check_finds_damage(void)
     DAMAGE(pool->blocks[3].prev, -1, "3");
     DAMAGE(pool->blocks[12].next, 1, "");  // the head loses block 0
     DAMAGE(pool->blocks[12].prev, 2, "");  // the head's link to the last block
+    DAMAGE(pool->blocks[9].prev, 3, "9");  // links of a block in use
+    DAMAGE(pool->blocks[11].next, 3, "11");
     DAMAGE(a->block_table[1], 12, "12");
     DAMAGE(a->block_table[1], -1, "-1");
     DAMAGE(a->block_table[1], 9, "");  // 9 once too often, 10 once too rarely
@@ -1675,7 +2002,7 @@ static void test_destroy_with_sequences(void)
     pool_destroy(pool);
 }
 
-// Damage in several places that agree with each other, which one look alone would take for right.
+// Damage in several places that agree with each other, so that one look alone would not see it.
 static void test_check_finds_consistent_damage(void)
 {
     Pool *pool = t_ordered_pool(4, 12, "9 10 11");
@@ -1688,7 +2015,7 @@ static void test_check_finds_consistent_damage(void)
     pool->blocks[8].ref_count = 0;
     pool->blocks[11].ref_count = 1;
     t_check_pool(pool);
-    pool->blocks[3].next = 5;  // block 4 is lost: nobody has it, and it is not free
+    pool->blocks[3].next = 5;  // block 4 is lost: not in a table, and not free
     pool->blocks[5].prev = 3;
     pool->num_free--;
     CHECK_HAS(pool_check(pool), "3 blocks in use and 8 free");
@@ -1730,8 +2057,8 @@ static void test_dump_to_stdout(void)
 }
 
 // ---- prefix cache -----------------------------------------------------------------------------
-// Prompts are texts here, a token a letter; blocks have 4 tokens. Each test runs with the right
-// hash and with one under which all blocks are alike.
+// Prompts are texts here, a token a letter; blocks have 4 tokens. Each test runs with as many
+// buckets as the pool makes, and with a single one, in which all published blocks collide.
 
 // Serves a prompt: looks it up, computes the rest, and publishes. *hits: tokens that were found.
 static Seq *t_serve(Pool *pool, const char *text, int *hits)
@@ -1760,26 +2087,23 @@ static int t_hits(Pool *pool, const char *text)  // what a request for it finds;
     return hits;
 }
 
-static uint64_t t_hash_0(uint64_t parent, const int *tokens, int n)
-{
-    return (void)parent, (void)tokens, (void)n, 0;
-}
-
-static Pool *t_prefix_pool(int num_blocks, int bad_hash)
+static Pool *t_prefix_pool(int num_blocks, int one_bucket)
 {
     Pool *pool = t_pool(t_config(4, num_blocks));
-    if (bad_hash) pool->hash = t_hash_0;
-    t_at("%s", bad_hash ? "all hashes 0" : "");
+    if (one_bucket) {
+        pool->num_buckets = 1;
+        t_at("all in one bucket");
+    }
     return pool;
 }
 
 // A second request shares the full blocks of what is alike; the released blocks that can be found
-// wait behind all others, the last one of the sequence first.
+// wait after all others, the last one of the sequence first.
 static void test_prefix_by_hand(void)
 {
-    for (int bad_hash = 0; bad_hash < 2; bad_hash++) {
+    for (int one_bucket = 0; one_bucket < 2; one_bucket++) {
         int hits;
-        Pool *pool = t_prefix_pool(8, bad_hash);
+        Pool *pool = t_prefix_pool(8, one_bucket);
         Seq *a = t_serve(pool, "aaaabbbbcc", &hits);
         CHECK_EQ(hits, 0);
         Seq *b = t_serve(pool, "aaaabbbbxxx", &hits);
@@ -1802,8 +2126,8 @@ static void test_prefix_by_hand(void)
 // At least one token is left to compute, or there would be no logits for the next one.
 static void test_prefix_full_prompt_hit(void)
 {
-    for (int bad_hash = 0; bad_hash < 2; bad_hash++) {
-        Pool *pool = t_prefix_pool(8, bad_hash);
+    for (int one_bucket = 0; one_bucket < 2; one_bucket++) {
+        Pool *pool = t_prefix_pool(8, one_bucket);
         t_serve(pool, "aaaabbbbcccc", NULL);
         CHECK_EQ(t_hits(pool, "aaaabbbbcccc"), 8);
         CHECK_EQ(t_hits(pool, "aaaabbbbccccd"), 12);
@@ -1814,12 +2138,12 @@ static void test_prefix_full_prompt_hit(void)
     }
 }
 
-// A hit on a block that nobody uses takes it off the free list, from wherever it is there.
+// A hit on a block that no sequence uses takes it off the free list, from wherever it is there.
 static void test_prefix_hit_on_free(void)
 {
-    for (int bad_hash = 0; bad_hash < 2; bad_hash++) {
+    for (int one_bucket = 0; one_bucket < 2; one_bucket++) {
         int hits;
-        Pool *pool = t_prefix_pool(6, bad_hash);
+        Pool *pool = t_prefix_pool(6, one_bucket);
         t_release(t_serve(pool, "aaaabbbbcccc", NULL));
         CHECK_TEXT(t_free_list(pool), "3 4 5 2 1 0");
         Seq *seq = t_serve(pool, "aaaabbbbxxxx", &hits);
@@ -1836,8 +2160,8 @@ static void test_prefix_hit_on_free(void)
 // What was evicted is not found, and neither is it when its memory holds something else.
 static void test_prefix_stale_entry(void)
 {
-    for (int bad_hash = 0; bad_hash < 2; bad_hash++) {
-        Pool *pool = t_prefix_pool(4, bad_hash);
+    for (int one_bucket = 0; one_bucket < 2; one_bucket++) {
+        Pool *pool = t_prefix_pool(4, one_bucket);
         t_release(t_serve(pool, "aaaabbbbcccc", NULL));
         CHECK_TEXT(t_free_list(pool), "3 2 1 0");
         t_release(t_serve(pool, "xxxxyyyyz", NULL));  // takes 3, 2, 1: leaves before parents
@@ -1853,12 +2177,12 @@ static void test_prefix_stale_entry(void)
     }
 }
 
-// A block whose parent is gone is not found behind what took the parent's memory. The order of
+// A block whose parent is gone is not found after what took the parent's memory. The order of
 // eviction keeps this from happening to a lone sequence, so the parent is evicted by hand.
 static void test_prefix_reused_parent(void)
 {
-    for (int bad_hash = 0; bad_hash < 2; bad_hash++) {
-        Pool *pool = t_prefix_pool(8, bad_hash);
+    for (int one_bucket = 0; one_bucket < 2; one_bucket++) {
+        Pool *pool = t_prefix_pool(8, one_bucket);
         t_release(t_serve(pool, "aaaabbbbc", NULL));  // blocks 0 and 1, published
         free_list_remove(pool, 0);
         free_list_insert_after(pool, 8, 0);  // next to be taken
@@ -1878,45 +2202,55 @@ static void test_prefix_before_written(void)
     float *x = t_same(12 * 8, 1);
     Seq *seq = t_bare_seq(pool, 4), *child;
     Batch batch = {1, &seq, &n};
-    CHECK_SAME(pool, PAGED_BAD_ARGUMENT, seq_publish(seq, tokens, 4));
-    CHECK_OK(pool_write(pool, 0, &batch, x, x));
-    CHECK_SAME(pool, PAGED_BAD_ARGUMENT, seq_publish(seq, tokens, 4));
-    CHECK_SAME(pool, PAGED_BAD_ARGUMENT, seq_publish(seq, tokens, 1));
-    CHECK_OK(pool_write(pool, 1, &batch, x, x));
-    CHECK_EQ(seq->written, 4);
+    BAD(seq_publish(seq, tokens, 4));
+    CHECK_OK(t_plan_write(pool, 0, &batch, x, x));
+    BAD(seq_publish(seq, tokens, 4));
+    BAD(seq_publish(seq, tokens, 1));
+    CHECK_OK(pool_write(pool, 1, x, x));
+    CHECK_EQ(seq->num_computed_tokens, 4);
     CHECK_OK(seq_append(seq, 8));
-    CHECK_SAME(pool, PAGED_BAD_ARGUMENT, seq_publish(seq, tokens, 5));
-    CHECK_OK(pool_write(pool, 1, &batch, x, x));  // the newest 4 of the 8: the others are missing
-    CHECK_EQ(seq->written, 4);
-    n = 8;
+    BAD(seq_publish(seq, tokens, 5));
+    for (n = 1; n < 8; n++) {  // the newest of the 8: others are missing
+        CHECK_OK(t_plan_write(pool, 1, &batch, x, x));
+        CHECK_EQ(seq->num_computed_tokens, 4);
+    }
     CHECK_OK(seq_fork(seq, 6, &child));
-    CHECK_EQ(child->written, 4);
+    CHECK_EQ(child->num_computed_tokens, 4);
     seq_release(child);
-    CHECK_OK(pool_write(pool, 1, &batch, x, x));
-    CHECK_EQ(seq->written, 12);
+    CHECK_OK(t_plan_write(pool, 1, &batch, x, x));  // all 8
+    CHECK_EQ(seq->num_computed_tokens, 12);
     CHECK_OK(seq_rewind(seq, 3));
-    CHECK_EQ(seq->written, 9);
+    CHECK_EQ(seq->num_computed_tokens, 9);
+    CHECK_OK(seq_append(seq, 1));
+    n = 4;  // three of them were computed before
+    CHECK_OK(t_plan_write(pool, 1, &batch, x, x));
+    CHECK_EQ(seq->num_computed_tokens, 10);
+    n = 1;
+    CHECK_OK(t_plan_write(pool, 1, &batch, x, x));
+    CHECK_EQ(seq->num_computed_tokens, 10);
     CHECK_OK(seq_publish(seq, tokens, 9));
-    CHECK_EQ(seq->published, 2);
-    CHECK_OK(seq_rewind(seq, 3));
-    CHECK_EQ(seq->published, 1);
+    CHECK_EQ(seq->num_published, 2);
+    CHECK_OK(seq_rewind(seq, 4));
+    CHECK_EQ(seq->num_published, 1);
     t_finish(pool);
 }
 
 // A published block is never written: not by a write, not by an append after a rewind into it.
 static void test_prefix_blocks_are_sealed(void)
 {
-    for (int bad_hash = 0; bad_hash < 2; bad_hash++) {
-        Pool *pool = t_prefix_pool(8, bad_hash);
+    for (int one_bucket = 0; one_bucket < 2; one_bucket++) {
+        Pool *pool = t_prefix_pool(8, one_bucket);
         Seq *seq = t_serve(pool, "aaaabbbb", NULL);
         int n = 5;
         float *x = t_same((size_t)n * 8, 1);
         Batch batch = {1, &seq, &n};
-        CHECK_SAME(pool, PAGED_BLOCK_SHARED, pool_write(pool, 0, &batch, x, x));
+        CHECK_OK(pool_plan(pool, &batch));
+        CHECK_SAME(pool, PAGED_BLOCK_SHARED, pool_write(pool, 0, x, x));
         t_rewind(seq, 2);  // into block 1, of which nothing is poisoned
         CHECK_EQ(t_hits(pool, "aaaabbbbc"), 8);
         n = 2;
-        CHECK_SAME(pool, PAGED_BLOCK_SHARED, pool_write(pool, 0, &batch, x, x));
+        CHECK_OK(pool_plan(pool, &batch));
+        CHECK_SAME(pool, PAGED_BLOCK_SHARED, pool_write(pool, 0, x, x));
         t_append(seq, 1);
         CHECK_EQ(pool->num_copies, 1);
         CHECK_TEXT(TABLE(seq), "0 2");
@@ -1932,8 +2266,8 @@ static void test_prefix_blocks_are_sealed(void)
 // Two requests that computed the same end up with one copy of it; the other blocks are free again.
 static void test_prefix_computed_twice(void)
 {
-    for (int bad_hash = 0; bad_hash < 2; bad_hash++) {
-        Pool *pool = t_prefix_pool(8, bad_hash);
+    for (int one_bucket = 0; one_bucket < 2; one_bucket++) {
+        Pool *pool = t_prefix_pool(8, one_bucket);
         Seq *a = t_empty_seq(pool, 32), *b = t_empty_seq(pool, 32);
         t_odds = 1000000;  // all tokens alike
         t_append(a, 10);
@@ -1956,7 +2290,8 @@ static void test_prefix_computed_twice(void)
     }
 }
 
-// A fork publishes behind a copy of the parent that is gone; its sharer publishes the block again.
+// A block is published after a copy of its parent; when that copy is gone, a sequence that shares
+// the block publishes it again, after its own parent.
 static void test_prefix_published_again(void)
 {
     Pool *pool = t_pool(t_config(4, 6));
@@ -1982,6 +2317,30 @@ static void test_prefix_published_again(void)
     t_odds = 0;
 }
 
+// A block has one story: a sequence that shares a published block cannot publish it under other
+// tokens, and then none of its blocks is published.
+static void test_prefix_other_tokens_refused(void)
+{
+    for (int one_bucket = 0; one_bucket < 2; one_bucket++) {
+        Pool *pool = t_prefix_pool(8, one_bucket);
+        Seq *a = t_seq(pool, 8), *b = t_fork(a, 8), *c = t_fork(a, 7);
+        int tokens[8];
+        t_publish(a, 8);
+        for (int i = 0; i < 8; i++) {  // each token in turn is another one
+            memcpy(tokens, *t_tokens(a), sizeof tokens);
+            tokens[i]++;
+            BAD(seq_publish(b, tokens, 8));
+            if (i < 4) BAD(seq_publish(c, tokens, 7));
+            if (i < 4) BAD(seq_publish(c, tokens, 4));
+        }
+        t_publish(b, 8);
+        t_publish(c, 7);
+        CHECK_EQ(c->num_published, 1);
+        CHECK_EQ(pool->last_serial, 2);
+        t_finish(pool);
+    }
+}
+
 static void test_prefix_refused(void)
 {
     Pool *pool = t_pool(t_config(4, 8));
@@ -2005,28 +2364,30 @@ static void test_prefix_refused(void)
 // pool_check() sees what is wrong with the prefix cache.
 static void test_prefix_check_finds_damage(void)
 {
-    for (int bad_hash = 0; bad_hash < 2; bad_hash++) {
-        Pool *pool = t_prefix_pool(8, bad_hash);
+    for (int one_bucket = 0; one_bucket < 2; one_bucket++) {
+        Pool *pool = t_prefix_pool(8, one_bucket);
         Seq *seq = t_serve(pool, "aaaabbbbc", NULL);
         t_release(t_serve(pool, "xxxxyyyyz", NULL));
+        int *bucket = pool->buckets;
+        while (*bucket < 0) bucket++;
         DAMAGE(pool->blocks[1].serial, 0, "");
         DAMAGE(pool->blocks[1].serial, 99, "1");
         DAMAGE(pool->blocks[5].serial, 1, "");
         DAMAGE(pool->blocks[1].parent, 3, "1");
         DAMAGE(pool->blocks[1].parent, 0, "1");
-        if (!bad_hash) DAMAGE(pool->tokens[0], 'b', "0");
-        DAMAGE(pool->blocks[1].next_alike, 1, "");
-        DAMAGE(pool->blocks[1].next_alike, 5, "5");
-        DAMAGE(pool->blocks[1].next_alike, 8, "8");
-        DAMAGE(pool->prefixes[0].value, -1, "");
-        DAMAGE(pool->prefixes[0].value, 6, "6");
-        DAMAGE(pool->prefixes[0].key, 17, "");
+        if (!one_bucket) DAMAGE(pool->tokens[0], 'b', "0");
+        DAMAGE(pool->blocks[1].next_in_bucket, 1, "");
+        DAMAGE(pool->blocks[1].next_in_bucket, 8, "8");
+        DAMAGE(pool->blocks[1].next_in_bucket, -2, "");
+        DAMAGE(*bucket, -1, "");
+        DAMAGE(*bucket, 6, "6");
+        DAMAGE(*bucket, 8, "8");
         DAMAGE(pool->last_serial, 3, "");
-        DAMAGE(seq->published, 3, "");
-        DAMAGE(seq->published, -1, "");
-        DAMAGE(seq->written, 10, "");
-        DAMAGE(seq->written, -1, "");
-        DAMAGE(seq->written, 7, "");
+        DAMAGE(seq->num_published, 3, "");
+        DAMAGE(seq->num_published, -1, "");
+        DAMAGE(seq->num_computed_tokens, 10, "");
+        DAMAGE(seq->num_computed_tokens, -1, "");
+        DAMAGE(seq->num_computed_tokens, 7, "");
         t_finish(pool);
     }
 }
@@ -2034,8 +2395,8 @@ static void test_prefix_check_finds_damage(void)
 // The order of eviction, the serials and the tables after a long mixed use of a small pool.
 static void test_prefix_recency(void)
 {
-    for (int bad_hash = 0; bad_hash < 2; bad_hash++) {
-        Pool *pool = t_prefix_pool(6, bad_hash);
+    for (int one_bucket = 0; one_bucket < 2; one_bucket++) {
+        Pool *pool = t_prefix_pool(6, one_bucket);
         t_release(t_serve(pool, "aaaab", NULL));
         t_release(t_serve(pool, "ccccd", NULL));
         t_release(t_serve(pool, "eeeef", NULL));
@@ -2051,25 +2412,33 @@ static void test_prefix_recency(void)
 // A token is mixed in by a round of splitmix64, whose first numbers for some seeds are known.
 static void test_prefix_hash(void)
 {
-    const int tokens[] = {0, -1, 5}, rest[] = {5}, zero[] = {0};
-    CHECK(prefix_hash(0, zero, 1) == 0xe220a8397b1dcdafu);
-    CHECK(prefix_hash(1234567, zero, 1) == 6457827717110365317u);
-    CHECK(prefix_hash(7, zero, 0) == 7);
-    CHECK(prefix_hash(0, tokens + 1, 1) == prefix_hash(0xffffffffu, zero, 1));
-    CHECK(prefix_hash(3, tokens, 3) == prefix_hash(prefix_hash(3, tokens, 2), rest, 1));
+    const int zero[] = {0}, minus[] = {-1}, chain[] = {7, 0};
+    Pool *pool = t_pool(t_config(1, 1009)), *pairs = t_pool(t_config(2, 1009));
+    CHECK_EQ(prefix_bucket(pool, 0, zero) - pool->buckets, 0xe220a8397b1dcdafu % 1009);
+    CHECK_EQ(prefix_bucket(pool, 1234567, zero) - pool->buckets, 6457827717110365317u % 1009);
+    CHECK(prefix_bucket(pool, 0, minus) == prefix_bucket(pool, 0xffffffffu, zero));
+    CHECK(prefix_bucket(pool, 1, zero) != prefix_bucket(pool, 2, zero));
+    uint64_t z = 7 + 0x9e3779b97f4a7c15u;  // the first token, by hand; the second is 0
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    z ^= z >> 31;
+    CHECK_EQ(prefix_bucket(pairs, 0, chain) - pairs->buckets,
+             prefix_bucket(pool, z, zero) - pool->buckets);
+    t_finish(pool);
+    t_finish(pairs);
 }
 
-// A chain of published blocks of one hash that has lost its end.
+// A chain of published blocks of one bucket that has lost its end.
 static void test_check_finds_cut_chain(void)
 {
-    Pool *pool = t_pool(t_config(4, 12));
-    pool->hash = t_hash_0;
+    Pool *pool = t_prefix_pool(12, 1);
     Seq *seq = t_seq(pool, 10);
     t_publish(seq, 8);
-    CHECK_EQ(pool->blocks[1].next_alike, 0);
-    pool->blocks[1].next_alike = -1;
+    CHECK_EQ(pool->buckets[0], 1);
+    CHECK_EQ(pool->blocks[1].next_in_bucket, 0);
+    pool->blocks[1].next_in_bucket = -1;
     CHECK_HAS(pool_check(pool), "1 blocks of 2");
-    pool->blocks[1].next_alike = 0;
+    pool->blocks[1].next_in_bucket = 0;
     t_finish(pool);
 }
 
@@ -2176,7 +2545,7 @@ static void test_cache_rounds(void)
         Seq *seq = t_bare_seq(pool, 1);
         Batch batch = {1, &seq, &one};
         float k[4], v[4];
-        CHECK_OK(pool_write(pool, 0, &batch, in, in));
+        CHECK_OK(t_plan_write(pool, 0, &batch, in, in));
         CHECK_OK(seq_gather(seq, 0, k, v));
         CHECK_BITS(k, expected[dtype], 4);
         CHECK_BITS(v, expected[dtype], 4);
@@ -2186,17 +2555,26 @@ static void test_cache_rounds(void)
 
 // ---- bugs that others shipped -----------------------------------------------------------------
 
+// A pool of many GB, of which little is touched; only with --huge, it may be all of it.
+static Pool *t_huge_pool(PoolConfig config)
+{
+    Pool *pool = NULL;
+    if (t_quick) t_skip("a huge pool, and this is --quick");
+    if (sizeof(size_t) < 8) t_skip("a huge pool, and addresses of 32 bits");
+    config.poison = 0;
+    config.device = t_device;
+    int error = pool_create(&config, &pool);
+    if (error == PAGED_OUT_OF_MEMORY) t_skip("no address space for a huge pool");
+    CHECK_OK(error);
+    return pool;
+}
+
 // Offsets beyond 2^31 elements and block ids beyond 65535 (vLLM issues 1486, 50427). The pool is
 // huge, but only a few blocks of it are ever touched.
 static void test_bug_32_bit_offsets(void)
 {
-    if (t_quick) t_skip("a pool of 17 GB, under --quick");
-    if (sizeof(size_t) < 8) t_skip("a pool of 17 GB, with 32-bit addresses");
-    PoolConfig config = {2, 8, 128, 16, 132000, PAGED_F16, 0, PAGED_CPU};
-    Pool *pool = NULL;
-    int error = pool_create(&config, &pool);
-    if (error == PAGED_OUT_OF_MEMORY) t_skip("no address space for a pool of 17 GB");
-    CHECK_OK(error);
+    PoolConfig config = {2, 8, 128, 16, 132000, PAGED_F16, 0, PAGED_CPU};  // 17 GB
+    Pool *pool = t_huge_pool(config);
     Seq *most = t_bare_seq(pool, 16 * (132000 - 4)), *high = t_empty_seq(pool, 64);
     t_append(high, 37);
     CHECK_TEXT(TABLE(high), "131996 131997 131998");
@@ -2211,6 +2589,77 @@ static void test_bug_32_bit_offsets(void)
     CHECK_EQ(pool->num_copies, 1);
     t_release(most);
     t_append(t_empty_seq(pool, 64), 20);  // blocks 0 and 1
+    t_finish(pool);
+}
+
+// The prefix cache keeps the tokens of blocks in an array that may have more than 2^31 entries.
+static void test_bug_32_bit_prefixes(void)
+{
+    enum { BLOCK = 1 << 15, BLOCKS = (1 << 16) + 3 };
+    PoolConfig config = {1, 1, 1, BLOCK, BLOCKS, PAGED_F16, 0, PAGED_CPU};
+    Pool *pool = t_huge_pool(config);
+    Seq *half = t_bare_seq(pool, BLOCK * (BLOCKS / 2 - 1)), *most = t_bare_seq(pool, half->length);
+    Seq *seq = t_empty_seq(pool, 2 * BLOCK);
+    t_append(seq, BLOCK);
+    t_release(half);
+    t_release(most);
+    CHECK((int64_t)seq->block_table[0] * BLOCK > INT_MAX);
+    t_publish(seq, BLOCK);
+    int *tokens = (int *)t_alloc((BLOCK + 1) * sizeof *tokens);
+    memcpy(tokens, *t_tokens(seq), BLOCK * sizeof *tokens);
+    Seq *hit = NULL;
+    CHECK_OK(seq_create(pool, &hit));
+    CHECK_OK(seq_lookup(hit, tokens, BLOCK + 1));
+    CHECK_EQ(hit->length, BLOCK);
+    CHECK_EQ(hit->block_table[0], seq->block_table[0]);
+    t_check(seq);
+    t_release(seq);
+    t_release(hit);
+    CHECK_EQ(pool->num_free, BLOCKS);
+    pool_destroy(pool);
+}
+
+// One token can have more than 2^31 elements.
+static void test_bug_32_bit_rows(void)
+{
+    enum { HEADS = (1 << 23) + 1, DIM = 256 };
+    if (!t_huge) t_skip("it takes ten seconds and 9 GB of memory: --huge");
+    PoolConfig config = {1, HEADS, DIM, 1, 1, PAGED_F16, 0, PAGED_CPU};
+    Pool *pool = t_huge_pool(config);
+    Seq *seq = t_bare_seq(pool, 1);
+    const int one = 1, heads[] = {0, 1, HEADS / 2, HEADS - 1};
+    Batch batch = {1, &seq, &one};
+    float *x = (float *)calloc((size_t)HEADS * DIM, sizeof *x);  // zeros, which take no memory
+    if (!x) t_skip("it takes an array of 8 GB");
+    for (int i = 0; i < 4; i++) x[(size_t)heads[i] * DIM + DIM - 1] = (float)(i + 1);
+    int error = t_plan_write(pool, 0, &batch, x, x);
+    free(x);
+    CHECK_OK(error);
+    for (int i = 0; i < 4; i++) {
+        size_t at = t_offset(pool, 0, 0, heads[i], 0) + DIM - 1;
+        CHECK_EQ(t_element(pool, pool->k, at), i + 1);
+        CHECK_EQ(t_element(pool, pool->v, at), i + 1);
+        CHECK_EQ(t_element(pool, pool->v, at - 1), 0);
+    }
+    t_finish(pool);
+}
+
+// A sequence as long as a length can be. Its K and V are the zeros of untouched memory, so the sum
+// of the weights is its length.
+static void test_bug_longest_sequence(void)
+{
+    if (!t_huge) t_skip("it takes a minute: --huge");
+    PoolConfig config = {1, 1, 1, 1 << 20, 1 << 11, PAGED_F16, 0, PAGED_CPU};
+    Pool *pool = t_huge_pool(config);
+    Seq *seq = t_bare_seq(pool, INT_MAX);
+    const int one = 1;
+    const float q = 1;
+    Batch batch = {1, &seq, &one};
+    CHECK_EQ(seq_append(seq, 1), PAGED_TOO_LONG);
+    float out = 1, lse = 0;
+    CHECK_OK(t_plan_attend(pool, ATTEND_PAGED, 0, &batch, 1, 0, &q, &out, &lse));
+    CHECK_CLOSE(lse, logf((float)INT_MAX), 1);
+    CHECK(out == 0);
     t_finish(pool);
 }
 
@@ -2230,8 +2679,8 @@ static void test_bug_unused_slots(void)
         Seq *seq = t_seq(pool, n);
         Batch batch = {1, &seq, &n};
         const float *x = t_same(n * 2 * dim, garbage[i % 3]);
-        CHECK_OK(pool_write(pool, 0, &batch, x, x));
-        CHECK_OK(pool_write(pool, 1, &batch, x, x));
+        CHECK_OK(t_plan_write(pool, 0, &batch, x, x));
+        CHECK_OK(t_plan_write(pool, 1, &batch, x, x));
         t_release(seq);
         seq = t_seq(pool, 11);
         t_check_all(pool);
@@ -2252,9 +2701,9 @@ static void test_bug_large_negative_scores(void)
         Seq *seq = t_bare_seq(pool, n);
         Batch all = {1, &seq, &n}, newest = {1, &seq, &one};
         float out[128], lse;
-        CHECK_OK(pool_write(pool, 0, &all, t_same(n * 128, -64), t_same(n * 128, 1)));
-        for (int method = ATTEND_GATHER; method <= ATTEND_PLAIN; method++) {
-            CHECK_OK(attend(pool, method, 0, &newest, 1, 0, t_same(128, 64), out, &lse));
+        CHECK_OK(t_plan_write(pool, 0, &all, t_same(n * 128, -64), t_same(n * 128, 1)));
+        for (int flags = 0; flags < 4; flags++) {
+            CHECK_OK(t_plan_attend(pool, flags, 0, &newest, 1, 0, t_same(128, 64), out, &lse));
             CHECK_BITS(out, t_same(128, 1), 128);
             CHECK_CLOSE(lse, -46340.95f + logf((float)n), 46341);
         }
@@ -2274,8 +2723,8 @@ static void test_bug_empty_sequences_in_batch(void)
     t_finish(pool);
 }
 
-// Releases in every order of four sharers: each reference goes exactly once, and who is left still
-// has its tokens (vLLM issue 1930, TVM 16666).
+// Releases in every order of four sharers: each reference goes exactly once, and those left still
+// have their tokens (vLLM issue 1930, TVM 16666).
 static void test_bug_release_orders(void)
 {
     for (int order = 0; order < 4 * 4 * 4 * 4; order++) {
@@ -2329,11 +2778,13 @@ static void test_bug_wrong_block_order_shows(void)
     Seq *seq = t_seq(pool, 12);
     Batch batch = {1, &seq, &n};
     float *q = t_floats(n * 8), *right = t_same(n * 8, 0), *wrong = t_same(n * 8, 0);
-    CHECK_OK(attend(pool, ATTEND_PAGED, 0, &batch, 2, 0, q, right, NULL));
+    CHECK_OK(t_plan_attend(pool, ATTEND_PAGED, 0, &batch, 2, 0, q, right, NULL));
     int last = seq->block_table[2];
-    seq->block_table[2] = seq->block_table[1], seq->block_table[1] = last;
-    CHECK_OK(attend(pool, ATTEND_PAGED, 0, &batch, 2, 0, q, wrong, NULL));
-    seq->block_table[1] = seq->block_table[2], seq->block_table[2] = last;
+    seq->block_table[2] = seq->block_table[1];
+    seq->block_table[1] = last;
+    CHECK_OK(t_plan_attend(pool, ATTEND_PAGED, 0, &batch, 2, 0, q, wrong, NULL));
+    seq->block_table[1] = seq->block_table[2];
+    seq->block_table[2] = last;
     for (int i = 0; i < 8; i++) {
         CHECK(!t_close(right[i], wrong[i], 1));           // the first of three queries
         CHECK(t_close(right[16 + i], wrong[16 + i], 1));  // the last one sees all 12 tokens
@@ -2356,8 +2807,8 @@ static void test_scale_and_lse(void)
     Batch batch = {1, &seq, &n};
     float *q = t_floats(n * 6 * 64), *a = t_same(n * 6 * 64, 0), *b = t_same(n * 6 * 64, 0);
     float lse[30];
-    CHECK_OK(attend(pool, ATTEND_PAGED, 1, &batch, 6, 0, q, a, lse));
-    CHECK_OK(attend(pool, ATTEND_PAGED, 1, &batch, 6, 0.125f, q, b, NULL));
+    CHECK_OK(t_plan_attend(pool, ATTEND_PAGED, 1, &batch, 6, 0, q, a, lse));
+    CHECK_OK(t_plan_attend(pool, ATTEND_PAGED, 1, &batch, 6, 0.125f, q, b, NULL));
     CHECK_BITS(a, b, n * 6 * 64);  // 1 / sqrt(64) is 0.125
     t_finish(pool);
 }
@@ -2375,13 +2826,13 @@ static void test_infinite_scores(void)
         Pool *pool = t_pool(config);
         Seq *seqs[] = {t_bare_seq(pool, 6), t_seq(pool, 6)};
         Batch write = {2, seqs, six_none}, both = {2, seqs, twos}, alone = {1, seqs + 1, twos};
-        float *q = t_floats(2 * ROWS), *out = t_same(2 * ROWS, 0), *expected = t_same(ROWS, 0),
-              lse[16];
+        float *q = t_floats(2 * ROWS), *out = t_same(2 * ROWS, 0), *expected = t_same(ROWS, 0);
+        float lse[16];
         for (int i = 0; i < 8; i++) {
             float *big = t_same(6 * 2 * dim, i < 4 ? 1e6f : -1e6f);
-            CHECK_OK(pool_write(pool, 0, &write, big, big));
-            CHECK_OK(attend(pool, i % 4, 0, &both, 4, 0, q, out, lse));
-            CHECK_OK(attend(pool, i % 4, 0, &alone, 4, 0, q + ROWS, expected, NULL));
+            CHECK_OK(t_plan_write(pool, 0, &write, big, big));
+            CHECK_OK(t_plan_attend(pool, i % 4, 0, &both, 4, 0, q, out, lse));
+            CHECK_OK(t_plan_attend(pool, i % 4, 0, &alone, 4, 0, q + ROWS, expected, NULL));
             CHECK_BITS(out + ROWS, expected, ROWS);
         }
         t_finish(pool);
@@ -2399,9 +2850,9 @@ static void test_unwritten_tokens_show(void)
         const int ones[2] = {1, 1};
         Batch batch = {2, seqs, ones};
         float *q = t_floats(2 * 2 * dim);
-        for (int method = ATTEND_GATHER; method <= ATTEND_PLAIN; method++) {
+        for (int flags = 0; flags < 4; flags++) {
             float *out = t_same(2 * 2 * dim, 0);
-            CHECK_OK(attend(pool, method, 0, &batch, 2, 0, q, out, NULL));
+            CHECK_OK(t_plan_attend(pool, flags, 0, &batch, 2, 0, q, out, NULL));
             for (int i = 0; i < 2 * dim; i++) CHECK(isnan(out[i]) && isfinite(out[2 * dim + i]));
         }
         seq_release(seqs[0]);
@@ -2409,41 +2860,143 @@ static void test_unwritten_tokens_show(void)
     }
 }
 
+// A sequence of one layer and one head with these K and V, attended by its newest token with a query
+// of ones. Every way must agree with the oracle; NaN must be where the oracle has it.
+static void t_attend_values(int dtype, int dim, int n, float scale, const float *k, const float *v)
+{
+    const int one = 1;
+    PoolConfig config = {1, 1, dim, 4, (n + 3) / 4, dtype, 1, PAGED_CPU};
+    Pool *pool = t_pool(config);
+    Seq *seq = t_bare_seq(pool, n);
+    Oracle *oracle = NULL;
+    Batch all = {1, &seq, &n}, newest = {1, &seq, &one};
+    float q[PAGED_MAX_HEAD_DIM], out[PAGED_MAX_HEAD_DIM], lse;
+    float expected[PAGED_MAX_HEAD_DIM], expected_lse;
+    double largest = 0;
+    for (int i = 0; i < dim; i++) q[i] = 1;
+    for (int i = 0; i < n * dim; i++)
+        if (isfinite(v[i])) largest = fmax(largest, fabs(v[i]));
+    CHECK_OK(oracle_create(&config, n, &oracle));
+    CHECK_OK(oracle_append(oracle, n));
+    CHECK_OK(oracle_write(oracle, 0, n, k, v));
+    CHECK_OK(oracle_attend(oracle, 0, 1, 1, scale, q, expected, &expected_lse));
+    oracle_release(oracle);
+    CHECK_OK(t_plan_write(pool, 0, &all, k, v));
+    CHECK_OK(pool_plan(pool, &newest));
+    for (int flags = 0; flags < 4; flags++) {
+        CHECK_OK(attend(pool, flags, 0, 1, scale, q, out, &lse));
+        for (int i = 0; i < dim; i++) {
+            CHECK_EQ(isnan(out[i]), isnan(expected[i]));
+            if (!isnan(out[i])) CHECK_CLOSE(out[i], expected[i], largest);
+        }
+        CHECK_EQ(isnan(lse), isnan(expected_lse));
+        if (isnan(lse) || lse == expected_lse) continue;  // which may be -infinity
+        CHECK_CLOSE(lse, expected_lse, fabs(expected_lse));
+    }
+    t_finish(pool);
+}
+
 // Tokens whose scores are minus infinity weigh nothing, even where they fill whole tiles and
-// nothing else has been seen yet: (-inf) - (-inf) must not make a NaN of the rest.
+// nothing else has been seen yet: (-inf) - (-inf) must not make a NaN of the rest. A row that sees
+// nothing else gives 0, and -infinity as lse.
 static void test_scores_of_minus_infinity(void)
 {
-    const int all = 600, one = 1;
+    const int n = 600;
     for (int dim = 4; dim <= 64; dim += 60) {
-        PoolConfig config = t_config(4, 150);
-        config.head_dim = dim;
-        config.num_layers = config.num_kv_heads = 1;
-        config.dtype = PAGED_F16;
-        Pool *pool = t_pool(config);
-        Seq *seq = t_bare_seq(pool, all);
-        Oracle *oracle = NULL;
-        Batch write = {1, &seq, &all}, newest = {1, &seq, &one};
-        float *k = t_floats(all * dim), *v = t_floats(all * dim), *q = t_same(dim, 1), out[64], lse;
-        float expected[64], expected_lse;
+        float *k = t_floats(n * dim), *v = t_floats(n * dim);
         for (int i = 0; i < 595 * dim; i++) k[i] = -1e6f;  // minus infinity in f16
-        CHECK_OK(oracle_create(&config, all, &oracle));
-        CHECK_OK(oracle_append(oracle, all));
-        CHECK_OK(oracle_write(oracle, 0, all, k, v));
-        CHECK_OK(oracle_attend(oracle, 0, 1, 1, 0, q, expected, &expected_lse));
-        oracle_release(oracle);
-        CHECK_OK(pool_write(pool, 0, &write, k, v));
-        for (int method = ATTEND_GATHER; method <= ATTEND_PLAIN; method++) {
-            CHECK_OK(attend(pool, method, 0, &newest, 1, 0, q, out, &lse));
-            for (int i = 0; i < dim; i++) CHECK_CLOSE(out[i], expected[i], 1);
-            CHECK_CLOSE(lse, expected_lse, fabs(expected_lse));
+        t_attend_values(PAGED_F16, dim, n, 0, k, v);
+        t_attend_values(PAGED_F16, dim, 590, 0, k, v);
+        t_attend_values(PAGED_F16, dim, 3, 0, k, v);
+    }
+}
+
+// NaN in K or V of one token, wherever it is, before or after a token whose score is minus
+// infinity, and in that token itself: the result is NaN. NaN in K makes the lse NaN too.
+static void test_nan_is_not_lost(void)
+{
+    const int places[] = {0, 3, 15, 16, 17, 30, 39}, n = 40;
+    for (int i = 0; i < 2 * 7 * 7 * 2; i++) {
+        int dim = i % 2 ? 64 : 8, nan = places[i / 2 % 7], infinite = places[i / 14 % 7];
+        size_t mark = arrlenu(t_memory);
+        float *k = t_floats(n * dim), *v = t_floats(n * dim), *x = i < 2 * 7 * 7 ? k : v;
+        if (t_on_stand_in() && i % 5 != 0) continue;
+        for (int j = 0; j < dim; j++) {
+            k[infinite * dim + j] = -70000;  // minus infinity in f16
+            x[nan * dim + j] = NAN;
         }
-        // A query that sees nothing else gets zeros.
-        CHECK_OK(seq_rewind(seq, 10));
-        for (int method = ATTEND_GATHER; method <= ATTEND_PLAIN; method++) {
-            CHECK_OK(attend(pool, method, 0, &newest, 1, 0, q, out, &lse));
-            CHECK_BITS(out, t_same(dim, 0), dim);
-            CHECK(lse == -INFINITY);
+        t_at("head_dim %d, NaN in %s of token %d, minus infinity in K of token %d", dim,
+             x == k ? "K" : "V", nan, infinite);
+        t_attend_values(PAGED_F16, dim, n, 0, k, v);
+        t_attend_values(PAGED_F16, dim, t_min(n, 1 + (nan > infinite ? nan : infinite)), 0, k, v);
+        t_free_to(mark);
+    }
+}
+
+// Scores that lie far below the maximum: exp() of the difference is a subnormal float, then 0.
+static void test_far_scores(void)
+{
+    const float below[] = {0, 1, 86, 87.5f, 88, 95, 103, 104, 150, 178, 200, 266, 300, 1000};
+    const int n = 14;
+    for (int i = 0; i < 2 * 14; i++) {
+        int dim = i % 2 ? 64 : 4;
+        float *k = t_same(n * dim, 0), *v = t_floats(n * dim);
+        for (int t = 0; t < n; t++) k[(t + i / 2) % n * dim] = -below[t];
+        t_attend_values(PAGED_F32, dim, n, 1, k, v);
+    }
+}
+
+// Products and sums that no float holds, where the result is one that it does hold: q . k beyond
+// 3.4e38 with a small scale, and values that overflow when they are added up.
+static void test_overflow_on_the_way(void)
+{
+    for (int dim = 1; dim <= 64; dim += 63)
+        for (int n = 2; n <= 50; n += 16) {
+            t_at("head_dim %d, %d tokens", dim, n);
+            float *k = t_same(n * dim, 0), *v = t_same(n * dim, 3e38f);
+            t_attend_values(PAGED_F32, dim, n, 1, k, v);
+            t_attend_values(PAGED_BF16, dim, n, 1, k, v);
+            float *q = t_same(dim, 3e19f), *out = t_same(dim, 0), lse;
+            const int one = 1;
+            PoolConfig config = {1, 1, dim, 4, 16, PAGED_F32, 1, PAGED_CPU};
+            Pool *pool = t_pool(config);
+            Seq *seq = t_bare_seq(pool, n);
+            Batch all = {1, &seq, &n}, newest = {1, &seq, &one};
+            CHECK_OK(t_plan_write(pool, 0, &all, t_same(n * dim, 3e19f), t_same(n * dim, 2)));
+            for (int flags = 0; flags < 4; flags++) {
+                CHECK_OK(t_plan_attend(pool, flags, 0, &newest, 1, 2e-38f, q, out, &lse));
+                for (int i = 0; i < dim; i++) CHECK_CLOSE(out[i], 2, 2);
+                CHECK_CLOSE(lse, 18 * dim + logf((float)n), 18 * dim);
+            }
+            t_finish(pool);
         }
+}
+
+// What a row does not see, the tokens after it in the same chunk, does not touch it: neither
+// infinity nor NaN.
+static void test_unseen_tokens(void)
+{
+    const float values[] = {INFINITY, -INFINITY, NAN, 1e38f};
+    const int dims[] = {4, 64, 128}, n = 3, one = 1;
+    for (int i = 0; i < 3 * 4 * 2; i++) {
+        int dim = dims[i % 3], length = i < 12 ? 17 : 34;  // the last ones in another tile, or not
+        PoolConfig config = t_config(4, 20);
+        config.head_dim = dim;
+        Pool *pool = t_pool(config);
+        Seq *seq = t_seq(pool, length), *before = t_fork(seq, length - 2);
+        Batch chunk = {1, &seq, &n}, newest = {1, &seq, &one}, alone = {1, &before, &one};
+        float *q = t_floats(n * 4 * dim), *out = t_same(n * 4 * dim, 0), lse[12];
+        float *expected = t_same(4 * dim, 0), expected_lse[4],
+              *x = t_same(2 * dim, values[i / 3 % 4]);
+        CHECK_OK(t_plan_write(pool, 0, &newest, x, x));
+        for (int flags = 0; flags < 4; flags++) {
+            CHECK_OK(t_plan_attend(pool, flags, 0, &chunk, 4, 0, q, out, lse));
+            CHECK_OK(t_plan_attend(pool, flags, 0, &alone, 4, 0, q, expected, expected_lse));
+            for (int j = 0; j < 4 * dim; j++) CHECK(isfinite(out[j]) && isfinite(out[4 * dim + j]));
+            CHECK_BITS(out, expected, 4 * dim);
+            CHECK_BITS(lse, expected_lse, 4);
+        }
+        t_release(seq);
         t_finish(pool);
     }
 }
@@ -2452,8 +3005,8 @@ enum { CUT_LENGTH = 75, CUT_HEADS = 4 };
 
 // One sequence of fixed data, appended and attended chunk by chunk: out and lse of every token.
 // With company, it has a neighbour on either side of the batch.
-static void t_run_chunks(PoolConfig config, int chunk, int company, const float *data, float *out,
-                         float *lse)
+static void t_run_chunks(PoolConfig config, int fast, int chunk, int company, const float *data,
+                         float *out, float *lse)
 {
     size_t row = (size_t)config.num_kv_heads * config.head_dim;
     size_t q_row = (size_t)CUT_HEADS * config.head_dim;
@@ -2473,8 +3026,9 @@ static void t_run_chunks(PoolConfig config, int chunk, int company, const float 
         memcpy(bk + extra * row, k + start * row, n * row * sizeof(float));
         memcpy(bv + extra * row, v + start * row, n * row * sizeof(float));
         memcpy(bq + extra * q_row, q + start * q_row, n * q_row * sizeof(float));
-        CHECK_OK(pool_write(pool, 0, &batch, bk, bv));
-        CHECK_OK(attend(pool, start / chunk % 2, 0, &batch, CUT_HEADS, 0, bq, bout, blse));
+        int gather = start / chunk % 2 ? ATTEND_GATHER : 0;
+        CHECK_OK(t_plan_write(pool, 0, &batch, bk, bv));
+        CHECK_OK(attend(pool, fast | gather, 0, CUT_HEADS, 0, bq, bout, blse));
         memcpy(out + start * q_row, bout + extra * q_row, n * q_row * sizeof(float));
         memcpy(lse + start * CUT_HEADS, blse + extra * CUT_HEADS, n * CUT_HEADS * sizeof(float));
         t_free_to(mark);
@@ -2488,14 +3042,15 @@ static void test_same_bits_however_cut(void)
 {
     enum { LSE = CUT_LENGTH * CUT_HEADS };
     const int block_sizes[] = {1, 4, 8, 16, 32, 256}, chunks[] = {75, 1, 2, 7, 16, 31};
-    for (int shape = 0; shape < 6; shape++) {
-        int dtype = shape / 2, dim = shape % 2 ? 64 : 20, out_size = LSE * dim;
+    for (int shape = 0; shape < 6 * T_WAYS / 2; shape++) {
+        int dtype = shape % 6 / 2, dim = shape % 2 ? 64 : 20, out_size = LSE * dim;
+        int fast = shape < 6 ? 0 : ATTEND_FAST;
         size_t mark = arrlenu(t_memory);
-        PoolConfig config = {1, 1 + shape / 3, dim, 16, 1, dtype, 1, PAGED_CPU};
+        PoolConfig config = {1, 1 + shape % 6 / 3, dim, 16, 1, dtype, 1, PAGED_CPU};
         float *data = t_floats((size_t)CUT_LENGTH * (2 + 2 + CUT_HEADS) * dim);
         float *out = t_same(out_size, 0), *lse = t_same(LSE, 0);
         float *first_out = t_same(out_size, 0), *first_lse = t_same(LSE, 0);
-        t_run_chunks(config, CUT_LENGTH, 0, data, first_out, first_lse);
+        t_run_chunks(config, fast, CUT_LENGTH, 0, data, first_out, first_lse);
         for (int i = 0; i < 6 * 6 * 2; i += t_on_stand_in() ? 11 : 1) {
             config.block_size = block_sizes[i / 6 % 6];
             t_at("block size %d, chunks of %d, %s, head_dim %d", config.block_size, chunks[i % 6],
@@ -2503,19 +3058,16 @@ static void test_same_bits_however_cut(void)
 #ifdef _OPENMP
             omp_set_num_threads(1 + i % 3);
 #endif
-            t_run_chunks(config, chunks[i % 6], i / 36, data, out, lse);
+            t_run_chunks(config, fast, chunks[i % 6], i / 36, data, out, lse);
             CHECK_BITS(out, first_out, out_size);
             CHECK_BITS(lse, first_lse, LSE);
         }
-#ifdef _OPENMP
-        omp_set_num_threads(omp_get_num_procs());
-#endif
         t_free_to(mark);
     }
 }
 
-// fast.c takes up to 64 query vectors at a time: some rows of a small group, all of a group of 64,
-// and no larger one. Batches of one token each are cut in another way.
+// The fast path takes up to 64 query vectors at a time: some rows of a small group, all of a group
+// of 64, and no larger one. Batches of one token each are cut in another way.
 static void test_groups_of_any_size(void)
 {
     const int groups[] = {1, 3, 5, 33, 63, 64, 65}, chunks[] = {23, 0, 5}, ones[] = {1, 1, 1};
@@ -2540,36 +3092,37 @@ static void test_kernels_in_lane_orders(void)
 #ifdef __CUDACC__
     t_skip("a real GPU chooses the order of its lanes itself");
 #else
-    t_device = PAGED_GPU;
     const int dims[] = {1, 8, 20, 80, 256}, lengths[] = {3, 30, 255, 257, 70};
+    const unsigned orders[] = {0, 1, 21};  // ascending, descending, shuffled
     for (int i = 0; i < 15; i++) {
-        PoolConfig config = {1, 2, dims[i % 5], 1 + 15 * (i % 2), 640, i % 3, 1, PAGED_GPU};
+        PoolConfig config = {1, 2, dims[i % 5], 1 + 15 * (i % 2), 640, i % 3, 1, PAGED_STANDIN};
         int num_q_heads = 2 * (i % 4 == 0 ? 1 : i % 4 == 1 ? 4 : 5), n[2] = {lengths[i / 3], 2};
-        size_t rows = (size_t)num_q_heads * 3, kv = (size_t)n[0] * 2 * dims[i % 5];
-        float *k = t_floats(kv), *v = t_floats(kv), *q = t_floats(rows * dims[i % 5]),
-              *first = NULL;
+        size_t rows = (size_t)num_q_heads * 3, size = rows * dims[i % 5];
+        float *k = t_floats((size_t)n[0] * 2 * dims[i % 5]);
+        float *v = t_floats((size_t)n[0] * 2 * dims[i % 5]);
+        float *q = t_floats(size), *first = NULL;
         t_at("head_dim %d, length %d, %d heads, dtype %d", dims[i % 5], n[0], num_q_heads, i % 3);
-        for (unsigned order = 0; order < 3; order++) {
+        for (int order = 0; order < 3; order++) {
             Pool *pool = t_pool(config);
             Seq *seqs[2] = {t_bare_seq(pool, n[0]), NULL};
-            gpu_lane_order =
-                order * order * 5 + (order > 0);  // 0, 6 and 21: ascending, two shuffled
-            if (order == 1) gpu_lane_order = 1;   // descending
+            gpu_lane_order = orders[order];
             Batch one = {1, seqs, n};
-            CHECK_OK(pool_write(pool, 0, &one, k, v));
+            CHECK_OK(t_plan_write(pool, 0, &one, k, v));
             CHECK_OK(seq_fork(seqs[0], n[0] - 1, &seqs[1]));
             CHECK_OK(seq_append(seqs[1], 1));  // copies, if its block has room
             int newest[2] = {2, 1};
             Batch both = {2, seqs, newest}, second = {1, seqs + 1, newest + 1};
-            CHECK_OK(pool_write(pool, 0, &second, k, v));
-            size_t size = rows * dims[i % 5], plane = t_plane_bytes(pool) / sizeof(float);
-            float *all = (float *)t_alloc((3 * size + 3 * rows + 2 * plane) * sizeof(float));
-            for (int method = 0; method < 3; method++)
-                CHECK_OK(attend(pool, method, 0, &both, num_q_heads, 0, q, all + method * size,
-                                all + 3 * size + method * rows));
-            memcpy(all + 3 * size + 3 * rows, pool->k, plane * sizeof(float));
-            memcpy(all + 3 * size + 3 * rows + plane, pool->v, plane * sizeof(float));
-            if (first) CHECK_BITS(all, first, 3 * size + 3 * rows + 2 * plane);
+            CHECK_OK(t_plan_write(pool, 0, &second, k, v));
+            size_t plane = t_plane_bytes(pool) / sizeof(float), results = T_WAYS * (size + rows);
+            float *all = (float *)t_alloc((results + 2 * plane) * sizeof(float));
+            CHECK_OK(pool_plan(pool, &both));
+            for (int flags = 0; flags < T_WAYS; flags++) {
+                float *out = all + flags * (size + rows);
+                CHECK_OK(attend(pool, flags, 0, num_q_heads, 0, q, out, out + size));
+            }
+            memcpy(all + results, pool->k, plane * sizeof(float));
+            memcpy(all + results + plane, pool->v, plane * sizeof(float));
+            if (first) CHECK_BITS(all, first, results + 2 * plane);
             first = all;
             gpu_lane_order = 0;
             seq_release(seqs[0]);
@@ -2578,32 +3131,6 @@ static void test_kernels_in_lane_orders(void)
         }
     }
 #endif
-}
-
-// Kernels and the CPU never follow an entry behind the end of a table: whatever stands there, the
-// result is the same. An entry that is needed and names no block is refused.
-static void test_table_entries(void)
-{
-    Pool *pool = t_pool(t_config(4, 16));
-    Seq *seqs[2] = {t_seq(pool, 13), t_seq(pool, 3)};
-    const int ones[2] = {1, 1};
-    Batch batch = {2, seqs, ones};
-    size_t n = 2 * 4 * 4;
-    float *q = t_floats(n), *out = t_same(n, 0), *x = t_floats(2 * 2 * 4);
-    for (int method = ATTEND_GATHER; method <= ATTEND_SPLIT; method++) {
-        arrsetcap(seqs[1]->block_table, 8);
-        for (int i = 1; i < 8; i++) seqs[1]->block_table[i] = INT_MAX;  // behind its one block
-        CHECK_OK(attend(pool, method, 0, &batch, 4, 0, q, out, NULL));
-        t_check_rows(seqs[1], 0, 1, 4, 0, q + 16, out + 16, NULL);
-        for (int wrong = 0; wrong < 3; wrong++) {
-            int right = seqs[0]->block_table[2];
-            seqs[0]->block_table[2] = wrong == 0 ? -1 : wrong == 1 ? 16 : INT_MAX;
-            CHECK_EQ(attend(pool, method, 0, &batch, 4, 0, q, out, NULL), PAGED_BAD_ARGUMENT);
-            if (wrong == 0) CHECK_EQ(pool_write(pool, 0, &batch, x, x), PAGED_BAD_ARGUMENT);
-            seqs[0]->block_table[2] = right;
-        }
-    }
-    t_finish(pool);
 }
 
 // Tensors are made, filled, read and freed where the pool lives; sizes that overflow are refused.
@@ -2623,7 +3150,8 @@ static void test_tensors(void)
     tensor_copy(pool, y, NULL, 100);
     tensor_copy(NULL, y, x, 1);
     CHECK(!tensor_create(NULL, 100) && !tensor_create(pool, 0) &&
-          !tensor_create(pool, SIZE_MAX / 2));
+          !tensor_create(pool, SIZE_MAX / 2) && !tensor_create(pool, SIZE_MAX / 4) &&
+          !tensor_create(pool, SIZE_MAX / 4 - 10) && !tensor_create(pool, SIZE_MAX / 8));
     t_failing = 0;
     float *none = tensor_create(pool, 100);
     t_failing = -1;
@@ -2645,23 +3173,23 @@ static void test_workspace_is_kept(void)
     int n = 1;
     float *q = t_floats(70 * 2 * 4), *out = t_same(70 * 2 * 4, 0);
     Batch one = {1, &seq, &n}, all = {1, &seq, &seq->length};
-    CHECK_OK(attend(pool, ATTEND_GATHER, 0, &all, 2, 0, q, out, NULL));
+    CHECK_OK(t_plan_attend(pool, ATTEND_GATHER, 0, &all, 2, 0, q, out, NULL));
     size_t bytes = pool->workspace_bytes;
     void *workspace = pool->workspace;
-    CHECK_OK(attend(pool, ATTEND_GATHER, 0, &one, 2, 0, q, out, NULL));
-    CHECK_OK(attend(pool, ATTEND_PAGED, 0, &all, 2, 0, q, out, NULL));
+    CHECK_OK(t_plan_attend(pool, ATTEND_GATHER, 0, &one, 2, 0, q, out, NULL));
+    CHECK_OK(t_plan_attend(pool, ATTEND_PAGED, 0, &all, 2, 0, q, out, NULL));
     CHECK(pool->workspace_bytes == bytes && pool->workspace == workspace);
     t_finish(pool);
 }
 
-// Around the ends of splits, and with groups that fill a tile of query heads, overflow it, or take
-// several.
+// Around the ends of the splits of the fast kernels, 512 tokens, and with groups that fill a tile of
+// query heads, overflow it, or take several.
 static void test_splits_and_groups(void)
 {
-    const int lengths[] = {SPLIT - 1, SPLIT, SPLIT + 1, 2 * SPLIT, 2 * SPLIT + 3, 40};
+    const int lengths[] = {511, 512, 513, 1024, 1027, 40};
     const int groups[] = {9, 1, 17, 2, 4, 8}, dims[] = {20, 128, 8, 64, 1, 24};
     for (int i = 0; i < 6; i++) {
-        PoolConfig config = t_config(16, 3 * SPLIT / 16);
+        PoolConfig config = t_config(16, 96);
         config.num_layers = config.num_kv_heads = 1;
         config.head_dim = dims[i];
         config.dtype = i % 3;
@@ -2676,7 +3204,7 @@ static void test_splits_and_groups(void)
     }
 }
 
-// Each of the nine kernels of the split attention: a dtype, and one, four or eight heads at a time.
+// Each of the nine fast kernels: a dtype, and one, four or eight heads at a time.
 static void test_every_split_kernel(void)
 {
     for (int i = 0; i < 9; i++) {
@@ -2688,10 +3216,13 @@ static void test_every_split_kernel(void)
         t_at("dtype %d, group %d", i / 3, i % 3 ? 4 * (i % 3) : 1);
         t_attend(&seq, &n, 1, i % 3 ? 8 * (i % 3) : 2, 0);
 #ifndef __CUDACC__
-        Batch batch = {1, &seq, &n};
-        float *q = t_floats(2 * 2 * 4), *out = t_same(2 * 2 * 4, 0);
-        CHECK_OK(attend(pool, ATTEND_SPLIT, 0, &batch, 2, 0, q, out, NULL));
-        if (t_device == PAGED_GPU) CHECK_TEXT(gpu.name, "merge_splits");  // which ran last
+        if (t_on_stand_in()) {  // which kernel ran last?
+            float *q = t_floats(2 * 2 * 4), *out = t_same(2 * 2 * 4, 0);
+            CHECK_OK(attend(pool, ATTEND_FAST, 0, 2, 0, q, out, NULL));
+            CHECK_TEXT(gpu.name, T_WAYS == 4 ? "merge_splits" : "attend_paged");
+            CHECK_OK(attend(pool, ATTEND_PAGED, 0, 2, 0, q, out, NULL));
+            CHECK_TEXT(gpu.name, "attend_paged");
+        }
 #endif
         t_finish(pool);
     }
@@ -2809,7 +3340,7 @@ static void test_shapes_ragged(void)
 }
 
 // vLLM's copy-on-write matrix: a copy happens exactly when the tail is partly filled and shared,
-// whoever of the two appends.
+// whichever of the two appends.
 static void test_vllm_copy_on_write_matrix(void)
 {
     const int sizes[] = {1, 16, 129};
@@ -2962,8 +3493,8 @@ static void test_speculation_leaks_nothing(void)
 }
 
 // Samples are forked off a sequence while its guesses are in it, so they share their blocks. It is
-// then rewound across those, down to any length, and grows again; so do the samples. Nobody sees
-// what another one wrote.
+// then rewound across those, down to any length, and grows again; so do the samples. None sees what
+// another one wrote.
 static void test_speculation_with_samples(void)
 {
     for (int drop = 0; drop <= 13; drop++) {
@@ -2973,7 +3504,7 @@ static void test_speculation_with_samples(void)
         Seq *samples[3] = {t_fork(seq, 13), t_fork(seq, 10), t_fork(seq, 6)};
         CHECK_EQ(t_used(pool), 4);
         t_at("%d tokens are rewound", drop);
-        long copies = pool->num_copies;
+        size_t copies = pool->num_copies;
         t_rewind(seq, drop);
         CHECK_EQ(t_used(pool), 4);  // the samples still hold them
         t_check_all(pool);
@@ -3000,12 +3531,13 @@ static void t_fork_before_write(Seq *seq, int n)
     const float *x = t_floats((size_t)n * c->num_kv_heads * c->head_dim);
     Batch batch = {1, &seq, &n};
     Seq *child = t_fork(seq, seq->length - t_between(0, n - 1));
-    CHECK_SAME(seq->pool, PAGED_BLOCK_SHARED, pool_write(seq->pool, t_between(0, 1), &batch, x, x));
+    CHECK_OK(pool_plan(seq->pool, &batch));
+    CHECK_SAME(seq->pool, PAGED_BLOCK_SHARED, pool_write(seq->pool, t_between(0, 1), x, x));
     t_release(child);
     t_write(&seq, &n, 1);
 }
 
-// Looks up a prompt that nobody has at the moment, but that may have been published before.
+// Looks up a prompt that no sequence has at the moment, but that may have been published before.
 static void t_ask(Pool *pool, int may_create)
 {
     int n = pool->config.num_blocks * pool->config.block_size;
@@ -3042,24 +3574,24 @@ static int t_random_operation(Pool *pool, Seq *seq, int may_create)
 }
 
 // With `odds`, sequences often begin alike (t_odds), so that the prefix cache has hits.
-static void t_random_operations(int dtype, int block_size, int operations, int odds, int bad_hash)
+static void t_random_operations(int dtype, int block_size, int operations, int odds, int one_bucket)
 {
     enum { MOST = 12 };
     int refused = 0, hits = 0;
     PoolConfig config = t_config(block_size, t_between(6, 30));
     config.dtype = dtype;
     Pool *pool = t_pool(config);
-    if (bad_hash) pool->hash = t_hash_0;
+    if (one_bucket) pool->num_buckets = 1;
     t_odds = odds;
     for (int i = 0; i < operations; i++) {
         size_t mark = arrlenu(t_memory);
         int count = (int)arrlen(pool->seqs), num_tokens[MOST];
-        t_at("operation %d, block size %d, dtype %d, odds %d, bad hash %d", i, block_size, dtype,
-             odds, bad_hash);
+        t_at("operation %d, block size %d, dtype %d, odds %d, one bucket %d", i, block_size, dtype,
+             odds, one_bucket);
         Seq *seq = count > 0 ? pool->seqs[t_between(0, count - 1)] : NULL;
         refused += t_random_operation(pool, seq, count < MOST) != PAGED_OK;
         t_check_pool(pool);
-        if (arrlen(pool->seqs) > count && arrlast(pool->seqs)->written > 0) hits++;
+        if (arrlen(pool->seqs) > count && arrlast(pool->seqs)->num_computed_tokens > 0) hits++;
         count = (int)arrlen(pool->seqs);
         for (int j = 0; j < count; j++)  // the one it was, if it is still there, or any other
             if (pool->seqs[j] == seq || t_between(0, 15) == 0) t_check(pool->seqs[j]);
@@ -3076,8 +3608,8 @@ static void t_random_operations(int dtype, int block_size, int operations, int o
 }
 
 // Random operations on up to twelve sequences in a pool that keeps running out, compared with the
-// oracle after each one, in every dtype and many block sizes; with the right hash for the prefix
-// cache, and with one under which all blocks are alike.
+// oracle after each one, in every dtype and many block sizes; with the buckets of the pool for the
+// prefix cache, and with a single one.
 static void test_random(void)
 {
     const int block_sizes[] = {1, 2, 3, 4, 5, 7, 8, 16, 32};
@@ -3087,166 +3619,51 @@ static void test_random(void)
                             i % 4 == 0 ? 0 : 4 * block_sizes[i / 3], i % 4 == 2);
 }
 
-// ---- programs ---------------------------------------------------------------------------------
+// ---- what ends the program ---------------------------------------------------------------------
 
-typedef struct Run {
-    int status;
-    char *out, *err;
-} Run;
-
-static char *t_read(const char *path)
+// What a command prints to either output, and its exit status.
+static char *t_shell(const char *command, int *status)
 {
-    FILE *file = fopen(path, "rb");
-    if (!file || fseek(file, 0, SEEK_END) != 0) t_fail(__LINE__, path, "cannot read it");
-    size_t size = (size_t)ftell(file);
-    char *text = (char *)t_alloc(size);
-    rewind(file);
-    CHECK_EQ(fread(text, 1, size, file), size);
-    fclose(file);
+    fflush(stdout);
+    FILE *file = popen(t_format("%s 2>&1", command), "r");
+    CHECK(file != NULL);
+    char *text = (char *)t_alloc(4000);
+    size_t size = fread(text, 1, 4000, file);
+    CHECK(size < 4000);
+    int code = pclose(file);
+    *status = WIFEXITED(code) ? WEXITSTATUS(code) : -1;
     return text;
 }
 
-static const char *t_next_line(const char *line)
-{
-    const char *end = strchr(line, '\n');
-    return end ? end + 1 : line + strlen(line);
-}
-
-static const char *t_path(const char *name)  // of a temporary file
-{
-    const char *base = getenv("TMPDIR");
-    if (!t_folder[0]) {
-        snprintf(t_folder, sizeof t_folder, "%s/paged-XXXXXX", base && *base ? base : "/tmp");
-        if (!mkdtemp(t_folder)) {
-            t_folder[0] = 0;
-            t_fail(__LINE__, "mkdtemp", "cannot make a folder in $TMPDIR or /tmp");
-        }
-    }
-    return t_format("%s/%s", t_folder, name);
-}
-
-static void t_remove_folder(void)
-{
-    char pattern[sizeof t_folder + 2];
-    glob_t found;
-    if (!t_folder[0]) return;
-    snprintf(pattern, sizeof pattern, "%s/*", t_folder);
-    if (glob(pattern, 0, NULL, &found) == 0)
-        for (size_t i = 0; i < found.gl_pathc; i++) unlink(found.gl_pathv[i]);
-    globfree(&found);
-    rmdir(t_folder);
-    t_folder[0] = 0;
-}
-
-static void t_save(const char *path, const void *bytes, size_t size)
-{
-    FILE *file = fopen(path, "wb");
-    CHECK(file != NULL);
-    CHECK_EQ(fwrite(bytes, 1, size, file), size);
-    fclose(file);
-}
-
-// Runs a program. '|' separates the words of the command, as prompts have blanks. A crash, a hang
-// and a finding of a sanitizer fail the test, whatever else it expects.
-static Run t_run(const char *command)
-{
-    char *words = t_format("%s", command), *argv[100];
-    const char *out = t_path("out"), *err = t_path("err");
-    int argc = 0, status = 0;
-    for (char *word = words; word; argc++) {
-        argv[argc] = word;
-        word = strchr(word, '|');
-        if (word) *word++ = 0;
-        CHECK(argc < 98);
-    }
-    argv[argc] = NULL;
-    fflush(stdout);
-    pid_t child = fork();
-    if (child == 0) {
-        alarm(300);
-        setenv("OMP_WAIT_POLICY", "passive", 0);  // threads that spin starve a busy machine
-        if (freopen("/dev/null", "rb", stdin) && freopen(out, "wb", stdout) &&
-            freopen(err, "wb", stderr))
-            execv(argv[0], argv);
-        _exit(127);
-    }
-    CHECK(child > 0 && waitpid(child, &status, 0) == child);
-    int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    Run run = {code, t_read(out), t_read(err)};
-    if (code >= 126 || strstr(run.err, "Sanitizer") || strstr(run.err, "runtime error"))
-        t_fail(__LINE__, command, "exit status %d, standard error:\n%s", code, run.err);
-    return run;
-}
-
 // The comparisons of this file reject NaN and infinity, which `difference > tolerance` lets pass; a
-// failing test makes the program fail; a name that is no test is an error.
+// test that fails, crashes or hangs makes the program fail and is named, and the others still run; a
+// name that is not a test is an error.
 static void test_bug_tests_that_cannot_fail(void)
 {
     const float nan_value = NAN, infinite = INFINITY;
+    const char *const bad[] = {"fails_on_purpose", "crashes_on_purpose", "exits_on_purpose"};
+    const char *const says[] = {"1 + 1: expected 3, got 2", "signal", "exit status 0"};
+    int status;
     CHECK(t_close(1, 1, 1) && t_close(1, 1.000009f, 1) && t_close(100, 100.0009f, 100));
     CHECK(!t_close(1, 1.00002f, 1) && !t_close(nan_value, nan_value, 1));
     CHECK(!t_close(1, nan_value, 1) && !t_close(nan_value, 1, 1) &&
           !t_close(infinite, infinite, 1));
-    Run run = t_run(t_format("%s|fails_on_purpose", t_program));
-    CHECK_EQ(run.status, 1);
-    CHECK_HAS(run.out, "1 + 1: expected 3, got 2");
-    CHECK_HAS(run.out, "\n0 passed, 1 failed, 0 skipped\n");
-    CHECK_EQ(t_run(t_format("%s|no_such_test", t_program)).status, 2);
+    for (int i = 0; i < 3; i++) {
+        char *text = t_shell(t_format("'%s' --cpu %s oracle_by_hand", t_program, bad[i]), &status);
+        CHECK_EQ(status, 1);
+        CHECK_HAS(text, says[i]);
+        CHECK_HAS(text, t_format("FAILED: %s --seed 1 %s\n", t_program, bad[i]));
+        CHECK_HAS(text, "\n1 passed, 1 failed, 0 skipped\n");
+    }
+    CHECK_HAS(t_shell(t_format("'%s' no_such_test", t_program), &status), "no_such_test");
+    CHECK_EQ(status, 2);
+    t_shell(t_format("'%s' --seed", t_program), &status);
+    CHECK_EQ(status, 2);
 }
 
 static void test_fails_on_purpose(void) { CHECK_EQ(1 + 1, 3); }
-
-// The program that this environment variable names, or else this file; without it, a skip.
-static const char *t_find_program(const char *variable, const char *otherwise)
-{
-    const char *program = getenv(variable) ? getenv(variable) : otherwise;
-    if (access(program, X_OK) != 0) t_skip(t_format("there is no program %s", program));
-    return program;
-}
-
-// The whole tour prints what it printed when every number of it was compared with its source, and
-// on a file it prints no colour. A chapter alone prints its part of that.
-static void test_tour(void)
-{
-    const char *program = t_find_program("PAGED", "./paged"), *expected = t_read("checks/tour.txt");
-    Run run = t_run(program);
-    CHECK_EQ(run.status, 0);
-    CHECK_TEXT(run.out, expected);
-    CHECK(!strstr(expected, "FAILED") && !strchr(expected, '\033'));
-    for (const char *line = expected; *line; line = t_next_line(line))
-        CHECK(t_next_line(line) - line <= 81);   // 80 columns and the newline
-    run = t_run(t_format("%s|--gpu", program));  // the kernels make the same tour
-    if (!strstr(run.err, "there is no GPU")) {
-        CHECK_EQ(run.status, 0);
-        CHECK_TEXT(run.out, expected);
-    }
-    for (int chapter = 1; chapter <= 10; chapter++) {
-        run = t_run(t_format("%s|%d", program, chapter));
-        CHECK_EQ(run.status, 0);
-        CHECK(strncmp(run.out, t_format("%d. ", chapter), 3) == 0);
-        CHECK_HAS(expected, run.out);
-    }
-}
-
-// Arguments of the tour: help, waiting (a standard input at its end does not hang), and errors.
-static void test_tour_arguments(void)
-{
-    const char *program = t_find_program("PAGED", "./paged");
-    const char *wrong[] = {"0", "11", "-1", "x", "--stop", "1x"};
-    Run run = t_run(t_format("%s|--help", program));
-    CHECK_EQ(run.status, 0);
-    CHECK_HAS(run.out, "usage:");
-    CHECK_HAS(run.out, "10  The prefix cache");
-    run = t_run(t_format("%s|--step|3", program));
-    CHECK_EQ(run.status, 0);
-    CHECK_HAS(run.out, "[return]");
-    for (int i = 0; i < 6; i++) {
-        run = t_run(t_format("%s|%s", program, wrong[i]));
-        CHECK_EQ(run.status, 2);
-        CHECK_HAS(run.err, t_format("'%s'", wrong[i]));
-        CHECK_TEXT(run.out, "");
-    }
-}
+static void test_crashes_on_purpose(void) { abort(); }
+static void test_exits_on_purpose(void) { exit(0); }
 
 #ifdef T_COVERAGE
 #ifdef __cplusplus
@@ -3265,8 +3682,9 @@ static void t_dump_coverage(int signal)
 // What a child prints that does `run(which)`. It must stop with abort(), as INVARIANT does.
 static const char *t_last_words(void (*run)(int), int which)
 {
-    const char *path = t_path("err");
-    int status = 0;
+    int status = 0, ends[2];
+    char *words = (char *)t_alloc(4000);
+    CHECK_EQ(pipe(ends), 0);
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
@@ -3276,21 +3694,26 @@ static const char *t_last_words(void (*run)(int), int which)
 #ifdef T_COVERAGE
         signal(SIGABRT, t_dump_coverage);
 #endif
-        if (freopen(path, "wb", stderr) && setvbuf(stderr, NULL, _IONBF, 0) == 0 &&
-            setjmp(t_end) == 0)
-            run(which);
+        dup2(ends[1], 2);
+        if (setjmp(t_end) == 0) run(which);
         _exit(0);
     }
+    close(ends[1]);
+    for (ssize_t size = 0, got = 1; got > 0 && size < 4000; size += got)
+        got = read(ends[0], words + size, (size_t)(4000 - size));
+    close(ends[0]);
     CHECK(child > 0 && waitpid(child, &status, 0) == child);
     CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
-    return t_read(path);
+    return words;
 }
 
 static void t_violate(int which)
 {
     Pool *pool = t_pool(t_config(4, 4));
     Seq *a = t_seq(pool, 8), *b = t_seq(pool, which == 0 ? 8 : 0);
-    void *volatile memory;  // volatile: else a compiler may leave the allocation out
+    int one = 1;
+    Batch batch = {1, &a, &one};
+    void *volatile memory;  // volatile: otherwise a compiler may leave the allocation out
     volatile size_t too_much = SIZE_MAX - 4096;
     if (which == 0) pool->num_free = 1, (void)seq_append(b, 1);
     if (which == 1) pool->blocks[2].ref_count = 1, (void)seq_append(b, 1);
@@ -3299,11 +3722,13 @@ static void t_violate(int which)
     if (which == 4) {
         t_publish(a, 8);
         seq_release(a);
-        pool->tokens[0]++;
+        for (int i = 0; i < pool->num_buckets; i++) pool->buckets[i] = -1;
         (void)seq_append(b, 16);
     }
-    if (which == 5) memory = realloc_or_stop(NULL, too_much), (void)memory;
-    if (which == 6) cuda_or_stop(1, "a call that fails", 7);
+    if (which == 5) memory = realloc_or_panic(NULL, too_much), (void)memory;
+    if (which == 6) a->block_table[0] = -1, (void)pool_plan(pool, &batch);
+    if (which == 7) a->block_table[1] = 4, (void)pool_plan(pool, &batch);
+    if (which == 8) a->block_table[0] = INT_MAX, (void)pool_plan(pool, &batch);
 }
 
 // A program that has damaged a pool is stopped where the engine notices, with a line that says why.
@@ -3313,10 +3738,12 @@ static void test_invariants_stop(void)
                                  "a block on the free list is in use",
                                  "a free block is given back",
                                  "a sequence that its pool does not know is released",
-                                 "a published block is not in the map",
+                                 "a published block is not in its bucket",
                                  "out of memory: an array cannot grow",
-                                 ":7: a call that fails: "};
-    for (int i = 0; i < 7; i++) {
+                                 "an entry of a table is no block",
+                                 "an entry of a table is no block",
+                                 "an entry of a table is no block"};
+    for (int i = 0; i < 9; i++) {
         t_at("violation %d", i);
         const char *words = t_last_words(t_violate, i);
         CHECK_HAS(words, texts[i]);
@@ -3325,39 +3752,52 @@ static void test_invariants_stop(void)
 }
 
 #ifndef __CUDACC__
-KERNEL t_two_barriers(Step s)
+typedef struct Nothing {
+    int unused;
+} Nothing;
+
+KERNEL(t_two_barriers, Nothing)
 {
-    (void)s;
+    (void)job;
     if (threadIdx.x < WARP)
         __syncthreads();
     else
         __syncthreads();
 }
 
-KERNEL t_lane_not_in_mask(Step s) { (void)s, (void)__shfl_sync(ALL_LANES - 1, 0, 1); }
-KERNEL t_other_not_in_mask(Step s) { (void)s, (void)__shfl_sync(ALL_LANES >> 1, 0, WARP - 1); }
-KERNEL t_no_such_lane(Step s) { (void)s, (void)__shfl_sync(ALL_LANES, 0, WARP); }
-
-KERNEL t_two_masks(Step s)
+KERNEL(t_part_of_a_warp, Nothing)
 {
-    (void)s;
-    (void)__shfl_sync(threadIdx.x % WARP == 1 ? ALL_LANES >> 1 : ALL_LANES, 0, 0);
+    (void)job;
+    (void)__shfl_xor_sync(ALL_LANES >> 1, 0, 1);
 }
 
-KERNEL t_one_stays_away(Step s)
+KERNEL(t_shuffle_or_barrier, Nothing)
 {
-    (void)s;
+    (void)job;
+    if (threadIdx.x % WARP == 3) __syncthreads();
+    (void)__shfl_xor_sync(ALL_LANES, 0, 1);
+}
+
+KERNEL(t_one_stays_away, Nothing)
+{
+    (void)job;
     if (threadIdx.x != 33) __syncthreads();
+}
+
+KERNEL(t_too_far, Nothing)
+{
+    (void)job;
+    shared[threadIdx.x] = 0;
 }
 
 static void t_run_wrong_kernel(int which)
 {
-    static void (*const kernels[])(Step) = {t_two_barriers, t_lane_not_in_mask, t_other_not_in_mask,
-                                            t_no_such_lane, t_two_masks,        t_one_stays_away};
-    Step s;
-    memset(&s, 0, sizeof s);
-    if (which < 6) launch(kernels[which], "wrong", 2, 1, 1, 0, &s);
-    if (which == 6) launch(t_one_stays_away, "wrong", 1, 1, 1, 1 << 20, &s);
+    const Entry kernels[] = {
+        ENTRY(t_two_barriers),   ENTRY(t_part_of_a_warp), ENTRY(t_shuffle_or_barrier),
+        ENTRY(t_one_stays_away), ENTRY(t_too_far),        ENTRY(t_one_stays_away)};
+    const int shared_floats[] = {0, 0, 0, 0, THREADS - 1, 1 << 20};
+    const Nothing job = {0};
+    launch(kernels[which], "wrong", 2, 1, 1, shared_floats[which], &job);
 }
 #endif
 
@@ -3370,13 +3810,12 @@ static void test_stand_in_stops(void)
 #else
     const char *const texts[][2] = {
         {"thread 32 (warp 1, lane 0): ", "the other threads wait at another barrier"},
-        {"thread 0 (warp 0, lane 0): ", "lacks this lane"},
-        {"thread 0 (warp 0, lane 0): ", "or the one it reads"},
-        {"thread 0 (warp 0, lane 0): ", "the mask of the shuffle"},
-        {"thread 1 (warp 0, lane 1): ", "its mask is not that of the lanes"},
+        {"paged.cu.c:", "the stand-in knows shuffles of whole warps only"},
         {"wrong, thread block (0, 0, 0), thread 0 (warp 0, lane 0): ", "deadlock"},
-        {"standin.h:", "too much shared memory"}};
-    for (int i = 0; i < 7; i++) {
+        {"wrong, thread block (0, 0, 0), thread 0 (warp 0, lane 0): ", "deadlock"},
+        {"paged.cu.c:", "written after the end of the shared memory asked for"},
+        {"paged.cu.c:", "too much shared memory"}};
+    for (int i = 0; i < 6; i++) {
         t_at("kernel %d", i);
         const char *words = t_last_words(t_run_wrong_kernel, i);
         CHECK_HAS(words, texts[i][0]);
@@ -3385,531 +3824,56 @@ static void test_stand_in_stops(void)
 #endif
 }
 
-// ---- examples/llama.c -------------------------------------------------------------------------
-// A checkpoint with random weights is written to a temporary folder; the text it makes is nonsense,
-// but the same nonsense however it is served.
-
-enum { PROMPTS = 16 };
-
-static const char *const t_prompts[PROMPTS] = {"",      "the",      "Once upon a time",
-                                               "a",     "in there", "the thin hat",
-                                               "x y z", "Zoë",      "hello hello",
-                                               " ",     "10 + 10",  "that that",
-                                               "an",    "then",     "he ate the hat on the heath",
-                                               "Q"};
-
-static const char *t_all_prompts(void)
-{
-    const char *options = "";
-    for (int i = 0; i < PROMPTS; i++) options = t_format("%s|-p|%s", options, t_prompts[i]);
-    return options;
-}
-
-static unsigned char *t_bytes;  // of the file in the making: an array of stb_ds
-
-static void t_put_int(int64_t value)  // int32, little-endian
-{
-    for (int i = 0; i < 4; i++) arrput(t_bytes, (unsigned char)(value >> 8 * i & 255));
-}
-
-static void t_put_float(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    t_put_int(bits);
-}
-
-static void t_put_token(float score, const char *text, int length)
-{
-    t_put_float(score);
-    t_put_int(length);
-    for (int i = 0; i < length; i++) arrput(t_bytes, (unsigned char)text[i]);
-}
-
-// <unk>, <s>, </s>, the 256 bytes, the printable characters, and merges. Returns how many.
-static int t_make_tokenizer(void)
-{
-    const char *merges[] = {"th", "the", "at", "hat", " h", "in", "an", "he", "ll", "on"};
-    int count = 3;
-    arrsetlen(t_bytes, 0);
-    t_put_int(7);
-    t_put_token(0, "<unk>", 5);
-    t_put_token(0, "\n<s>\n", 5);
-    t_put_token(0, "\n</s>\n", 6);
-    for (int i = 0; i < 256; i++, count++) t_put_token(0, t_format("<0x%02X>", i), 6);
-    for (char c = ' '; c <= '~'; c++, count++) t_put_token(-100.0f - c, &c, 1);
-    for (int i = 0; i < 10; i++, count++) t_put_token((float)i, merges[i], (int)strlen(merges[i]));
-    t_save(t_path("tokenizer"), t_bytes, arrlenu(t_bytes));
-    return count;
-}
-
-// A checkpoint, in t_bytes too, and its tokenizer. The control tokens have rows of 0, so they never
-// win. With `separate`, vocab_size is negative and the classifier stands in the file once more.
-static void t_make_model(int separate)
-{
-    enum { DIM = 32, HIDDEN = 40, LAYERS = 2, HEADS = 4, KV_HEADS = 2, KV_DIM = 16, LONGEST = 96 };
-    const int sizes[] = {DIM, DIM * DIM,    DIM * KV_DIM, DIM * KV_DIM, DIM * DIM,
-                         DIM, DIM * HIDDEN, DIM * HIDDEN, DIM * HIDDEN};
-    int vocab = t_make_tokenizer(), sign = separate ? -1 : 1;
-    const int header[] = {DIM, HIDDEN, LAYERS, HEADS, KV_HEADS, sign * vocab, LONGEST};
-    t_state = t_seed;
-    float *embedding = t_floats((size_t)vocab * DIM);
-    memset(embedding, 0, 3 * DIM * sizeof *embedding);
-    arrsetlen(t_bytes, 0);
-    for (int i = 0; i < 7; i++) t_put_int(header[i]);
-    for (int i = 0; i < vocab * DIM; i++) t_put_float(embedding[i]);
-    for (int part = 0; part < 9; part++) {
-        int n = LAYERS * sizes[part];
-        const float *x = t_floats((size_t)n);
-        for (int i = 0; i < n; i++) t_put_float(sizes[part] == DIM ? 1 + x[i] / 4 : x[i] / 2);
-    }
-    for (int i = 0; i < DIM; i++) t_put_float(1);
-    for (int i = 0; i < LONGEST * DIM / HEADS; i++) t_put_float(0);
-    for (int i = 0; separate && i < vocab * DIM; i++) t_put_float(embedding[i]);
-    t_save(t_path("model"), t_bytes, arrlenu(t_bytes));
-}
-
-static Run t_llama(const char *options)
-{
-    t_at("%.190s", options);
-    return t_run(t_format("%s|%s|%s%s%s", t_find_program("LLAMA", "./llama"), t_path("model"),
-                          t_path("tokenizer"), *options ? "|" : "", options));
-}
-
-// The text of a run that must succeed.
-static char *t_llama_text(const char *options)
-{
-    Run run = t_llama(options);
-    if (run.status != 0) t_fail(__LINE__, options, "exit status %d: %s", run.status, run.err);
-    return run.out;
-}
-
-// The text of request i out of the output for several, with the newline, as it would be alone.
-static char *t_request(const char *out, int i)
-{
-    const char *start = strstr(out, t_format("=== request %d ===\n", i));
-    if (!start) t_fail(__LINE__, "output", "there is no request %d in\n%s", i, out);
-    start = t_next_line(start);
-    const char *end = strstr(start, t_format("\n=== request %d ===\n", i + 1));
-    size_t size = end ? (size_t)(end + 1 - start) : strlen(start);
-    char *text = (char *)t_alloc(size);
-    memcpy(text, start, size);
-    return text;
-}
-
-static const char *const t_caches[] = {"contiguous", "gather", "paged"};
-static const char *const t_dtypes[] = {"f32", "f16", "bf16"};
-
-// No way to serve a request changes a byte of its text: any cache, block size and chunk, alone or
-// in a batch of sixteen, with temperature (request i draws with seed S + i), from a file of
-// prompts.
-static void test_llama_same_text_however_served(void)
-{
-    const int block_sizes[] = {1, 7, 16}, chunks[] = {1, 3, 32};
-    t_find_program("LLAMA", "./llama");
-    t_make_model(0);
-    for (int mode = 0; mode < 4; mode++) {  // three dtypes, and f32 with temperature
-        const char *base = t_format("--steps|40|--dtype|%s|--temperature|%s", t_dtypes[mode % 3],
-                                    mode == 3 ? "0.8" : "0");
-        const char *batch = t_format("%s|--seed|5%s", base, t_all_prompts());
-        char *alone[PROMPTS];
-        for (int i = 0; i < PROMPTS; i++) {
-            const char *one = t_format("--seed|%d|--cache|contiguous|--chunk|1", 5 + i);
-            alone[i] = t_llama_text(t_format("%s|%s|-p|%s", base, one, t_prompts[i]));
-        }
-        CHECK(strcmp(alone[0], alone[1]) != 0 && strlen(alone[2]) > 20);
-        for (int i = 0; i < 27; i += t_quick ? 5 : 1) {
-            if (i % 3 == 0 && i % 9 > 0) continue;  // contiguous knows no block size
-            const char *how = t_format("--cache|%s|--block-size|%d|--chunk|%d", t_caches[i % 3],
-                                       block_sizes[i / 3 % 3], chunks[i / 9]);
-            char *out = t_llama_text(t_format("%s|%s", batch, how));
-            for (int j = 0; j < PROMPTS; j++) CHECK_TEXT(t_request(out, j), alone[j]);
-        }
-    }
-    char *lines = t_format("%s\n", t_prompts[0]);
-    for (int i = 1; i < PROMPTS; i++) lines = t_format("%s%s\n", lines, t_prompts[i]);
-    t_save(t_path("prompts"), lines, strlen(lines));
-    char *text = t_llama_text(t_format("--steps|40%s", t_all_prompts()));
-    CHECK_TEXT(t_llama_text(t_format("--steps|40|-f|%s", t_path("prompts"))), text);
-    t_make_model(1);  // the same classifier
-    CHECK_TEXT(t_llama_text(t_format("--steps|40%s", t_all_prompts())), text);
-}
-
-// In a pool too small for all, requests wait or are preempted and computed again; nobody's text
-// changes.
-static void test_llama_small_pools(void)
-{
-    const int pools[][2] = {{1, 40}, {1, 90}, {4, 10}, {4, 13}, {4, 30}, {7, 6}, {16, 3}, {16, 5}};
-    t_find_program("LLAMA", "./llama");
-    t_make_model(0);
-    for (int sampled = 0; sampled < 2; sampled++) {
-        const char *options =
-            t_format("--steps|40|--temperature|%s%s", sampled ? "0.8" : "0", t_all_prompts());
-        char *expected = t_llama_text(options);
-        for (int i = 0; i < 16; i++) {
-            const char *how =
-                t_format("--block-size|%d|--blocks|%d|--chunk|%d|--cache|%s", pools[i / 2][0],
-                         pools[i / 2][1], i % 2 ? 1 : 8, t_caches[1 + i / 2 % 2]);
-            Run run = t_llama(t_format("%s|%s", how, options));
-            CHECK_EQ(run.status, 0);
-            CHECK_TEXT(run.out, expected);
-            if (i / 2 == 4) CHECK(!strstr(run.err, " 0 preemptions"));  // a size that leads to some
-        }
-    }
-}
-
-// --samples N computes a prompt once. Sample j of prompt i is the text of that prompt alone with
-// the seed S + N i + j: with any cache, with guesses, and when a small pool preempts some.
-static void test_llama_samples(void)
-{
-    const char *prompts[] = {"Once upon a time", "the thin hat"};
-    const char *more[] = {"",
-                          "|--speculate|3",
-                          "|--cache|gather|--chunk|3",
-                          "|--cache|contiguous",
-                          "|--block-size|4|--blocks|24",
-                          "|--block-size|4|--blocks|24|--speculate|4"};
-    t_find_program("LLAMA", "./llama");
-    t_make_model(0);
-    char *alone[16];
-    for (int i = 0; i < 16; i++)
-        alone[i] = t_llama_text(
-            t_format("--steps|60|--temperature|0.8|--seed|%d|-p|%s", 7 + i, prompts[i / 8]));
-    CHECK(strcmp(alone[0], alone[1]) != 0);
-    for (int m = 0; m < 6; m++) {
-        Run run =
-            t_llama(t_format("--samples|8|--steps|60|--temperature|0.8|--seed|7|-p|%s|-p|%s%s",
-                             prompts[0], prompts[1], more[m]));
-        CHECK_EQ(run.status, 0);
-        for (int i = 0; i < 16; i++) CHECK_TEXT(t_request(run.out, i), alone[i]);
-        CHECK_HAS(run.err, "separate copies");
-        CHECK(!strstr(run.err, "; 0 blocks were copied"));
-        if (m >= 4) CHECK(!strstr(run.err, " 0 preemptions"));
-    }
-}
-
-// --beam N forks and releases at every step, and finds what it finds with a contiguous cache, in
-// which every fork is a copy of all that the sequence has. One beam is greedy decoding.
-static void test_llama_beams(void)
-{
-    t_find_program("LLAMA", "./llama");
-    t_make_model(0);
-    for (int beams = 1; beams <= 5; beams += 2)
-        for (int i = 0; i < 3; i++) {
-            const char *base =
-                t_format("--beam|%d|--steps|70|-p|%s|-p|the", beams, t_prompts[2 * i]);
-            char *full_copies = t_llama_text(t_format("%s|--cache|contiguous", base));
-            CHECK_TEXT(t_llama_text(t_format("%s|--block-size|1", base)), full_copies);
-            CHECK_TEXT(t_llama_text(t_format("%s|--block-size|5|--chunk|2", base)), full_copies);
-            CHECK_TEXT(t_llama_text(t_format("%s|--cache|gather", base)), full_copies);
-            if (beams == 1) CHECK_TEXT(t_llama_text(base + strlen("--beam|1|")), full_copies);
-        }
-    Run run = t_llama("--beam|4|--steps|64|--block-size|16|--blocks|15|-p|the");
-    CHECK_EQ(run.status, 1);  // four beams of 64 tokens may need 16 blocks
-    CHECK_HAS(run.err, "refused");
-}
-
-// --speculate K changes how many steps it takes, and not one byte of the text: alone, in a batch,
-// in a pool that is too small for all, with temperature.
-static void test_llama_speculates(void)
-{
-    t_find_program("LLAMA", "./llama");
-    t_make_model(0);
-    for (int k = 1; k <= 8; k++) {
-        const char *base = t_format("--steps|80|--temperature|%s", k % 3 ? "0" : "0.5");
-        char *plain = t_llama_text(t_format("%s%s", base, t_all_prompts()));
-        CHECK_TEXT(t_llama_text(t_format("%s|--speculate|%d%s", base, k, t_all_prompts())), plain);
-        Run run = t_llama(
-            t_format("%s|--speculate|%d|--block-size|4|--blocks|45%s", base, k, t_all_prompts()));
-        CHECK_EQ(run.status, 0);
-        CHECK_TEXT(run.out, plain);
-        run = t_llama(t_format("%s|--speculate|%d|-p|%s", base, k, t_prompts[2]));
-        CHECK_TEXT(run.out, t_llama_text(t_format("%s|-p|%s", base, t_prompts[2])));
-        CHECK_HAS(run.err, "were guessed");
-        if (k % 3) CHECK(!strstr(run.err, ", 0 of them right"));
-    }
-}
-
-// Requests that begin alike share what was computed of that, and no text changes: with samples,
-// with speculation, in pools so small that requests are preempted and come back to their own blocks.
-static void test_llama_prefix_cache(void)
-{
-    const char *system = "Once upon a time the cat sat on the mat and the dog";
-    const char *ends[] = {" ran", " sat on the hat", "", " ran to the man", " ran"};
-    const char *more[] = {"",
-                          "|--block-size|4|--chunk|5",
-                          "|--block-size|1|--cache|gather",
-                          "|--block-size|4|--speculate|3",
-                          "|--block-size|4|--blocks|45",
-                          "|--block-size|4|--blocks|40|--speculate|4|--dtype|f16"};
-    t_find_program("LLAMA", "./llama");
-    t_make_model(0);
-    const char *prompts = "";
-    for (int i = 0; i < 5; i++) prompts = t_format("%s|-p|%s%s", prompts, system, ends[i]);
-    for (int samples = 1; samples <= 3; samples += 2)
-        for (int m = 0; m < 6; m++) {
-            const char *base = t_format("--steps|90|--temperature|0.8|--samples|%d%s%s", samples,
-                                        prompts, more[m]);
-            Run plain = t_llama(base), run = t_llama(t_format("%s|--prefix-cache", base));
-            CHECK_EQ(plain.status, 0);
-            CHECK_EQ(run.status, 0);
-            CHECK_TEXT(run.out, plain.out);
-            CHECK_HAS(run.err, "tokens were found in the prefix cache");
-            if (m >= 4) CHECK(!strstr(run.err, " 0 preemptions"));
-            if (m >= 4) CHECK(!strstr(run.err, " 0 tokens were found"));
-        }
-    // A queue longer than what may run at once: who comes later finds what the first have left.
-    const char *many = "";
-    for (int i = 0; i < 5; i++) many = t_format("%s%s", many, prompts);
-    Run run = t_llama(t_format("--steps|60|--blocks|40|--block-size|4%s|--prefix-cache", many));
-    CHECK_TEXT(run.out, t_llama_text(t_format("--steps|60%s", many)));
-    CHECK(!strstr(run.err, " 0 tokens were found"));
-    CHECK_EQ(t_llama(t_format("--prefix-cache|--beam|2%s", prompts)).status, 2);
-    CHECK_EQ(t_llama(t_format("--prefix-cache|--cache|contiguous%s", prompts)).status, 2);
-}
-
-// What can never be served is refused at once, aloud and with exit status 1; the others are served.
-static void test_llama_refuses(void)
-{
-    t_find_program("LLAMA", "./llama");
-    t_make_model(0);
-    Run run = t_llama("--steps|12|-p|the|-p|he ate the hat on the heath|-p|a");
-    CHECK_EQ(run.status, 1);
-    CHECK_HAS(run.err, "refused");
-    CHECK_TEXT(t_request(run.out, 0), t_llama_text("--steps|12|-p|the"));
-    CHECK_TEXT(t_request(run.out, 1), "\n");
-    CHECK_TEXT(t_request(run.out, 2), t_llama_text("--steps|12|-p|a"));
-    run = t_llama("--steps|40|--block-size|4|--blocks|9|-p|the");  // 40 tokens take 10 blocks
-    CHECK_EQ(run.status, 1);
-    CHECK_HAS(run.err, "refused");
-    CHECK_TEXT(run.out, "\n");
-}
-
-// With these bytes in the file, there must be a message, no text, and exit status 1.
-static void t_llama_rejects(const char *path, const void *bytes, size_t size, const char *what)
-{
-    t_save(path, bytes, size);
-    Run run = t_llama("--steps|4");
-    t_at("%s: %s", path, what);
-    CHECK_EQ(run.status, 1);
-    CHECK(run.err[0] && !run.out[0]);
-}
-
-// Damaged checkpoints and tokenizers end in a message, never in a crash: cut off, numbers out of
-// range, bytes at the end, a text, no file.
-static void test_llama_damaged_files(void)
-{
-    const int64_t wrong[] = {0, -1, 3, INT32_MAX, INT32_MIN, 1 << 20, 65536, 1000001};
-    const char *text = "Once upon a time there was a text that thought it was a checkpoint.\n";
-    t_find_program("LLAMA", "./llama");
-    for (int file = 0; file < 2; file++) {
-        const char *path = t_path(file ? "tokenizer" : "model");
-        t_make_model(0);
-        if (file) t_make_tokenizer();
-        size_t size = arrlenu(t_bytes);
-        const size_t cuts[] = {0,  1,   3,    4,    7,        12,       27,      28,
-                               29, 100, 1000, 3000, size / 2, size - 4, size - 1};
-        for (int i = 0; i < 15; i++)
-            t_llama_rejects(path, t_bytes, cuts[i], t_format("cut to %zu", cuts[i]));
-        for (int at = 0; at < (file ? 12 : 28); at += file ? 8 : 4)  // header; length of a token
-            for (int i = 0; i < 8; i++) {
-                unsigned char *copy = (unsigned char *)t_alloc(size);
-                memcpy(copy, t_bytes, size);
-                for (int j = 0; j < 4; j++) copy[at + j] = (unsigned char)(wrong[i] >> 8 * j & 255);
-                if (file == 1 && at == 0) {  // max_token_length: no crash is enough
-                    t_save(path, copy, size);
-                    CHECK(t_llama("--steps|4").status <= 1);
-                } else {
-                    t_llama_rejects(path, copy, size, t_format("%d at byte %d", (int)wrong[i], at));
-                }
-            }
-        t_put_int(0);
-        t_llama_rejects(path, t_bytes, size + 1, "a byte at the end");
-        t_llama_rejects(path, t_bytes, size + 4, "four bytes at the end");
-        t_llama_rejects(path, text, strlen(text), "a text");
-        unlink(path);
-        CHECK_EQ(t_llama("--steps|4").status, 1);
-    }
-}
-
-// Wrong options: exit status 2 and a message.
-static void test_llama_usage_errors(void)
-{
-    char wrong[] = "--cache|none --cache --block-size|0 --block-size|-1 --block-size|x --blocks|0 "
-                   "--blocks|99999999999 --dtype|f64 --chunk|0 --temperature|-1 --temperature|nan "
-                   "--steps|0 --steps|1.5 --seed| -p -f --unknown|1 third-file";
-    const char *program = t_find_program("LLAMA", "./llama");
-    t_make_model(0);
-    for (char *options = strtok(wrong, " "); options; options = strtok(NULL, " ")) {
-        Run run = t_llama(options);
-        CHECK_EQ(run.status, 2);
-        CHECK(run.err[0] && !run.out[0]);
-    }
-    CHECK_EQ(t_run(program).status, 2);
-    CHECK_EQ(t_run(t_format("%s|one file", program)).status, 2);
-    CHECK_EQ(t_llama(t_format("-f|%s", t_path("no such file"))).status, 1);
-}
-
-// The 260K-parameter model of karpathy/tinyllamas. What it prints is known: `expected_stdout` of
-// karpathy/llama2.c, test_all.py.
-static void test_llama_real_weights(void)
-{
-    const char *expected =
-        "Once upon a time, there was a little girl named Lily. She loved to play outside in the"
-        " park. One day, she saw a big, red ball. She wanted to play with it, but it was too "
-        "high.\n"
-        "Lily's mom said, \"Lily, let's go to the park.\" Lily was sad and didn't know what to "
-        "do. She said, \"I want to play with your ball, but I can't find it.\"\n"
-        "Lily was sad and didn't know what to do. She said, \"I'm sorry, Lily. I didn't know "
-        "what to do.\"\n"
-        "Lily didn't want to help her mom, so she\n";
-    const char *folder = getenv("MODELS") ? getenv("MODELS") : "../shared/models";
-    const char *model = t_format("%s/stories260K.bin", folder);
-    const char *tokenizer = t_format("%s/tok512.bin", folder);
-    const char *program = t_find_program("LLAMA", "./llama");
-    const int block_sizes[] = {1, 7, 16};
-    if (access(model, R_OK) != 0 || access(tokenizer, R_OK) != 0)
-        t_skip(t_format("no stories260K.bin and tok512.bin in %s", folder));
-    for (int dtype = 0; dtype < (t_quick ? 1 : 3); dtype++) {
-        const char *base = t_format("%s|%s|%s|--temperature|0|--steps|200|--dtype|%s", program,
-                                    model, tokenizer, t_dtypes[dtype]);
-        if (dtype > 0) expected = t_run(base).out;  // rounded K and V may lead to other words
-        for (int i = 0; i < 9; i++) {
-            const char *how =
-                t_format("--cache|%s|--block-size|%d", t_caches[i % 3], block_sizes[i / 3]);
-            t_at("--dtype|%s|%s", t_dtypes[dtype], how);
-            CHECK_TEXT(t_run(t_format("%s|%s", base, how)).out, expected);
-            if (i / 3 != dtype) continue;  // with fifteen others, too
-            Run run = t_run(t_format("%s|%s%s", base, how, t_all_prompts()));
-            CHECK_TEXT(t_request(run.out, 0), expected);
-        }
-    }
-}
-
-// --device gpu: gathered, paged and contiguous give the same text, whatever the order of the lanes,
-// also when a pool is too small for all, with guesses and with samples.
-static void test_llama_on_gpu(void)
-{
-    const char *more[] = {"", "|--cache|gather", "|--cache|contiguous", "|--speculate|3",
-                          "|--block-size|4|--blocks|20|--chunk|3"};
-    t_find_program("LLAMA", "./llama");
-    t_make_model(0);
-    const char *base = "--device|gpu|--steps|20|-p|the|-p|Once upon a time|-p|a";
-    Run run = t_llama(base);
-    if (strstr(run.err, "there is no GPU")) t_skip("there is no GPU");
-    CHECK_EQ(run.status, 0);
-    for (int i = 0; i < 5; i++) {
-        setenv("PAGED_LANE_ORDER", t_format("%d", i), 1);
-        char *text = t_llama_text(t_format("%s%s", base, more[i]));
-        unsetenv("PAGED_LANE_ORDER");
-        CHECK_TEXT(text, run.out);
-    }
-    char *split = t_llama_text(t_format("%s|--cache|split", base));
-    setenv("PAGED_LANE_ORDER", "9", 1);
-    char *shuffled = t_llama_text(t_format("%s|--cache|split|--chunk|2", base));
-    unsetenv("PAGED_LANE_ORDER");
-    CHECK_TEXT(shuffled, split);
-}
-
-// The story on a GPU pool: whole in one order of the lanes, its beginning in two others.
-static void test_llama_real_weights_on_gpu(void)
-{
-    const char *folder = getenv("MODELS") ? getenv("MODELS") : "../shared/models";
-    const char *base = t_format("%s|%s/stories260K.bin|%s/tok512.bin",
-                                t_find_program("LLAMA", "./llama"), folder, folder);
-    if (access(t_format("%s/stories260K.bin", folder), R_OK) != 0)
-        t_skip(t_format("no stories260K.bin in %s", folder));
-    const char *steps = t_quick ? "20" : "200";
-    char *story = t_run(t_format("%s|--steps|%s", base, steps)).out;
-    char *start = t_run(t_format("%s|--steps|20", base)).out;
-    Run run = t_run(t_format("%s|--device|gpu|--steps|%s", base, steps));
-    if (strstr(run.err, "there is no GPU")) t_skip("there is no GPU");
-    CHECK_TEXT(run.out, story);
-    CHECK_TEXT(t_run(t_format("%s|--device|gpu|--cache|split|--steps|%s", base, steps)).out, story);
-    for (int order = 1; order <= 2; order++) {
-        setenv("PAGED_LANE_ORDER", order == 1 ? "1" : "77", 1);
-        run = t_run(t_format("%s|--device|gpu|--steps|20", base));
-        unsetenv("PAGED_LANE_ORDER");
-        CHECK_TEXT(run.out, start);
-    }
-}
-
-// The same three on the real weights: --samples 8, --beam 4, --speculate 1 to 8.
-static void test_llama_real_weights_shared(void)
-{
-    const char *folder = getenv("MODELS") ? getenv("MODELS") : "../shared/models";
-    const char *base =
-        t_format("%s|%s/stories260K.bin|%s/tok512.bin|--steps|120|-p|Once upon a time",
-                 t_find_program("LLAMA", "./llama"), folder, folder);
-    if (access(t_format("%s/stories260K.bin", folder), R_OK) != 0)
-        t_skip(t_format("no stories260K.bin in %s", folder));
-    char *samples = t_run(t_format("%s|--samples|8|--temperature|0.9", base)).out;
-    for (int i = 0; i < 8; i++)
-        CHECK_TEXT(t_request(samples, i),
-                   t_run(t_format("%s|--temperature|0.9|--seed|%d", base, 1 + i)).out);
-    char *beams = t_run(t_format("%s|--beam|4|--cache|contiguous", base)).out;
-    CHECK_TEXT(t_run(t_format("%s|--beam|4", base)).out, beams);
-    CHECK_TEXT(t_run(t_format("%s|--beam|4|--block-size|3", base)).out, beams);
-    for (int k = 1; k <= 8; k++) {
-        CHECK_TEXT(t_run(t_format("%s|--speculate|%d", base, k)).out, t_run(base).out);
-        CHECK_TEXT(t_run(t_format("%s|--speculate|%d|--prefix-cache", base, k)).out,
-                   t_run(base).out);
-        CHECK_TEXT(
-            t_request(t_run(t_format("%s%s|--speculate|%d", base, t_all_prompts(), k)).out, 0),
-            t_run(base).out);
-    }
-}
-
 // ---- the runner -------------------------------------------------------------------------------
 
 typedef struct Test {
     const char *name;
     void (*run)(void);
-    int on_gpu;  // it runs on a GPU pool as well
+    int on;  // which pools it runs on
 } Test;
+
+enum { T_ON_CPU = 1, T_ON_DEVICE = 2, T_NOT_HERE = 4, T_WHEN_NAMED = 8 };
 
 // clang-format off
 static const Test t_tests[] = {
-#define TEST(name) {#name, test_##name, 0}
-#define BOTH(name) {#name, test_##name, 1}
+#define TEST(name) {#name, test_##name, T_ON_CPU}
+#define BOTH(name) {#name, test_##name, T_ON_CPU | T_ON_DEVICE}
+#define DEVICE_ONLY(name) {#name, test_##name, T_ON_DEVICE}
+#define NAMED(name) {#name, test_##name, T_ON_CPU | T_WHEN_NAMED}
     TEST(example_bytes), BOTH(example_blocks_on_demand), BOTH(example_system_prompt),
     BOTH(example_block_table), BOTH(example_one_slot_per_step), BOTH(layout),
     BOTH(example_three_candidates), BOTH(example_eight_steps), BOTH(example_softmax_by_hand),
     TEST(oracle_by_hand), TEST(free_list_order), BOTH(append_takes_blocks_exactly),
     BOTH(append_all_or_nothing), TEST(too_long_or_out_of_blocks), BOTH(fork_at_every_position),
-    BOTH(rewind_to_every_length), BOTH(rewind_into_shared_block),
+    BOTH(rewind_to_every_length), BOTH(rewind_into_shared_block), BOTH(append_in_full_pool),
     BOTH(write_to_shared_block_refused), BOTH(gather_and_write_back), BOTH(poison),
     BOTH(no_poison_keeps_bytes), BOTH(stale_tokens_of_a_sharer), TEST(refused_pools),
-    TEST(refused_sequence_calls), BOTH(refused_batches), TEST(out_of_memory), TEST(oracle_refuses),
-    TEST(refused_limits),
+    TEST(refused_sequence_calls), BOTH(refused_batches), BOTH(refused_steps), TEST(out_of_memory),
+    TEST(oracle_refuses), TEST(refused_limits),
+    BOTH(plan_goes_out_of_date), BOTH(plan_is_a_copy), TEST(plan_of_ragged_tables),
+    TEST(plan_of_too_many_tokens),
+    TEST(check_finds_damage), TEST(check_finds_consistent_damage), TEST(dump),
+    TEST(dump_to_stdout), BOTH(destroy_with_sequences),
     BOTH(prefix_by_hand), TEST(prefix_full_prompt_hit), BOTH(prefix_hit_on_free),
     BOTH(prefix_stale_entry), TEST(prefix_reused_parent), BOTH(prefix_before_written),
     BOTH(prefix_blocks_are_sealed), BOTH(prefix_computed_twice), TEST(prefix_published_again),
-    TEST(prefix_recency), TEST(prefix_refused), TEST(prefix_check_finds_damage),
-    TEST(check_finds_damage), TEST(check_finds_consistent_damage),
-    TEST(check_finds_cut_chain), TEST(prefix_hash), TEST(dump), TEST(dump_to_stdout),
-    BOTH(destroy_with_sequences), TEST(conversions_by_hand),
-    TEST(conversions_exhaustively), BOTH(cache_rounds), BOTH(bug_32_bit_offsets),
-    BOTH(bug_unused_slots), BOTH(bug_large_negative_scores), BOTH(bug_empty_sequences_in_batch),
-    BOTH(bug_release_orders), BOTH(bug_chunked_prefill), BOTH(bug_wrong_block_order_shows),
-    BOTH(scale_and_lse), BOTH(infinite_scores), BOTH(scores_of_minus_infinity),
-    BOTH(unwritten_tokens_show), BOTH(same_bits_however_cut),
-    TEST(groups_of_any_size),
-    TEST(kernels_in_lane_orders), BOTH(table_entries), BOTH(splits_and_groups),
-    BOTH(every_split_kernel), BOTH(tensors),
-    TEST(workspace_is_kept), BOTH(shapes_vllm),
-    BOTH(shapes_flashinfer_decode), BOTH(shapes_flashinfer_prefill), BOTH(shapes_ragged),
-    BOTH(vllm_copy_on_write_matrix), BOTH(tvm_scripts), BOTH(beam_search),
+    TEST(prefix_other_tokens_refused), TEST(prefix_recency), TEST(prefix_refused),
+    TEST(prefix_check_finds_damage), TEST(check_finds_cut_chain), TEST(prefix_hash),
+    TEST(conversions_by_hand), TEST(conversions_exhaustively), BOTH(cache_rounds),
+    BOTH(bug_32_bit_offsets), TEST(bug_32_bit_prefixes), TEST(bug_32_bit_rows),
+    TEST(bug_longest_sequence), BOTH(bug_unused_slots), BOTH(bug_large_negative_scores),
+    BOTH(bug_empty_sequences_in_batch), BOTH(bug_release_orders), BOTH(bug_chunked_prefill),
+    BOTH(bug_wrong_block_order_shows), BOTH(scale_and_lse), BOTH(infinite_scores),
+    BOTH(scores_of_minus_infinity), BOTH(nan_is_not_lost), BOTH(far_scores),
+    BOTH(overflow_on_the_way), BOTH(unseen_tokens), BOTH(unwritten_tokens_show),
+    BOTH(same_bits_however_cut), TEST(groups_of_any_size), DEVICE_ONLY(kernels_in_lane_orders),
+    BOTH(splits_and_groups), BOTH(every_split_kernel), BOTH(tensors), TEST(workspace_is_kept),
+    BOTH(shapes_vllm), BOTH(shapes_flashinfer_decode), BOTH(shapes_flashinfer_prefill),
+    BOTH(shapes_ragged), BOTH(vllm_copy_on_write_matrix), BOTH(tvm_scripts), BOTH(beam_search),
     BOTH(speculation_every_accept_count), BOTH(speculation_leaks_nothing),
     BOTH(speculation_with_samples), BOTH(random),
-    TEST(bug_tests_that_cannot_fail), TEST(invariants_stop), TEST(stand_in_stops), TEST(tour),
-    TEST(tour_arguments),
-    TEST(llama_same_text_however_served), TEST(llama_small_pools), TEST(llama_refuses),
-    TEST(llama_samples), TEST(llama_beams), TEST(llama_speculates), TEST(llama_prefix_cache),
-    TEST(llama_damaged_files),
-    TEST(llama_usage_errors), TEST(llama_real_weights), TEST(llama_real_weights_shared),
-    TEST(llama_on_gpu), TEST(llama_real_weights_on_gpu),
-    TEST(fails_on_purpose),  // the last one runs only when it is named
+    TEST(bug_tests_that_cannot_fail), TEST(invariants_stop), DEVICE_ONLY(stand_in_stops),
+    NAMED(fails_on_purpose), NAMED(crashes_on_purpose), NAMED(exits_on_purpose),
 };
 // clang-format on
 enum { T_COUNT = sizeof t_tests / sizeof t_tests[0] };
@@ -3921,104 +3885,172 @@ static double t_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+static void t_print_failed(const Test *test)
+{
+    printf("  FAILED: %s --seed %llu %s\n", t_program, (unsigned long long)t_seed, test->name);
+}
+
 static int t_run_test(const Test *test)
 {
     const double start = t_now();
-    t_turn = t_turns = 0;
+    t_turns = 0;
     t_state = t_seed;  // its random numbers depend on its name, not on the tests before it
     for (const char *c = test->name; *c; c++) t_state = t_state * 31 + (uint64_t)*c;
-    printf("%-32s%s ", test->name, t_device == PAGED_GPU ? "gpu" : "   ");
-    fflush(stdout);
     switch (setjmp(t_end)) {
     case 0:
         test->run();
         printf("ok %8.2f s\n", t_now() - start);
         return T_PASSED;
     case T_SKIPPED: return T_SKIPPED;
-    default:
-        printf("  FAILED: %s --seed %llu %s\n", t_program, (unsigned long long)t_seed, test->name);
-        return T_FAILED;
+    default: t_print_failed(test); return T_FAILED;
     }
 }
 
 static void t_clean_up(void)
 {
     t_failing = -1;
-    t_where[0] = 0;
     t_free_to(0);
+    arrfree(t_memory);
     t_odds = 0;
     for (ptrdiff_t i = 0; i < hmlen(t_twins); i++) {
         oracle_release(t_twins[i].value);
         arrfree(t_twins[i].tokens);
     }
     hmfree(t_twins);
-    t_remove_folder();
+}
+
+// In a child, so that a crash ends only this test, and is reported with its name. Exit statuses of
+// the sanitizers and of valgrind are not among those that mean a result.
+static int t_run_in_child(const Test *test)
+{
+    enum { RESULT = 40, SECONDS = 1200 };
+    int status = 0;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(SECONDS);
+        int result = t_run_test(test);
+        t_clean_up();
+        fflush(stdout);
+        if (result == T_FAILED) _exit(RESULT + T_FAILED);  // what it has left behind is not a leak
+        exit(RESULT + result);
+    }
+    if (child < 0 || waitpid(child, &status, 0) != child) {
+        printf("SKIPPED: no process to run it in\n");
+        return T_SKIPPED;
+    }
+    int result = WIFEXITED(status) ? WEXITSTATUS(status) - RESULT : -1;
+    if (result >= T_PASSED && result <= T_SKIPPED) return result;
+    if (WIFSIGNALED(status))
+        printf("\nsignal %d: %s\n", WTERMSIG(status), strsignal(WTERMSIG(status)));
+    else
+        printf("\nexit status %d\n", WEXITSTATUS(status));
+    if (t_where[0]) printf("  at %s\n", t_where);
+    t_print_failed(test);
+    return T_FAILED;
+}
+
+typedef struct Choice {
+    char tests[T_COUNT];
+    int num_tests;  // that were named
+    int devices;    // T_ON_CPU and T_ON_DEVICE, if asked for
+    int no_fork;
+} Choice;
+
+static int t_choose_test(const char *name, Choice *choice)
+{
+    for (int t = 0; t < T_COUNT; t++)
+        if (strcmp(name, t_tests[t].name) == 0) {
+            choice->num_tests += !choice->tests[t];
+            choice->tests[t] = 1;
+            return 1;
+        }
+    return 0;
 }
 
 // Reads argument i of main(), and returns the index of the last one it used, or -1.
-static int t_argument(char **argv, int i, int *chosen)
+static int t_argument(char **argv, int i, Choice *choice)
 {
-    if (strcmp(argv[i], "--quick") == 0) {
+    const char *option = argv[i];
+    const char *value = argv[i + 1];
+    if (value && strcmp(option, "--seed") == 0) {
+        t_seed = strtoull(value, NULL, 10);
+        return i + 1;
+    }
+    if (value && strcmp(option, "--ops") == 0) {
+        t_operations = atoi(value);
+        return i + 1;
+    }
+    if (strcmp(option, "--quick") == 0)
         t_quick = 1;
-        return i;
-    }
-    if (strcmp(argv[i], "--cpu") == 0 || strcmp(argv[i], "--gpu") == 0) {
-        t_only = argv[i];
-        return i;
-    }
-    if (argv[i + 1] && strcmp(argv[i], "--seed") == 0) {
-        t_seed = strtoull(argv[i + 1], NULL, 10);
-        return i + 1;
-    }
-    if (argv[i + 1] && strcmp(argv[i], "--ops") == 0) {
-        t_operations = atoi(argv[i + 1]);
-        return i + 1;
-    }
-    for (int t = 0; t < T_COUNT; t++)
-        if (strcmp(argv[i], t_tests[t].name) == 0) {
-            chosen[t] = chosen[T_COUNT] = 1;
-            return i;
-        }
-    return -1;
+    else if (strcmp(option, "--huge") == 0)
+        t_huge = 1;
+    else if (strcmp(option, "--no-fork") == 0)
+        choice->no_fork = 1;
+    else if (strcmp(option, "--cpu") == 0)
+        choice->devices |= T_ON_CPU;
+    else if (strcmp(option, "--gpu") == 0 || strcmp(option, "--standin") == 0)
+        choice->devices |= (option[2] == 'g') == T_REAL_GPU ? T_ON_DEVICE : T_NOT_HERE;
+    else if (!t_choose_test(option, choice))
+        return -1;
+    return i;
 }
 
-// Says which GPU the tests are going to run on; 0 and a skip if there is none.
-static int t_find_gpu(int *skipped)
+// Says what the tests marked BOTH and DEVICE_ONLY are going to run on; 0 if there is nothing.
+static int t_find_device(void)
 {
 #if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
-    printf("on a GPU: SKIPPED: ThreadSanitizer does not follow the coroutines of the stand-in\n");
-    ++*skipped;
+    printf("stand-in: SKIPPED: ThreadSanitizer does not follow its coroutines\n");
     return 0;
-#endif
-    PoolConfig config = {1, 1, 1, 1, 1, PAGED_F32, 0, PAGED_GPU};
-    Pool *pool = NULL;
-    int error = pool_create(&config, &pool);
-    pool_destroy(pool);
-    if (error == PAGED_NO_GPU && T_REAL_GPU) {
-        printf("on a GPU: SKIPPED: %s\n", paged_error(error));
-        ++*skipped;
+#elif defined(__CUDACC__)
+    cudaDeviceProp properties;
+    if (!device_exists(PAGED_GPU)) {
+        printf("GPU: SKIPPED: %s\n", paged_error(PAGED_NO_GPU));
         return 0;
     }
-#ifdef __CUDACC__
-    cudaDeviceProp properties;
     CUDA(cudaGetDeviceProperties(&properties, 0));
-    printf("on a GPU: %s, sm_%d%d\n", properties.name, properties.major, properties.minor);
-#else
-    printf("on a GPU: the stand-in, its lanes in three orders\n");
-#endif
+    printf("GPU: %s, sm_%d%d\n", properties.name, properties.major, properties.minor);
     return 1;
+#else
+    printf("stand-in for a GPU, its lanes in three orders\n");
+    return 1;
+#endif
+}
+
+static void t_run_tests(const Choice *choice, int on, int *count)
+{
+    for (int t = 0; t < T_COUNT; t++) {
+        const Test *test = &t_tests[t];
+        int named = choice->tests[t];
+        if (!(test->on & on) || (choice->num_tests > 0 && !named)) continue;
+        if (test->on & T_WHEN_NAMED && !named) continue;
+        printf("%-32s%s ", test->name, on == T_ON_CPU ? "   " : T_REAL_GPU ? "gpu" : "standin");
+        fflush(stdout);
+        t_where[0] = 0;
+        if (choice->no_fork || (T_REAL_GPU && on == T_ON_DEVICE)) {  // CUDA does not survive fork()
+            count[t_run_test(test)]++;
+            t_clean_up();
+        } else {
+            count[t_run_in_child(test)]++;
+        }
+    }
 }
 
 int main(int argc, char **argv)
 {
-    int count[3] = {0, 0, 0}, chosen[T_COUNT + 1] = {0};  // the last one: any at all
-    int gpu = 0;
+    int count[3] = {0, 0, 0};
+    Choice choice;
+    memset(&choice, 0, sizeof choice);
     t_program = argv[0];
+    t_first_line = T_FIRST_LINE;
+    t_where = (char *)mmap(NULL, 200, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (t_where == MAP_FAILED) return perror("mmap"), 2;
     setvbuf(stdout, NULL, _IOLBF, BUFSIZ);  // what was printed stands, should a sanitizer stop it
     for (int i = 1; i < argc; i++) {
-        int last = t_argument(argv, i, chosen);
+        int last = t_argument(argv, i, &choice);
         if (strcmp(argv[i], "--list") == 0) {
-            for (int t = 0; t < T_COUNT - 1; t++) printf("%s\n", t_tests[t].name);
+            for (int t = 0; t < T_COUNT; t++)
+                if (!(t_tests[t].on & T_WHEN_NAMED)) printf("%s\n", t_tests[t].name);
             return 0;
         }
         if (last < 0) {
@@ -4027,20 +4059,24 @@ int main(int argc, char **argv)
         }
         i = last;
     }
-    printf("seed %llu%s\n", (unsigned long long)t_seed,
-           t_quick ? ", quick: random work is cut to a twentieth" : "");
-    for (int t = 0; t < 2 * T_COUNT; t++) {
-        const Test *test = &t_tests[t % T_COUNT];
-        t_device = t < T_COUNT ? PAGED_CPU : PAGED_GPU;
-        if (t_only && (t < T_COUNT) != (t_only[2] == 'c')) continue;
-        if (t == T_COUNT) gpu = t_find_gpu(&count[T_SKIPPED]);
-        if (t >= T_COUNT && (!gpu || !test->on_gpu)) continue;
-        if (chosen[T_COUNT] ? !chosen[t % T_COUNT] : t % T_COUNT == T_COUNT - 1) continue;
-        count[t_run_test(test)]++;
-        t_clean_up();
+    choice.no_fork |= choice.num_tests == 1;  // for a debugger
+    if (choice.devices == 0) choice.devices = T_ON_CPU | T_ON_DEVICE;
+    printf("seed %llu%s; ATTEND_FAST is %s\n", (unsigned long long)t_seed,
+           t_quick ? ", quick: random work is cut to a twentieth" : "",
+           T_WAYS == 4 ? "the code of fast/" : "the plain code, for want of -DPAGED_FAST");
+    if (choice.devices & T_NOT_HERE) {
+        printf("%s\n", T_REAL_GPU ? "stand-in: SKIPPED: nvcc makes no stand-in for a GPU"
+                                  : "GPU: SKIPPED: this program was not built by nvcc");
+        count[T_SKIPPED]++;
     }
-    arrfree(t_memory);
-    arrfree(t_bytes);
+    if (choice.devices & T_ON_CPU) t_run_tests(&choice, T_ON_CPU, count);
+    t_device = T_DEVICE;
+    if (choice.devices & T_ON_DEVICE) {
+        if (t_find_device())
+            t_run_tests(&choice, T_ON_DEVICE, count);
+        else
+            count[T_SKIPPED]++;
+    }
     printf("%d passed, %d failed, %d skipped\n", count[T_PASSED], count[T_FAILED],
            count[T_SKIPPED]);
     return count[T_FAILED] > 0;

@@ -1,102 +1,139 @@
 #!/bin/sh
 # make test-all: the tests under sanitizers and valgrind, and with every compiler at hand as C and
-# as C++, -O0 to -O3. What cannot run here is skipped, and says so. Ends with the usual line.
+# as C++, -O0 to -O3, without the fast paths and with them, at each width of vector that this
+# processor has. What cannot run here is skipped, and says so. Ends with the usual line.
+#
+#     sh checks/all.sh [sanitizers | threads | valgrind | compilers]...
+#     COMPILERS="gcc clang" sh checks/all.sh compilers
 set -u
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit 1
 mkdir -p build
-passed=0 failed=0 skipped=0
+LOG=build/all.log
+. checks/report.sh
 WARN="-Wall -Wextra"
-# stb_ds shifts into the sign bit; that one check of UBSan is off.
-SAN="-fsanitize=address,undefined -fno-sanitize=shift-base -fno-sanitize-recover=all"
+# The engine needs no exception. What uses the hash maps of stb_ds does: they shift into the sign
+# bit. These are tests.c and llama.c.
+SAN="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-sanitize=shift-base"
+COMPILERS=${COMPILERS:-gcc gcc-10 gcc-11 gcc-13 gcc-14 clang clang-13 clang-15 clang-16 clang-17
+           clang-18 tcc}
 
 # Tests that start each kernel; under these tools the stand-in is too slow for all of them.
-stand_in="poison table_entries scale_and_lse rewind_into_shared_block bug_unused_slots
-          scores_of_minus_infinity speculation_with_samples shapes_vllm"
+stand_in="poison append_in_full_pool scale_and_lse rewind_into_shared_block bug_unused_slots
+          scores_of_minus_infinity every_split_kernel shapes_vllm"
 
-skip() { echo "skip  $1"; skipped=$((skipped + 1)); }
-
-# check NAME COMMAND...: passes if the command does, and shows what it printed if not.
-check() {
-    name=$1; shift
-    if "$@" >build/log 2>&1; then
-        echo "ok    $name: $(tail -n 1 build/log)"; passed=$((passed + 1))
-    else
-        echo "FAIL  $name"; tail -n 40 build/log; failed=$((failed + 1))
-    fi
+# fast WIDTH: the options for the fast paths with vectors of so many floats; empty without them.
+fast() {
+    case $1 in
+    0) echo ;;
+    4) echo "-DPAGED_FAST" ;;
+    8) echo "-DPAGED_FAST -mavx2 -mf16c -mfma" ;;
+    16) echo "-DPAGED_FAST -mavx512f -mf16c -mfma" ;;
+    esac
 }
 
-# build OUT COMMAND...: compiles tests.c and the llama that the tests start, without a warning.
-build() {
-    out=$1; shift
-    "$@" $WARN -g tests.c -o "build/$out" -lm &&
-    "$@" $WARN -g -DPAGED_NO_MAIN -c paged.cu.c -o "build/$out.o" &&
-    "$@" $WARN -g -c examples/llama.c -o "build/$out-llama.o" &&
-    "$@" $WARN -g -x none "build/$out.o" "build/$out-llama.o" -o "build/$out-llama" -lm &&
-    "$@" $WARN -g -c examples/replay.c -o "build/$out-replay.o" &&
-    "$@" $WARN -g -x none "build/$out.o" "build/$out-replay.o" -o "build/$out-replay" -lm &&
-    "$@" $WARN -g paged.cu.c -o "build/$out-paged" -lm
+# The widths that this processor has. 4 is what it has without an option.
+widths() {
+    echo 0 4
+    grep -qw avx2 /proc/cpuinfo 2>/dev/null && echo 8
+    grep -qw avx512f /proc/cpuinfo 2>/dev/null && echo 16
 }
 
-# variant NAME ARGUMENTS COMMAND...: builds with the command and runs the tests with the arguments.
+# variant NAME ARGUMENTS COMMAND...: builds the tests with the command and runs them.
 variant() {
     name=$1 arguments=$2; shift 2
-    out=$(echo "$name" | tr -c 'a-zA-Z0-9\n' '_')
-    if ! build "$out" "$@" >build/log 2>&1 || [ -s build/log ]; then
-        echo "FAIL  $name: does not compile without a word"; head -n 20 build/log
-        failed=$((failed + 1)); return
-    fi
-    check "$name" env MODELS=none PAGED="build/$out-paged" LLAMA="build/$out-llama" "build/$out" $arguments
+    program=build/$(echo "$name" | tr -c 'a-zA-Z0-9\n' '_')
+    quietly "$name" "$@" $WARN -g ${CPPFLAGS:-} tests.c -o "$program" -lm || return 1
+    check "$name" "$program" $arguments
 }
 
-for cc in gcc clang; do
-    if ! echo 'int main(void) { return 0; }' | $cc $SAN -x c - -o build/probe 2>/dev/null; then
-        skip "sanitizers with $cc: not here"; continue
-    fi
-    name="$cc, address and undefined behaviour sanitizer"
-    variant "$name" "--cpu --quick" $cc -O1 $SAN
-    san="build/$(echo "$name" | tr -c 'a-zA-Z0-9\n' '_')"
-    check "  the same, on the stand-in for a GPU" "$san" --quick --gpu $stand_in
-    check "  replay" env REPLAY="$san-replay" sh checks/replay.sh --quick
-    [ $cc = gcc ] || continue
-    # Every seed is another run of the random operations.
-    for seed in ${SEEDS:-2 3 4}; do
-        check "  random operations, seed $seed" "$san" --cpu --seed $seed random
+# programs NAME COMMAND...: llama, replay, paged, tour and hello, and what their tests say.
+programs() {
+    name=$1; shift
+    to=build/san-$1
+    quietly "$name" "$@" $WARN -g ${CPPFLAGS:-} -DPAGED_NO_MAIN -c paged.cu.c -o $to.o || return
+    for program in llama replay tour hello; do
+        quietly "$name, $program" "$@" $WARN -g ${CPPFLAGS:-} examples/$program.c $to.o \
+            -o $to-$program -lm || return
     done
-done
+    quietly "$name, paged" "$@" $WARN -g ${CPPFLAGS:-} paged.cu.c -o $to-paged -lm || return
+    quietly "$name" cc -O1 $WARN checks/llama_tests.c -o build/llama-tests -lm || return
+    check "$name: llama" env LLAMA=$to-llama build/llama-tests --quick
+    check "$name: replay" env REPLAY=$to-replay OBJECT=$to.o sh checks/replay.sh --quick
+    check "$name: paged, tour, hello" env PAGED=$to-paged TOUR=$to-tour HELLO=$to-hello \
+        COMPILERS=none sh checks/programs.sh
+}
+
+sanitizers() {
+    for cc in gcc clang; do
+        compiles $cc $SAN || { skip "sanitizers with $cc: not here"; continue; }
+        for width in $(widths); do
+            name="$cc, address and undefined behaviour sanitizer, fast paths $width wide"
+            [ $width = 0 ] && name="$cc, address and undefined behaviour sanitizer"
+            variant "$name" "--cpu --quick" $cc -O1 $SAN $(fast $width) || continue
+            [ $width -le 4 ] || continue  # vectors are for the CPU
+            check "  the same, on the stand-in for a GPU" "$program" --quick --standin $stand_in
+            # Every seed is another run of the random operations.
+            for seed in ${SEEDS:-2 3 4}; do
+                check "  random operations, seed $seed" "$program" --cpu --seed $seed random
+            done
+        done
+        programs "$cc, sanitizers" $cc -O1 $SAN -DPAGED_FAST
+    done
+}
 
 # The OpenMP runtime of clang is not instrumented, and need not be: what it calls is.
-if echo 'int main(void) { return 0; }' | clang -fsanitize=thread -fopenmp -x c - -o build/probe \
-    2>/dev/null && clang -O1 -g -fsanitize=thread -fopenmp -DTHREADS_FROM=0 $WARN tests.c -o build/tsan -lm; then
-    check "clang, thread sanitizer, the threads of attend()" \
-        env OMP_NUM_THREADS=4 TSAN_OPTIONS=ignore_noninstrumented_modules=1 build/tsan --cpu --quick \
-        same_bits_however_cut shapes_vllm shapes_ragged bug_chunked_prefill
-else
-    skip "thread sanitizer: no clang with OpenMP"
-fi
+threads() {
+    tsan="clang -O1 -fsanitize=thread"
+    compiles $tsan -fopenmp || { skip "thread sanitizer: no clang with OpenMP"; return; }
+    export OMP_NUM_THREADS=4 TSAN_OPTIONS=ignore_noninstrumented_modules=1
+    variant "thread sanitizer, the threads of attend()" \
+        "--cpu --quick same_bits_however_cut shapes_vllm shapes_ragged bug_chunked_prefill" \
+        $tsan -fopenmp -DPAGED_FAST -DTHREADS_FROM=0
+    for options in "" "-DPAGED_FAST"; do
+        name="thread sanitizer, two pools in two threads${options:+, $options}"
+        quietly "$name" $tsan $WARN -g $options ${CPPFLAGS:-} checks/threads.c -o build/threads \
+            -lm && check "$name" build/threads
+    done
+}
 
-if command -v valgrind >/dev/null; then
-    build valgrind gcc -O1 >build/log 2>&1
-    check "valgrind" env LLAMA=none PAGED=none \
+valgrind_runs() {
+    command -v valgrind >/dev/null || { skip "valgrind: not here"; return; }
+    quietly "valgrind" gcc -O1 -g ${CPPFLAGS:-} -DPAGED_FAST tests.c -o build/valgrind -lm || return
+    check "valgrind" \
         valgrind -q --error-exitcode=9 --leak-check=full build/valgrind --cpu --quick
-    check "valgrind, on the stand-in for a GPU" env LLAMA=none PAGED=none \
-        valgrind -q --error-exitcode=9 --max-stackframe=100000000 build/valgrind --gpu --quick \
+    check "valgrind, on the stand-in for a GPU" \
+        valgrind -q --error-exitcode=9 --max-stackframe=100000000 build/valgrind --standin --quick \
         $stand_in
-else
-    skip "valgrind: not here"
-fi
+}
 
-for cc in gcc gcc-10 gcc-11 gcc-13 gcc-14 clang clang-13 clang-15 clang-16 clang-17 clang-18 tcc; do
-    command -v $cc >/dev/null || continue
-    for opt in "-O0" "-O1" "-O2" "-O3" "-O2 -D_FORTIFY_SOURCE=2" "-O3 -march=native -fopenmp"; do
-        echo 'int main(void) { return 0; }' | $cc $opt -x c - -o build/probe 2>/dev/null ||
-            { skip "$cc $opt: not here"; continue; }
-        devices=--cpu; case $opt in -O2*) devices= ;; esac
-        variant "$cc $opt" "--quick $devices" $cc $opt
+compilers() {
+    for cc in $COMPILERS; do
+        command -v $cc >/dev/null || continue
+        for options in -O0 -O1 -O2 -O3 "-O2 -D_FORTIFY_SOURCE=2" \
+            "-O3 -march=native -fopenmp -DPAGED_FAST"; do
+            compiles $cc $options || { skip "$cc $options: not here"; continue; }
+            devices=--cpu; case $options in -O2*) devices= ;; esac
+            variant "$cc $options" "--quick $devices" $cc $options
+        done
+        for width in $(widths); do
+            [ $width = 0 ] && continue
+            options="-O2 $(fast $width)"
+            compiles $cc $options || { skip "$cc $options: not here"; continue; }
+            devices=--cpu; [ $width = 4 ] && devices=
+            variant "$cc $options" "--quick $devices" $cc $options
+        done
+        for options in -O0 -O2 "-O2 -DPAGED_FAST"; do
+            variant "$cc $options, as C++" "--quick --cpu" $cc $options -x c++
+        done
     done
-    for opt in "-O0" "-O2"; do
-        variant "$cc $opt, as C++" "--quick --cpu" $cc $opt -x c++
-    done
+}
+
+[ $# -gt 0 ] || set -- sanitizers threads valgrind compilers
+for part in "$@"; do
+    case $part in
+    sanitizers | threads | compilers) $part ;;
+    valgrind) valgrind_runs ;;
+    *) echo "$0: there is no part called $part" >&2; exit 2 ;;
+    esac
 done
-
-echo "$passed passed, $failed failed, $skipped skipped"
-[ $failed = 0 ]
+finish

@@ -1,87 +1,129 @@
 #!/bin/sh
-# The CUDA build. Compiles for three generations of GPUs, without a warning and without a register
-# spilled to memory; runs the tests on the GPU, if there is one. What cannot run is skipped, aloud.
+# The CUDA build. Everything that nvcc has to compile is compiled, without a warning: the two files
+# alone, the tests, the benchmark, and the engine that llama and replay are linked with. What needs
+# a GPU is skipped without one, aloud.
 #
-#     sh checks/cuda.sh          part of make test
-#     sh checks/cuda.sh --gpu    make gpu-check: all that can be seen on a real GPU, in one call
+#     sh checks/cuda.sh           part of make test: one generation of GPUs, then the tests if
+#                                 there is a GPU
+#     sh checks/cuda.sh --all     part of make test-all: three generations, and no kernel spills
+#     sh checks/cuda.sh --gpu     make gpu-check: all that can be seen on a real GPU, a table at
+#                                 the end; or only the parts that are named after it:
+#                                 tests random sanitizer bench story debugger
+#
+# ARCH=sm_90 says what to compile for; otherwise that is the generation of the GPU, or sm_90.
+# CPPFLAGS=-Ifolder says where stb_ds.h is, MODELS where stories260K.bin is. No network is used.
 set -u
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit 1
 mkdir -p build
-passed=0 failed=0 skipped=0
-NVCC="nvcc -x cu -O2 -g -lineinfo ${CPPFLAGS:-} -Xcompiler -Wall,-Wextra"
-TARGETS="-gencode arch=compute_75,code=sm_75 -gencode arch=compute_80,code=sm_80
-         -gencode arch=compute_90,code=[sm_90,compute_90]"
+LOG=build/cuda.log
+. checks/report.sh
 MODELS=${MODELS:-../shared/models}
+FLAGS="-O2 -g -lineinfo ${CPPFLAGS:-} -Xcompiler -Wall,-Wextra"
 
-ok() { echo "ok    $1"; passed=$((passed + 1)); }
-bad() { echo "FAIL  $1"; failed=$((failed + 1)); }
-skip() { echo "skip  $1"; skipped=$((skipped + 1)); }
-finish() { echo "$passed passed, $failed failed, $skipped skipped"; [ $failed = 0 ]; exit; }
+command -v nvcc >/dev/null || { skip "CUDA: there is no nvcc"; finish; }
+nvcc --version | sed -n 's/.*release/nvcc: release/p'
+gpu=$(nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,noheader 2>/dev/null |
+    head -n 1)
+if [ -z "${ARCH-}" ]; then
+    ARCH=sm_90
+    [ -n "$gpu" ] && ARCH=sm_$(echo "$gpu" | sed 's/.*, *//; s/[.]//')
+fi
 
-# check NAME COMMAND...: passes if the command does, and shows the end of what it printed if not.
-check() {
-    name=$1; shift
-    if "$@" >build/cuda.log 2>&1; then ok "$name: $(tail -n 1 build/cuda.log)"
-    else tail -n 30 build/cuda.log; bad "$name"; fi
+# compile OUT ARGUMENTS...: for one generation. Each file is compiled on its own, as what the host's
+# compiler makes of the examples needs no GPU.
+compile() {
+    out=$1; shift
+    quietly "CUDA: $out for $ARCH" nvcc $FLAGS -arch=$ARCH "$@" -o build/$out && ok "CUDA: $out for $ARCH"
 }
 
-if ! command -v nvcc >/dev/null; then
-    skip "CUDA: there is no nvcc"
-    finish
-fi
-nvcc --version | sed -n 's/.*release/nvcc: release/p'
+no_spills() {  # OUT GENERATIONS ARGUMENTS...
+    out=$1 targets=; shift
+    for arch in 75 80 90; do
+        targets="$targets -gencode arch=compute_$arch,code=sm_$arch"
+    done
+    if ! nvcc $FLAGS $targets -Xptxas -v "$@" -o build/$out >$LOG 2>&1; then
+        first_error; bad "CUDA: $out for sm_75, sm_80 and sm_90"; return
+    fi
+    kernels=$(grep -c 'bytes spill' $LOG)
+    if grep -i 'warning' $LOG; then bad "CUDA: $out compiles with warnings"; return; fi
+    if grep -E '[1-9][0-9]* bytes spill' $LOG; then bad "CUDA: $out spills registers"; return; fi
+    [ "$kernels" -gt 0 ] || { bad "CUDA: $out: ptxas says nothing about its kernels"; return; }
+    ok "CUDA: $out for sm_75, sm_80 and sm_90: no warning, no spill in $kernels compiled kernels"
+}
 
-if $NVCC $TARGETS -Xptxas -v paged.cu.c -o build/cuda-paged >build/cuda.log 2>&1; then
-    grep -i warning build/cuda.log && bad "CUDA: compiles with warnings" ||
-        ok "CUDA: compiles for sm_75, sm_80 and sm_90 without a warning"
-    grep -E '[1-9][0-9]* bytes spill' build/cuda.log && bad "CUDA: registers are spilled" ||
-        ok "CUDA: no spill in $(grep -c 'bytes spill' build/cuda.log) compiled kernels"
-else
-    cat build/cuda.log; bad "CUDA: does not compile"; finish
-fi
+compile_all() {
+    compile cuda-paged -x cu paged.cu.c
+    compile cuda-tests -x cu -DPAGED_FAST tests.c
+    compile cuda-fast.o -x cu -DPAGED_FAST -DPAGED_NO_MAIN -c paged.cu.c
+    compile cuda-bench.o -x cu -DPAGED_FAST -c examples/bench.c &&
+        compile cuda-bench build/cuda-bench.o build/cuda-fast.o
+    for program in llama replay; do
+        quietly "CUDA: $program" cc -O2 -g -Wall -Wextra ${CPPFLAGS:-} -c examples/$program.c \
+            -o build/cuda-$program.o && compile cuda-$program build/cuda-$program.o build/cuda-fast.o
+    done
+}
 
-if $NVCC $TARGETS -DPAGED_NO_MAIN paged.cu.c examples/bench.c -o build/cuda-bench \
-    >build/cuda.log 2>&1 && ! grep -i warning build/cuda.log; then
-    ok "CUDA: the benchmark compiles without a warning"
-else cat build/cuda.log; bad "CUDA: bench"; fi
+run_tests() { check "tests on the GPU" build/cuda-tests --gpu; }
 
-gpu=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -n 1)
+# A test of random operations makes 30 launches an operation, so fewer of them do.
+run_random() { check "random operations on the GPU" build/cuda-tests --gpu --ops 60000 random; }
+
+run_sanitizer() {
+    # Tests that start each kernel; under these tools the others would take hours.
+    some="poison append_in_full_pool rewind_into_shared_block scale_and_lse bug_unused_slots
+          every_split_kernel bug_empty_sequences_in_batch"
+    for tool in memcheck racecheck initcheck synccheck; do
+        command -v compute-sanitizer >/dev/null || { skip "compute-sanitizer $tool: not here"; continue; }
+        check "compute-sanitizer $tool" compute-sanitizer --tool $tool --error-exitcode 9 \
+            build/cuda-tests --gpu --quick $some
+    done
+}
+
+run_bench() { check "the benchmark" build/cuda-bench --quick && cat $LOG; }
+
+run_story() {
+    [ -f "$MODELS/stories260K.bin" ] || { skip "the story: no stories260K.bin in $MODELS"; return; }
+    story="build/cuda-llama $MODELS/stories260K.bin $MODELS/tok512.bin"
+    $story >build/story 2>/dev/null
+    for cache in contiguous gather paged; do
+        for plain in "" --plain; do
+            check "the story, --cache $cache $plain" sh -c \
+                "$story --device gpu --cache $cache $plain >build/story-gpu && cmp build/story build/story-gpu"
+        done
+    done
+}
+
+run_debugger() {
+    command -v cuda-gdb >/dev/null || { skip "cuda-gdb: not here"; return; }
+    quietly "cuda-gdb" nvcc -x cu -O0 -g -G -arch=$ARCH ${CPPFLAGS:-} paged.cu.c \
+        -o build/cuda-debug || return
+    check "cuda-gdb stops in lane 5 of attend_paged" sh -c "
+        cuda-gdb -batch -nx -ex 'set cuda break_on_launch none' -ex 'break attend_paged' -ex run \
+            -ex 'cuda thread 5' -ex 'info cuda kernels' -ex 'print threadIdx.x' \
+            -ex 'print visible' --args build/cuda-debug --gpu >build/cuda-gdb.log 2>&1
+        cat build/cuda-gdb.log; grep -q '= 5' build/cuda-gdb.log"
+}
+
+case ${1-} in
+--all)
+    no_spills cuda-paged-all -x cu paged.cu.c
+    no_spills cuda-fast-all.o -x cu -DPAGED_FAST -DPAGED_NO_MAIN -c paged.cu.c
+    finish ;;
+esac
+compile_all
+[ $failed = 0 ] || finish
 if [ -z "$gpu" ]; then
     skip "CUDA: there is no GPU to run it on"
     finish
 fi
 echo "GPU: $gpu"
-$NVCC $TARGETS tests.c -o build/cuda-tests || { bad "CUDA: tests do not compile"; finish; }
-$NVCC $TARGETS -DPAGED_NO_MAIN -c paged.cu.c -o build/cuda-paged.o &&
-    cc -O2 -g ${CPPFLAGS:-} -c examples/llama.c -o build/cuda-llama.o &&
-    nvcc build/cuda-paged.o build/cuda-llama.o -o build/cuda-llama || bad "CUDA: llama"
-check "CUDA: the tests, on the GPU" env PAGED=build/cuda-paged LLAMA=build/cuda-llama build/cuda-tests
-[ "${1:-}" = --gpu ] || finish
-
-check "CUDA: the benchmark" build/cuda-bench --quick
-# A plane with more than 2^31 elements is the test bug_32_bit_offsets; these are the other tools.
-some="kernels_in_lane_orders table_entries poison rewind_into_shared_block scale_and_lse
-      bug_unused_slots bug_empty_sequences_in_batch speculation_with_samples"
-for tool in memcheck racecheck initcheck synccheck; do
-    if command -v compute-sanitizer >/dev/null; then
-        check "compute-sanitizer $tool" compute-sanitizer --tool $tool --error-exitcode 9 \
-            build/cuda-tests --quick $some
-    else skip "compute-sanitizer $tool: not here"; fi
+if [ "${1-}" != --gpu ]; then run_tests; finish; fi
+shift
+[ $# -gt 0 ] || set -- tests random sanitizer bench story debugger
+for part in "$@"; do
+    case $part in
+    tests | random | sanitizer | bench | story | debugger) run_$part ;;
+    *) echo "$0: there is no part called $part" >&2; exit 2 ;;
+    esac
 done
-if [ -f "$MODELS/stories260K.bin" ]; then
-    build/cuda-llama "$MODELS/stories260K.bin" "$MODELS/tok512.bin" >build/story 2>/dev/null
-    for cache in contiguous gather paged split; do
-        build/cuda-llama "$MODELS/stories260K.bin" "$MODELS/tok512.bin" --device gpu \
-            --cache $cache >build/story-gpu 2>build/cuda.log
-        cmp build/story build/story-gpu && ok "the story, --cache $cache" || bad "story, $cache"
-    done
-else skip "the story: no stories260K.bin in $MODELS"; fi
-if command -v cuda-gdb >/dev/null; then
-    $NVCC -O0 -G -arch=native paged.cu.c -o build/cuda-debug &&
-    cuda-gdb -batch -nx -ex 'set cuda break_on_launch none' -ex 'break attend_paged' -ex run \
-        -ex 'cuda thread 5' -ex 'info cuda kernels' -ex 'print threadIdx.x' -ex 'print visible' \
-        --args build/cuda-debug --gpu 9 >build/cuda.log 2>&1
-    grep -q '= 5' build/cuda.log && ok "cuda-gdb stops in lane 5 of attend_paged" ||
-        { tail -n 30 build/cuda.log; bad "cuda-gdb"; }
-else skip "cuda-gdb: not here"; fi
 finish

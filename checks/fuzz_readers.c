@@ -1,15 +1,18 @@
-// fuzz_readers: files that somebody else wrote, given to the programs that read them. A reader may
-// refuse a file, with a message and exit(); it must not crash, nor ask for much more memory than
-// the file is long. What it takes is used: text is encoded, a step of the model is run.
+// fuzz_readers: files from elsewhere, given to the programs that read them. A reader may refuse a
+// file, with a message and exit(); it must not crash, nor ask for much more memory than the file is
+// long. What it accepts is used: text is encoded, a step of the model is run.
 //
 // READER says which: MODEL and TOKENIZER are files of ../examples/llama.c, TRACE of replay.c.
-// An input is the file; for a tokenizer, before it stand the size of the vocabulary, the length of
-// a text, and that text.
+// An input is the file; for a tokenizer, the size of the vocabulary, the length of a text and that
+// text come before it.
 //
 //     cc -O1 -g -DREADER=MODEL checks/fuzz_readers.c -o fuzz_model -lm && ./fuzz_model FILE...
 
+#define _GNU_SOURCE  // fmemopen(), and what the programs need
+
 #include <ctype.h>
 #include <errno.h>
+#include <getopt.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -36,7 +39,7 @@ typedef struct Allocation {
 } Allocation;
 
 static Allocation *allocations;  // all that is allocated: [num_live]
-static size_t num_live, room, live_bytes;
+static size_t num_live, max_live, live_bytes;
 
 static void forget(size_t i)
 {
@@ -54,9 +57,9 @@ static void *fuzz_realloc(void *old, size_t size)
     live_bytes += size;
     if (live_bytes > (1 << 20) + 64 * input_size)
         fuzz_fail(__FILE__, __LINE__, "more memory than 64 times the size of the file");
-    if (num_live == room) {
-        room = 2 * room + 64;
-        allocations = (Allocation *)realloc(allocations, room * sizeof *allocations);
+    if (num_live == max_live) {
+        max_live = 2 * max_live + 64;
+        allocations = (Allocation *)realloc(allocations, max_live * sizeof *allocations);
     }
     void *memory = realloc(old, size ? size : 1);
     CHECK(memory != NULL && allocations != NULL);
@@ -81,6 +84,18 @@ static void fuzz_free(void *memory)
     free(memory);
 }
 
+__attribute__((unused)) static ssize_t fuzz_getline(char **line, size_t *room, FILE *in)
+{
+    size_t size = 0;
+    for (int c = 0; c != '\n' && (c = getc(in)) != EOF;) {
+        if (*room < size + 2) *room = 2 * size + 100;
+        *line = (char *)fuzz_realloc(*line, *room);
+        (*line)[size++] = (char)c;
+        (*line)[size] = 0;
+    }
+    return size > 0 ? (ssize_t)size : -1;
+}
+
 static FILE *fuzz_open(const char *mode)
 {
     return input_size > 0 ? fmemopen((void *)input, input_size, mode) : fopen("/dev/null", mode);
@@ -99,16 +114,13 @@ __attribute__((noreturn)) static void fuzz_exit(int status)
 #define realloc(old, size) fuzz_realloc(old, size)
 #define free(memory) fuzz_free(memory)
 #define fopen(path, mode) ((void)(path), fuzz_open(mode))
+#define getline(line, room, in) fuzz_getline(line, room, in)
 #define exit(status) fuzz_exit(status)
 
 #define PAGED_NO_MAIN
-#define Step EngineStep  // names that the engine and a program both have
-#define Piece EnginePiece
-#define run engine_run
+#define Entry EngineEntry  // a name that the engine and llama.c both have
 #include "../paged.cu.c"
-#undef Step
-#undef Piece
-#undef run
+#undef Entry
 #undef STB_DS_IMPLEMENTATION
 #define main program_main
 #if READER == TRACE
@@ -136,16 +148,16 @@ static void run_model(void)
     must(pool_create(&config, &pool), "pool");
     must(seq_create(pool, &seq), "sequence");
     must(seq_append(seq, 3), "append");
-    Step step;
-    memset(&step, 0, sizeof step);
-    arrput(step.seqs, seq);
-    arrput(step.num_tokens, 3);
+    ModelInput input;
+    memset(&input, 0, sizeof input);
+    arrput(input.seqs, seq);
+    arrput(input.num_tokens, 3);
     for (int i = 0; i < 3; i++) {
-        arrput(step.tokens, i % model.vocab_size);
-        arrput(step.positions, i);
+        arrput(input.tokens, i % model.vocab_size);
+        arrput(input.positions, i);
     }
-    arrput(step.wanted, 2);
-    float *logits = forward(&model, pool, ATTEND_PAGED, &step, &workspace);
+    arrput(input.wanted, 2);
+    const float *logits = forward(&model, pool, ATTEND_FAST, &input, &workspace);
     uint64_t rng = 1;
     int token = sample(logits, model.vocab_size, 1, &rng);
     CHECK(token >= 0 && token < model.vocab_size);
@@ -159,11 +171,13 @@ static void run_tokenizer(void)
     memset(&tokenizer, 0, sizeof tokenizer);
     if (input_size < 2) return;
     int vocab_size = 2 + input[0], length = input[1] % 64;
-    input += 2, input_size -= 2;
+    input += 2;
+    input_size -= 2;
     if ((size_t)length > input_size) length = (int)input_size;
     memcpy(text, input, (size_t)length);
     text[length] = 0;
-    input += length, input_size -= (size_t)length;
+    input += length;
+    input_size -= (size_t)length;
     read_tokenizer(&tokenizer, "the input", vocab_size);
     int *tokens = encode(&tokenizer, text);
     for (int i = 0; i < arrlen(tokens); i++) {
@@ -194,7 +208,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (!nowhere) nowhere = fopen("/dev/null", "w");
     CHECK(nowhere != NULL);
-    input = data, input_size = size;
+    input = data;
+    input_size = size;
     if (setjmp(reader_left) == 0) {
 #if READER == MODEL
         run_model();

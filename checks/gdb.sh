@@ -156,6 +156,11 @@ $ continue
 > plan seq->pool
 plan 6: 4 query tokens
   sequence 0: positions 18 to 21, table 12 5 3 9 0 1
+$ set var seq->pool->plan->sealed = 1
+$ set var seq->pool->plan->starts[1].table = 0
+> plan seq->pool
+plan 6: 4 query tokens, in a shared or published block
+  sequence 0: left out
 $ finish
 > plan pool
 No plan, or it is out of date: pool_plan() comes next.
@@ -264,6 +269,8 @@ pool->blocks[5].prev = 7
 free list: block 5 has a wrong link back
 pool->blocks[5].next = 9
 free list: 9 is no block
+pool->blocks[8].prev = 6
+free list: its head has a wrong link back
 pool->num_free = 6
 free list: 5 blocks, but num_free is 6
 pool->seqs[0].length = 13

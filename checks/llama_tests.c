@@ -343,7 +343,7 @@ static int make_tokenizer(void)
     for (int i = 0; i < 256; i++, count++) put_token(file, 0, format("<0x%02X>", i), 6);
     for (char c = ' '; c <= '~'; c++, count++) put_token(file, -100.0f - c, &c, 1);
     for (int i = 0; i < 14; i++, count++)
-        put_token(file, (float)i, merges[i], (int)strlen(merges[i]));
+        put_token(file, (float)i - 500, merges[i], (int)strlen(merges[i]));
     CHECK(fclose(file) == 0);
     return count;
 }
@@ -537,10 +537,22 @@ static void test_prefix_cache(void)
             if (m >= 4) CHECK(statistic(run.err, "preemptions") > 0);
             if (m >= 4) CHECK(statistic(run.err, "tokens were found") > 0);
         }
+    // By hand, blocks of 4. Two equal prompts of 50 tokens (BOS, blank, 48 x) do not fit at once
+    // into 23 blocks. Step 1 computes the first one; step 2 its next token, and of the second
+    // prompt what is not in 12 full blocks, 2 tokens. Each goes on to 60 positions: steps 2 to 11,
+    // and 3 to 12.
+    const char *x48 = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx";
+    Run run = served(llama(format("--steps|60|--chunk|64|--blocks|23|--block-size|4|-p|%s|-p|%s|"
+                                  "--prefix-cache",
+                                  x48, x48)));
+    CHECK_EQ(statistic(run.err, "tokens were found"), 48);
+    CHECK_EQ(statistic(run.err, "tokens in "), 60 + 12);
+    CHECK_EQ(statistic(run.err, "steps"), 12);
+    CHECK_EQ(statistic(run.err, "preemptions"), 0);
     // A queue longer than what may run at once: what comes later finds what the first have left.
     const char *many = format("%s%s%s%s%s", five, five, five, five, five);
     char *plain = text_of(format("--steps|60%s", many));
-    Run run = served(llama(format("--steps|60|--blocks|40|--block-size|4%s|--prefix-cache", many)));
+    run = served(llama(format("--steps|60|--blocks|40|--block-size|4%s|--prefix-cache", many)));
     CHECK_TEXT(run.out, plain);
     CHECK(statistic(run.err, "tokens were found") > 0);
     CHECK_EQ(llama(format("--prefix-cache|--beam|2%s", five)).status, 2);
@@ -621,6 +633,10 @@ static void test_merges_by_hand(void)
         CHECK_EQ(run.status, 1);
         CHECK_HAS(run.err, "refused");
     }
+    // A tab has no token of its own, so it is a byte; the prompt is printed first.
+    char *text = text_of("--steps|6|-p|a\tb");
+    text[3] = 0;
+    CHECK_TEXT(text, "a\tb");
 }
 
 // A file of prompts, one a line, with and without a newline at the end, with \n and with \r\n.
@@ -855,6 +871,7 @@ static void test_real_weights_shared(void)
     CHECK_TEXT(real_text("--steps|400|--speculate|5"), to_the_end);
     char *both = real_text("--steps|400|--speculate|5|--samples|2|--prefix-cache");
     for (int i = 0; i < 2; i++) CHECK_TEXT(request(both, i), to_the_end);
+    CHECK_LACKS(real_text("--steps|400|--beam|2"), "<s>");  // nor does a beam go on after its end
     char *plain = real_text(base);
     for (int k = 1; k <= 8; k++) {
         CHECK_TEXT(real_text(format("%s|--speculate|%d", base, k)), plain);

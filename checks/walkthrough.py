@@ -67,8 +67,10 @@ def read(pattern):
 
 SOURCES = {name: lines for pattern in (*ENGINE, 'fast/*.c', 'tests.c', 'examples/*.[ch]')
            for name, lines in read(pattern).items()}
+KERNEL = re.compile(r'\bKERNEL\((\w+),')
 FUNCTIONS = {name for lines in (*SOURCES.values(), *read('exercises/*.c').values())
-             for line in lines for name in re.findall(r'\b([A-Za-z_]\w*)\(', line.split('//')[0])}
+             for line in lines
+             for name in re.findall(r'\b([A-Za-z_]\w*)\(', KERNEL.sub(r'\1(', line.split('//')[0]))}
 LLAMA_TESTS = {name for line in read('checks/llama_tests.c')['checks/llama_tests.c']
                for name in re.findall(r'\btest_(\w+)\(void', line)}
 TARGETS = set(re.findall(r'^([a-z-]+):', load(ROOT + '/Makefile'), re.M))

@@ -183,6 +183,10 @@ define check
         set $paged_count = $paged_count + 1
       end
     end
+    if $paged_ok && $paged_b[$paged_n].prev != $paged_prev
+      echo free list: its head has a wrong link back\n
+      set $paged_ok = 0
+    end
     if $paged_ok && $paged_count != $paged_pool->num_free
       printf "free list: %d blocks, but num_free is %d\n", $paged_count, $paged_pool->num_free
       set $paged_ok = 0

@@ -521,7 +521,6 @@ static int admit(Server *s)
     }
     s->num_found += found;
     if (r->lost > found) s->num_recomputed += r->lost - found;
-    r->lost = 0;
     must(add_to_step(s, r), "seq_append");
     arrdel(s->waiting, 0);
     arrput(s->running, r);

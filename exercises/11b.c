@@ -3,10 +3,10 @@
 // The samples of one request share blocks, so they are preempted together, and must come back
 // together, still sharing. Write swap_out(): it saves K and V of n sequences of a pool on the host
 // and releases them. And swap_in(), which makes them again: each gathers the same bits as before,
-// all together use as many blocks as before, and nothing was copied on write on the way (compare
-// pool->num_copies). Without enough free blocks it returns PAGED_OUT_OF_BLOCKS, with the pool as it
-// was, and may be called again later. Sequences may share all, some or none of their blocks, in
-// any order: a longer one after a shorter one, a sample of a sample. Only public calls are needed.
+// together they use as many blocks as before, and no block was copied on the way (pool->num_copies
+// stays the same). Without enough free blocks it returns PAGED_OUT_OF_BLOCKS, with the pool as it
+// was, and may be called again later. Sequences may share all, some or none of their blocks, in any
+// order: a longer one after a shorter one, a sample of a sample. Public calls are all it takes.
 //
 //     make exercise N=11b
 
@@ -18,7 +18,7 @@ enum { MOST = 6, ROW = 2 * 3, LAYERS = 2, LONGEST = 64 };
 typedef struct Saved {  // of one sequence
     int length;
     float k[LAYERS][LONGEST * ROW], v[LAYERS][LONGEST * ROW];
-    int place, from, shared;  // add or change what you need
+    // add what you need
 } Saved;
 
 static int swap_out(Seq **seqs, int n, Saved *saved)
@@ -35,18 +35,21 @@ static int swap_in(Pool *pool, Seq **seqs, int n, const Saved *saved)
 
 static void check(int ok, const char *what)
 {
-    if (!ok) printf("11b: not yet: %s\n", what);
-    if (!ok) exit(1);
+    if (ok) return;
+    printf("11b: not yet: %s\n", what);
+    exit(1);
 }
 
 static int grow(Seq *seq, int n)
 {
-    static float x[LONGEST * ROW], next;
+    static float x[LONGEST * ROW];
+    static float next;
     Batch batch = {1, &seq, &n};
     int error = seq_append(seq, n);
+    if (!error) error = pool_plan(seq->pool, &batch);
     for (int layer = 0; layer < LAYERS && !error; layer++) {
         for (int i = 0; i < n * ROW; i++) x[i] = next++;
-        error = pool_write(seq->pool, layer, &batch, x, x);
+        error = pool_write(seq->pool, layer, x, x);
     }
     return error;
 }
@@ -77,7 +80,7 @@ int main(void)
         for (int i = 0; i < MOST; i++)
             family[i] = s[order < 6 ? (i + order) % MOST : (2 * MOST - 1 - i - order % 6) % MOST];
         int used = config.num_blocks - pool->num_free;
-        long copies = pool->num_copies;
+        size_t copies = pool->num_copies;
         for (int i = 0; i < MOST; i++) {
             before[i].length = family[i]->length;
             for (int layer = 0; layer < LAYERS; layer++)
@@ -93,7 +96,7 @@ int main(void)
               "a swap_in() that failed left a trace");
         seq_release(occupant);
         check(!seq_create(pool, &occupant) && !seq_append(occupant, 4 * (40 - used)), "?");
-        check(!swap_in(pool, family, MOST, saved), "there is just room enough, and it fails");
+        check(!swap_in(pool, family, MOST, saved), "there is just enough room, and it fails");
         for (int i = 0; i < MOST; i++) check(same(family[i], &before[i]), "K or V were lost");
         check(pool->num_free == 0 && !pool_check(pool), "they share less, or more, than before");
         check(pool->num_copies == copies, "a block was copied on the way");

@@ -3,9 +3,9 @@
 // Below, append(), rewind() and attention() call the engine, and add one of six bugs, or none.
 // Write test(): it returns 1 if it finds anything wrong, and 0 if all is well. It may call these
 // three, all of ../paged.h, and the oracle; it may not look at `bug`. All six were bugs of real
-// programs: a copy on write that is incomplete, a rewind that hurts another sequence, a chunk whose
-// tokens see too much, blocks in the wrong order, the wrong KV head, and a NaN. Some show only on a
-// shape that lets them: several layers, heads, blocks, queries.
+// programs: a copy-on-write that is incomplete, a rewind that hurts another sequence, a chunk whose
+// tokens see too much, blocks in the wrong order, the wrong KV head, and a NaN. Some show only in
+// certain shapes: several layers, heads, blocks, queries.
 //
 //     make exercise N=12b
 
@@ -21,7 +21,7 @@ static int append(Seq *seq, int n)
     Pool *pool = seq->pool;
     const PoolConfig *c = &pool->config;
     int length = seq->length;
-    long copies = pool->num_copies;
+    size_t copies = pool->num_copies;
     int error = seq_append(seq, n);
     if (bug == COPY && pool->num_copies > copies) {
         int block = seq->block_table[length / c->block_size];
@@ -34,9 +34,11 @@ static int append(Seq *seq, int n)
 
 static int rewind_by(Seq *seq, int n)
 {
-    int error = seq_rewind(seq, n), size = seq->pool->config.block_size, rest = seq->length % size;
+    int size = seq->pool->config.block_size;
+    int error = seq_rewind(seq, n);
+    int rest = seq->length % size;
     if (bug == REWIND && !error && rest > 0)
-        move_slots(seq->pool, arrlast(seq->block_table), POISON, rest, size - rest);
+        pool_copy_slots(seq->pool, arrlast(seq->block_table), POISON, rest, size - rest);
     return error;
 }
 
@@ -47,13 +49,14 @@ static void exchange(int *table)
     table[1] = first;
 }
 
-// Attention of the newest n tokens of one sequence, by ATTEND_PAGED. lse is not asked for.
+// Attention of the newest n tokens of one sequence, by ATTEND_PAGED, with a plan of its own.
 static int attention(Seq *seq, int layer, int n, int num_q_heads, const float *q, float *out)
 {
     const PoolConfig *c = &seq->pool->config;
     size_t row = (size_t)num_q_heads * c->head_dim;
-    int one = 1, group = num_q_heads / c->num_kv_heads, error = PAGED_OK;
-    int reorder = bug == ORDER && arrlen(seq->block_table) > 2, *table = seq->block_table;
+    int one = 1;
+    int group = num_q_heads / c->num_kv_heads;
+    int reorder = bug == ORDER && arrlen(seq->block_table) > 2;
     float *own_q = (float *)calloc(n * row + 1, sizeof(float));
     for (size_t i = 0; i < n * row; i++) {  // row, head and element of what comes to place i
         int head = (int)(i % row) / c->head_dim;
@@ -62,11 +65,12 @@ static int attention(Seq *seq, int layer, int n, int num_q_heads, const float *q
     }
     float *own = (float *)calloc(n * row + 1, sizeof(float));
     Batch batch = {1, &seq, bug == CHUNK ? &one : &n};
-    if (reorder) exchange(table);
+    if (reorder) exchange(seq->block_table);
+    int error = pool_plan(seq->pool, &batch);
     for (int t = 0; t < (bug == CHUNK ? n : 1) && !error; t++)
-        error = attend(seq->pool, ATTEND_PAGED, layer, &batch, num_q_heads, 0, own_q + t * row,
+        error = attend(seq->pool, ATTEND_PAGED, layer, num_q_heads, 0, own_q + t * row,
                        own + t * row, NULL);
-    if (reorder) exchange(table);
+    if (reorder) exchange(seq->block_table);
     for (size_t i = 0; i < n * row; i++) {
         int head = (int)(i % row) / c->head_dim;
         int to = bug == HEAD ? head % group * c->num_kv_heads + head / group : head;
@@ -88,8 +92,9 @@ int main(void)
 {
     static const char *const names[BUGS] = {"none",  "copy", "rewind", "chunk",
                                             "order", "head", "NaN"};
-    int order[BUGS] = {NONE, HEAD, COPY, NOT_A_NUMBER, CHUNK, ORDER, REWIND}, solved = 1;
-    for (int i = 0; i < 2 * BUGS; i++) {  // twice, as a test that remembers is none
+    int order[BUGS] = {NONE, HEAD, COPY, NOT_A_NUMBER, CHUNK, ORDER, REWIND};
+    int solved = 1;
+    for (int i = 0; i < 2 * BUGS; i++) {  // twice, in case the test keeps something in a variable
         bug = order[i % BUGS];
         if (test() == (bug != NONE)) continue;
         printf("12b: not yet: %s %s\n",

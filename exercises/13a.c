@@ -1,10 +1,10 @@
 // 13a: the rows of a step.
 //
-// Write plan(), which is add_to_step() of ../examples/llama.c for a list of requests. Of the known
+// Write fill(), which is add_rows() of ../examples/llama.c for a list of requests. Of the known
 // tokens of each request that the cache does not hold yet, it makes room for the next ones, `chunk`
-// at most, and adds a row for each to the step. Which rows are wanted? Those whose output says the
-// next token of a request: the row of its last known token, if it is in this step. The pool has
-// room for all. A request whose known tokens are all in the cache is left out of the step.
+// at most, and adds a row for each to the input of the model. Which rows are wanted? Those whose
+// output says the next token of a request: the row of its last known token, if it is in this step.
+// The pool has room for all. A request whose known tokens are all in the cache is left out.
 //
 //     make exercise N=13a
 
@@ -18,62 +18,66 @@ typedef struct Request {
     int tokens[END], known;
 } Request;
 
-typedef struct Plan {
-    int num_seqs, num_rows, num_wanted;  // all 0 when plan() is called
+typedef struct Input {
+    int num_seqs, num_rows, num_wanted;  // all 0 when fill() is called
     Seq *seqs[REQUESTS];
     int num_tokens[REQUESTS];           // new tokens of each
     int tokens[ROWS], positions[ROWS];  // of each row: all rows of seqs[0], then those of seqs[1]
     int wanted[REQUESTS];               // row
     int whose[REQUESTS];                // index of the request that the wanted row belongs to
-} Plan;
+} Input;
 
-static int plan(Request *requests, int n, int chunk, Plan *step)  // returns an error code
+static int fill(Request *requests, int n, int chunk, Input *input)  // returns an error code
 {
-    (void)requests, (void)n, (void)chunk, (void)step;  // your lines
+    (void)requests, (void)n, (void)chunk, (void)input;  // your lines
     return PAGED_OK;
 }
 
 static void check(int ok, const char *what)
 {
-    if (!ok) printf("13a: not yet: %s\n", what);
-    if (!ok) exit(1);
+    if (ok) return;
+    printf("13a: not yet: %s\n", what);
+    exit(1);
 }
 
 // A model of one layer, whose K, V and query depend on token and position. out: a token per row.
-static void forward(Pool *pool, const Plan *step, int *out)
+static void forward(Pool *pool, const Input *input, int *out)
 {
     float k[ROWS], v[ROWS], q[ROWS], x[ROWS];
-    Batch batch = {step->num_seqs, step->seqs, step->num_tokens};
-    for (int i = 0; i < step->num_rows; i++) {
-        q[i] = sinf(step->tokens[i] + 0.3f * step->positions[i]);
-        k[i] = 3 * cosf(step->tokens[i] - 0.7f * step->positions[i]);
-        v[i] = sinf(7.0f * step->tokens[i]);
+    Batch batch = {input->num_seqs, input->seqs, input->num_tokens};
+    for (int i = 0; i < input->num_rows; i++) {
+        q[i] = sinf(input->tokens[i] + 0.3f * input->positions[i]);
+        k[i] = 3 * cosf(input->tokens[i] - 0.7f * input->positions[i]);
+        v[i] = sinf(7.0f * input->tokens[i]);
     }
-    check(!pool_write(pool, 0, &batch, k, v) &&
-              !attend(pool, ATTEND_PAGED, 0, &batch, 1, 0, q, x, NULL),
+    check(!pool_plan(pool, &batch) && !pool_write(pool, 0, k, v) &&
+              !attend(pool, ATTEND_PAGED, 0, 1, 0, q, x, NULL),
           "the engine refuses the batch");
-    for (int i = 0; i < step->num_rows; i++) out[i] = (int)(1e4f * fabsf(x[i])) % 50;
+    for (int i = 0; i < input->num_rows; i++) out[i] = (int)(1e4f * fabsf(x[i])) % 50;
 }
 
 // Serves the requests from first to end - 1 to their ends, and returns how many rows that took.
 static int serve(Request *requests, int first, int end, int chunk)
 {
     PoolConfig config = {1, 1, 1, 4, REQUESTS * END, PAGED_F32, 1, PAGED_CPU};
-    int rows = 0, most = (end - first) * chunk, out[ROWS];
+    int rows = 0;
+    int most = (end - first) * chunk;
+    int out[ROWS];
     Pool *pool;
     check(!pool_create(&config, &pool), "no pool");
     for (int i = first; i < end; i++) check(!seq_create(pool, &requests[i].seq), "no sequence");
-    for (int left = 1, steps = 0; left > 0; steps++) {
-        Plan step = {0, 0, 0, {NULL}, {0}, {0}, {0}, {0}, {0}};
+    int left = 1;
+    for (int steps = 0; left > 0; steps++) {
+        Input input = {0, 0, 0, {NULL}, {0}, {0}, {0}, {0}, {0}};
         check(steps < 200, "they do not come to their ends");
-        check(!plan(requests + first, end - first, chunk, &step), "plan() fails");
-        check(step.num_rows <= most, "more rows than the chunks have");
-        forward(pool, &step, out);
-        rows += step.num_rows;
-        for (int i = 0; i < step.num_wanted; i++) {
-            Request *r = &requests[first + step.whose[i]];
+        check(!fill(requests + first, end - first, chunk, &input), "fill() fails");
+        check(input.num_rows <= most, "more rows than the chunks have");
+        forward(pool, &input, out);
+        rows += input.num_rows;
+        for (int i = 0; i < input.num_wanted; i++) {
+            Request *r = &requests[first + input.whose[i]];
             check(r->seq->length == r->known, "a wanted row is not that of the last known token");
-            if (r->known < END) r->tokens[r->known++] = out[step.wanted[i]];
+            if (r->known < END) r->tokens[r->known++] = out[input.wanted[i]];
         }
         left = 0;
         for (int i = first; i < end; i++) left += requests[i].seq->length < END;
@@ -84,7 +88,8 @@ static int serve(Request *requests, int first, int end, int chunk)
 
 int main(void)
 {
-    const int prompts[REQUESTS] = {17, 1, 6}, chunks[] = {1, 2, 5, 17, 40};
+    const int prompts[REQUESTS] = {17, 1, 6};
+    const int chunks[] = {1, 2, 5, 17, 40};
     Request alone[REQUESTS], together[REQUESTS];
     for (int c = 0; c < 5; c++) {
         for (int i = 0; i < REQUESTS; i++) {

@@ -1,11 +1,11 @@
 // 13b (hard): a shared prompt, read once.
 //
-// Eight samples of a long prompt share its blocks, but attend() still reads them eight times: once
-// for the query of each sample. Keep the prompt in a sequence of its own, and in each sample only
-// the tokens behind it. Then attention of a sample's newest token is that over the prompt and that
-// over its own tokens, merged. Write attend_shared(), with two calls of attend() for all samples
-// together. One query can have many heads, and attend() does not ask whose they are; and lse is
-// what merging takes. Scores may be in the hundreds.
+// Samples of a long prompt share its blocks, but attend() still reads them once for each sample.
+// Keep the prompt in a sequence of its own, and in each sample only the tokens after it. Then the
+// attention of a sample's newest token is that over the prompt and that over its own tokens, merged.
+// Write attend_shared(), with two calls of attend() for all samples together, each with a plan of
+// its own. One query token can have many heads, and attend() does not ask whose they are; and lse
+// is what merging takes. Scores may be in the hundreds.
 //
 //     make exercise N=13b
 
@@ -16,25 +16,30 @@ enum { SAMPLES = 5, KV_HEADS = 2, Q_HEADS = 6, DIM = 8, MOST = 100 };
 
 static int num_calls;
 
-static int counted_attend(Pool *pool, int layer, const Batch *batch, int num_q_heads,
-                          const float *q, float *out, float *lse)
+// Plans a batch of newest tokens, one of each sequence, and attends.
+static int plan_and_attend(int num_seqs, Seq *const *seqs, int layer, int num_q_heads,
+                           const float *q, float *out, float *lse)
 {
+    static const int ones[SAMPLES] = {1, 1, 1, 1, 1};
+    Batch batch = {num_seqs, seqs, ones};
+    int error = pool_plan(seqs[0]->pool, &batch);
     num_calls++;
-    return attend(pool, ATTEND_PAGED, layer, batch, num_q_heads, 0, q, out, lse);
+    return error ? error : attend(seqs[0]->pool, ATTEND_PAGED, layer, num_q_heads, 0, q, out, lse);
 }
 
 // q, out: [SAMPLES][Q_HEADS][DIM], of the newest token of each sample. Returns an error code.
 static int attend_shared(Seq *prompt, Seq *const *samples, int layer, const float *q, float *out)
 {
     (void)prompt, (void)samples, (void)layer, (void)q, (void)out;  // your lines,
-    (void)counted_attend;                                          // with this one
+    (void)plan_and_attend;                                         // with this one
     return PAGED_OK;
 }
 
 static void check(int ok, const char *what)
 {
-    if (!ok) printf("13b: not yet: %s\n", what);
-    if (!ok) exit(1);
+    if (ok) return;
+    printf("13b: not yet: %s\n", what);
+    exit(1);
 }
 
 static void fill(float *x, int n, float size)
@@ -57,7 +62,8 @@ static void grow(Seq *a, Seq *b, int n)
         for (int i = 0; i < 2 && seqs[i]; i++) {
             Batch batch = {1, &seqs[i], &n};
             check(layer > 0 || !seq_append(seqs[i], n), "no room");
-            check(!pool_write(a->pool, layer, &batch, k, v), "pool_write() fails");
+            check(!pool_plan(a->pool, &batch), "pool_plan() fails");
+            check(!pool_write(a->pool, layer, k, v), "pool_write() fails");
         }
     }
 }
@@ -68,8 +74,8 @@ int main(void)
     static float q[SAMPLES * Q_HEADS * DIM], out[SAMPLES * Q_HEADS * DIM], expected[Q_HEADS * DIM];
     PoolConfig config = {2, KV_HEADS, DIM, 4, 200, PAGED_F32, 1, PAGED_CPU};
     Pool *pool;
-    Seq *prompt = NULL, *samples[SAMPLES], *whole[SAMPLES];
-    int one = 1;
+    Seq *prompt = NULL;
+    Seq *samples[SAMPLES], *whole[SAMPLES];
     check(!pool_create(&config, &pool) && !seq_create(pool, &prompt), "no pool");
     grow(prompt, NULL, 87);
     for (int i = 0; i < SAMPLES; i++) {
@@ -82,10 +88,9 @@ int main(void)
         check(!attend_shared(prompt, samples, layer, q, out), "attend_shared() fails");
         check(num_calls <= 2, "more than two calls of attend()");
         for (int i = 0; i < SAMPLES; i++) {
-            Batch batch = {1, &whole[i], &one};
             const float *mine = out + i * Q_HEADS * DIM;
-            check(!attend(pool, ATTEND_PAGED, layer, &batch, Q_HEADS, 0, q + i * Q_HEADS * DIM,
-                          expected, NULL),
+            check(!plan_and_attend(1, &whole[i], layer, Q_HEADS, q + i * Q_HEADS * DIM, expected,
+                                   NULL),
                   "attend() fails");
             for (int j = 0; j < Q_HEADS * DIM; j++)
                 check(fabsf(mine[j] - expected[j]) <= 2e-5f, "a sample sees something else");

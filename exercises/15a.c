@@ -1,18 +1,18 @@
 // 15a: an attention sink, from outside.
 //
-// Some models let a head look at nothing: the sum below the fraction of softmax has one more term,
-// exp(sink), which belongs to no token and brings no value. attend() knows nothing of that. But it
-// returns lse, the log of the sum of exp(score). Write add_sink(), which corrects one vector of the
-// output, and its lse, without another look at K and V. Scores may be in the hundreds: exp(score)
-// does not fit into a float then.
+// Some models let a head look at nothing: the denominator of softmax has one more term, exp(sink),
+// which belongs to no token and brings no value. attend() knows nothing of that. But it returns lse,
+// the log of the sum of exp(score). Write add_sink(), which corrects one vector of the output, and
+// its lse, without another look at K and V. Scores may be in the hundreds: exp(score) does not fit
+// into a float then.
 //
 //     make exercise N=15a
 
 #define PAGED_NO_MAIN
 #include "../paged.cu.c"
 
-// out: [head_dim] and *lse: what attend() returned for one row and head. sink: the number of that
-// head; -INFINITY is no sink.
+// out: [head_dim] and *lse: what attend() returned for one query token and head. sink: that of the
+// head; -INFINITY stands for none.
 static void add_sink(float *out, float *lse, int head_dim, float sink)
 {
     (void)out, (void)lse, (void)head_dim, (void)sink;
@@ -23,8 +23,9 @@ enum { DIM = 6, HEADS = 5, LENGTH = 37 };
 
 static void check(int ok, const char *what)
 {
-    if (!ok) printf("15a: not yet: %s\n", what);
-    if (!ok) exit(1);
+    if (ok) return;
+    printf("15a: not yet: %s\n", what);
+    exit(1);
 }
 
 int main(void)
@@ -32,20 +33,29 @@ int main(void)
     static const float sinks[HEADS] = {-INFINITY, -3, 2, 190, 400};
     static float k[LENGTH * DIM], v[LENGTH * DIM], q[HEADS * DIM], out[HEADS * DIM], lse[HEADS];
     PoolConfig config = {1, 1, DIM, 4, 10, PAGED_F32, 1, PAGED_CPU};
-    const int all = LENGTH, one = 1;
+    const int all = LENGTH;
+    const int one = 1;
     Pool *pool;
     Seq *seq;
-    for (int i = 0; i < LENGTH * DIM; i++) k[i] = sinf((float)i), v[i] = 1 + cosf((float)(i * i));
+    for (int i = 0; i < LENGTH * DIM; i++) {
+        k[i] = sinf((float)i);
+        v[i] = 1 + cosf((float)(i * i));
+    }
     check(!pool_create(&config, &pool) && !seq_create(pool, &seq) && !seq_append(seq, LENGTH),
           "there is no sequence");
-    Batch write = {1, &seq, &all}, decode = {1, &seq, &one};
-    check(!pool_write(pool, 0, &write, k, v), "pool_write() fails");
+    Batch write = {1, &seq, &all};
+    Batch decode = {1, &seq, &one};
+    check(!pool_plan(pool, &write) && !pool_write(pool, 0, k, v), "pool_write() fails");
+    check(!pool_plan(pool, &decode), "pool_plan() fails");
     for (int large = 0; large < 2; large++) {  // then with scores up to some 200
         for (int i = 0; i < HEADS * DIM; i++) q[i] = sinf((float)(i * i + 1)) * (large ? 90 : 1);
-        check(!attend(pool, ATTEND_PAGED, 0, &decode, HEADS, 1, q, out, lse), "attend() fails");
+        check(!attend(pool, ATTEND_PAGED, 0, HEADS, 1, q, out, lse), "attend() fails");
         for (int h = 0; h < HEADS; h++) {
             add_sink(out + h * DIM, lse + h, DIM, sinks[h]);
-            double sum = 0, values[DIM] = {0}, score[LENGTH], most = sinks[h];
+            double sum = 0;
+            double most = sinks[h];
+            double values[DIM] = {0};
+            double score[LENGTH];
             for (int t = 0; t < LENGTH; t++) {
                 score[t] = 0;
                 for (int d = 0; d < DIM; d++) score[t] += (double)q[h * DIM + d] * k[t * DIM + d];

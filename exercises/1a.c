@@ -1,9 +1,9 @@
 // 1a: a number to be predicted.
 //
 // Eight cards of 80 GB hold a Llama-3-70B: 80 layers, 64 query heads, 8 KV heads, vectors of 128
-// elements. With weights and other needs subtracted, 450 GB (450e9 bytes) are left for K and V in
-// 16 bits. How many requests of 131072 tokens each, the longest that the model takes in its later
-// editions, fit in there at once? Write down the number, then run this.
+// elements. After weights and other needs, 450 GB (450e9 bytes) are left for K and V in 16 bits. How
+// many requests of 131072 tokens each, the longest that later versions of the model take, fit in
+// there at once? Write down the number, then run this.
 //
 //     make exercise N=1a
 
@@ -26,6 +26,8 @@ int main(void)
         printf("1a: not yet: ANSWER is too %s\n", ANSWER < fit ? "small" : "large");
         return 1;
     }
-    printf("1a: solved: one such request takes %.1f GB\n", bytes / 1e9);
+    printf("1a: solved: 2 * 80 layers * 8 KV heads * 128 * 2 bytes = %zu bytes a token,\n"
+           "times 131072 tokens = %.2f GB a request: %d of them, and %.1f GB are left\n",
+           pool_bytes_per_token(&llama), bytes / 1e9, fit, (450e9 - fit * bytes) / 1e9);
     return 0;
 }

@@ -2,9 +2,9 @@
 //
 // At its start a server asks how many blocks it can afford. Write largest_pool(): the largest
 // num_blocks for which pool_create() asks for at most `budget` bytes of memory in all, or 0 if there
-// is none; whatever config->num_blocks says. K and V are not all that a pool allocates, as
-// pool_create() shows, memory_create() rounds their bytes up, and no product may overflow, however
-// large the budget is.
+// is none; whatever config->num_blocks says. K and V are not all that a pool allocates: read
+// pool_create(), and memory_create(), which rounds bytes up. No product may overflow, however large
+// the budget is.
 //
 //     make exercise N=1b
 
@@ -39,13 +39,13 @@ static void check(PoolConfig config, size_t budget)
 {
     int n = largest_pool(&config, budget);
     if (n < 0 || (n > 0 && cost(config, n) > budget)) {
-        printf("1b: not yet: %d blocks of %d cost more than %zu bytes\n", n, config.block_size,
-               budget);
+        printf("1b: not yet: budget %zu: %d blocks of %d take %zu bytes\n", budget, n,
+               config.block_size, cost(config, n));
         exit(1);
     }
     if (cost(config, n + 1) <= budget) {
-        printf("1b: not yet: %d blocks of %d are not the most for %zu bytes\n", n,
-               config.block_size, budget);
+        printf("1b: not yet: budget %zu: %d blocks of %d, but %d take only %zu bytes\n", budget, n,
+               config.block_size, n + 1, cost(config, n + 1));
         exit(1);
     }
 }
@@ -62,7 +62,9 @@ int main(void)
     }
     // Whatever the budget: num_blocks is an int, and a block may be larger than the machine.
     if (largest_pool(&huge, SIZE_MAX) != 0 || largest_pool(&small, SIZE_MAX) != INT_MAX) {
-        printf("1b: not yet: a budget of SIZE_MAX\n");
+        printf(
+            "1b: not yet: budget SIZE_MAX: expected 0 huge and %d small blocks, came %d and %d\n",
+            INT_MAX, largest_pool(&huge, SIZE_MAX), largest_pool(&small, SIZE_MAX));
         return 1;
     }
     printf("1b: solved\n");

@@ -1,9 +1,9 @@
 // 6a: three numbers to be predicted, by hand.
 //
 // Four tokens have the keys 0, ln 2, ln 4 and ln 8 and the values 1, 2, 3 and 4; head_dim is 1, and
-// each query is 1, so the keys are the scores. What does attention give for the newest token? What
-// for the one before it? And what is l, the sum of exp(score - m), at the end of the newest row?
-// Answers within 0.001 count.
+// each query is 1, so the keys are the scores. What is the attention of the newest token? Of the one
+// before it? And what is l, the sum of exp(score - m), at the end of the newest row? Answers within
+// 0.001 count.
 //
 //     make exercise N=6a
 
@@ -16,8 +16,9 @@
 
 static void must(int error)
 {
-    if (error) printf("6a: not yet: %s\n", paged_error(error));
-    if (error) exit(1);
+    if (!error) return;
+    printf("6a: not yet: %s\n", paged_error(error));
+    exit(1);
 }
 
 static int differs(const char *name, double answer, double right)
@@ -31,7 +32,9 @@ int main(void)
 {
     PoolConfig config = {1, 1, 1, 2, 2, PAGED_F32, 1, PAGED_CPU};
     const int n = 4;
-    const float k[4] = {0, logf(2), logf(4), logf(8)}, v[4] = {1, 2, 3, 4}, q[4] = {1, 1, 1, 1};
+    const float k[4] = {0, logf(2), logf(4), logf(8)};
+    const float v[4] = {1, 2, 3, 4};
+    const float q[4] = {1, 1, 1, 1};
     float out[4], lse[4];
     Pool *pool;
     Seq *seq;
@@ -39,12 +42,17 @@ int main(void)
     must(seq_create(pool, &seq));
     must(seq_append(seq, n));
     Batch batch = {1, &seq, &n};
-    must(pool_write(pool, 0, &batch, k, v));
-    must(attend(pool, ATTEND_PAGED, 0, &batch, 1, 0, q, out, lse));
+    must(pool_plan(pool, &batch));
+    must(pool_write(pool, 0, k, v));
+    must(attend(pool, ATTEND_PAGED, 0, 1, 0, q, out, lse));
     pool_destroy(pool);
     // lse is m + log(l), and the largest score is the last one.
     int wrong = differs("NEWEST", NEWEST, out[3]) + differs("BEFORE", BEFORE, out[2]) +
                 differs("L", L, exp((double)lse[3] - k[3]));
-    if (!wrong) printf("6a: solved\n");
+    if (!wrong)
+        printf(
+            "6a: solved: exp(score) is 1, 2, 4, 8; newest (1 + 4 + 12 + 32) / 15 = %.4f, before\n"
+            "(1 + 4 + 12) / 7 = %.4f; m is ln 8, so l = 15 / 8\n",
+            out[3], out[2]);
     return wrong > 0;
 }

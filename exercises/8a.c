@@ -1,7 +1,11 @@
-// 8a. A prompt of 1000 tokens is in the cache, in blocks of 16. It becomes eight samples: the
-// sequence itself and seven forks of it. Each sample then grows by 100 tokens, one at a time, all
-// in turns. How many blocks are in use at the end, and how many were copied on the way? Put your
-// numbers here, then: make exercise N=8a
+// 8a: two numbers to be predicted.
+//
+// A prompt of 1000 tokens is in the cache, in blocks of 16. It becomes eight samples: the sequence
+// itself and seven forks of it. Each sample then grows by 100 tokens, one at a time, all in turns.
+// How many blocks are in use at the end, and how many were copied on the way? Write down both, then
+// run this.
+//
+//     make exercise N=8a
 
 #define BLOCKS 0  // your number
 #define COPIES 0  // your number
@@ -10,6 +14,13 @@
 #include "../paged.cu.c"
 
 enum { SAMPLES = 8 };
+
+static int differs(const char *name, int answer, int right)
+{
+    if (answer == right) return 0;
+    printf("8a: not yet: %s is too %s\n", name, answer < right ? "small" : "large");
+    return 1;
+}
 
 int main(void)
 {
@@ -26,10 +37,16 @@ int main(void)
         printf("8a: not yet: the engine says: %s\n", error ? paged_error(error) : pool_check(pool));
         return 1;
     }
-    int blocks = BLOCKS == config.num_blocks - pool->num_free, copies = COPIES == pool->num_copies;
+    int blocks = config.num_blocks - pool->num_free;
+    int copies = (int)pool->num_copies;
     pool_destroy(pool);
-    if (!blocks) printf("8a: not yet: %d blocks in use is not what the pool says\n", BLOCKS);
-    if (!copies) printf("8a: not yet: %d copies is not what the pool says\n", COPIES);
-    if (blocks && copies) printf("8a: solved\n");
-    return !blocks || !copies;
+    int wrong = differs("BLOCKS", BLOCKS, blocks) + differs("COPIES", COPIES, copies);
+    if (!wrong)
+        printf("8a: solved: 1000 / 16 = 62 full blocks stay shared; of 1100 tokens, ceil(1100 / "
+               "16) -\n"
+               "62 = 7 blocks are each sample's own: 62 + 8 * 7 = %d. The 63rd block is copied by "
+               "all\n"
+               "but the last writer, which finds a count of 1: %d\n",
+               blocks, copies);
+    return wrong > 0;
 }

@@ -1,9 +1,13 @@
-// 8b (hard). seq_fork() copies nothing: the first append on either side pays, and it may find no
-// free block then. Some engines pay at the fork. Change seq_fork() in ../paged.cu.c: a fork that
-// ends inside a block takes a block at once, copies the slots that the child sees, and counts that
-// in num_copies; parent and child then append in place. A fork at a block boundary still copies
-// nothing. With no block free it returns PAGED_OUT_OF_BLOCKS and changes nothing. The tests of the
-// lazy fork fail with that: this is another engine. Then: make exercise N=8b
+// 8b (hard): pay at the fork.
+//
+// seq_fork() copies nothing: the first append on either side pays, and it may find no free block
+// then. Some engines pay at the fork. Change seq_fork() in ../paged.cu.c: a fork that ends inside a
+// block takes a block at once, copies the slots that the child sees, and counts that in num_copies;
+// parent and child then append in place. A fork at a block boundary still copies nothing. With no
+// block free it returns PAGED_OUT_OF_BLOCKS and changes nothing. The tests of the lazy fork fail
+// with that: this is another engine.
+//
+//     make exercise N=8b
 
 #define PAGED_NO_MAIN
 #include "../paged.cu.c"
@@ -33,9 +37,10 @@ static int grow(Seq *seq, int n)
     float x[16 * 4];
     Batch batch = {1, &seq, &n};
     int error = seq_append(seq, n);
+    if (!error) error = pool_plan(pool, &batch);
     for (int layer = 0; layer < 2 && !error; layer++) {
         for (int i = 0; i < n * 4; i++) x[i] = (float)(seq->length - n + i / 4 + layer);
-        error = pool_write(pool, layer, &batch, x, x);
+        error = pool_write(pool, layer, x, x);
     }
     return error;
 }
@@ -43,7 +48,8 @@ static int grow(Seq *seq, int n)
 int main(void)
 {
     PoolConfig config = {2, 2, 2, 4, 4, PAGED_F32, 1, PAGED_CPU};
-    Seq *a, *b, *c, *none = NULL;
+    Seq *a, *b, *c;
+    Seq *none = NULL;
     if (pool_create(&config, &pool) || seq_create(pool, &a) || grow(a, 6)) return 1;
     if (wrong(!seq_fork(a, 6, &b), "a fork inside a block, with two blocks free, fails") ||
         wrong(pool->num_copies == 1, "a fork inside a block does not copy at once") ||
@@ -57,7 +63,8 @@ int main(void)
         wrong(!grow(c, 1) && pool->num_free == 0, "the last free block was taken too early"))
         return 1;
     long seqs = arrlen(pool->seqs);
-    if (wrong(seq_fork(a, 6, &none) == PAGED_OUT_OF_BLOCKS && !none, "a fork without a block") ||
+    if (wrong(seq_fork(a, 6, &none) == PAGED_OUT_OF_BLOCKS && !none,
+              "a fork without a free block is not refused") ||
         wrong(arrlen(pool->seqs) == seqs && pool->num_copies == 1, "a failed fork left a trace") ||
         wrong(!pool_check(pool), pool_check(pool)))
         return 1;

@@ -1,8 +1,12 @@
-// 9a. Write verify(): the end of a round of speculative decoding. The newest token and k guesses
-// were appended to the sequence, and the model has said which token follows each of these k + 1:
-// model[0] is what follows the newest token, model[1] what follows guesses[0], and so on. Find how
-// many guesses are right, drop K and V of the others, and return how many tokens the round gained:
-// the right guesses, and the model's own token after them. Then: make exercise N=9a
+// 9a: the end of a round of speculative decoding.
+//
+// The newest token and k guesses were appended to the sequence, and the model has said which token
+// follows each of these k + 1: model[0] is what follows the newest token, model[1] what follows
+// guesses[0], and so on. Write verify(): it finds how many leading guesses are right, drops K and V
+// of the others, and returns how many tokens the round gained: the right guesses, and the model's
+// own token after them.
+//
+//     make exercise N=9a
 
 #define PAGED_NO_MAIN
 #include "../paged.cu.c"
@@ -17,7 +21,8 @@ static int verify(Seq *seq, const int *guesses, int k, const int *model)
 static int round_is_right(Pool *pool, int k, int bits)
 {
     Seq *seq;
-    int guesses[8], model[9], right = 0;
+    int guesses[8], model[9];
+    int right = 0;
     for (int i = 0; i <= k; i++) model[i] = 10 * i + 7;
     for (int i = 0; i < k; i++) guesses[i] = bits >> i & 1 ? model[i] : model[i] + 1;
     while (right < k && bits >> right & 1) right++;
@@ -25,8 +30,10 @@ static int round_is_right(Pool *pool, int k, int bits)
     int gained = verify(seq, guesses, k, model);
     int ok = gained == right + 1 && seq->length == 7 + right && !pool_check(pool);
     if (!ok)
-        printf("9a: not yet: %d of %d guesses right: %d tokens gained, %d in the cache\n", right, k,
-               gained, seq->length);
+        printf("9a: not yet: 6 tokens, the newest, and %d guesses, of which %d are right: expected "
+               "%d\n"
+               "tokens gained and %d in the cache, came %d and %d\n",
+               k, right, right + 1, 7 + right, gained, seq->length);
     seq_release(seq);
     return ok;
 }

@@ -1,10 +1,13 @@
-// 9b (hard). A draft may be a tree: several guesses at what comes next, each a branch of k tokens.
-// Write grow_best(): fork a branch off *seq for each of the guesses, as many as the pool has room
-// for, and append its k tokens to it with compute(). All are to be in one batch, so none goes
-// before the last is in. Then keep the branch with the most right tokens (of equals the first),
-// drop its wrong ones, and release all others. *seq becomes the kept branch; if not even one branch
-// fits, it stays as it is. Return the number of right tokens. truth[i] is what the model says at
-// position i after the old end. Then: make exercise N=9b
+// 9b (hard): a draft that is a tree.
+//
+// A draft may be a tree: several guesses at what comes next, each a branch of K tokens. Write
+// grow_best(): fork a branch off *seq for each of the guesses, as many as the pool has room for, and
+// append its K tokens to it with compute(). No branch is released before the last one is in. Then
+// keep the branch with the most right tokens (of equals the first), drop its wrong ones, and release
+// all others. *seq becomes the kept branch; if not even one branch fits, it stays as it is. Return
+// the number of right tokens. truth[i] is what the model says at position i after the old end.
+//
+//     make exercise N=9b
 
 #define PAGED_NO_MAIN
 #include "../paged.cu.c"
@@ -18,7 +21,8 @@ static int compute(Seq *seq, const int *tokens, int n)
     Batch batch = {1, &seq, &n};
     int error = seq_append(seq, n);
     for (int i = 0; i < n; i++) x[i] = (float)tokens[i];
-    return error ? error : pool_write(seq->pool, 0, &batch, x, x);
+    if (!error) error = pool_plan(seq->pool, &batch);
+    return error ? error : pool_write(seq->pool, 0, x, x);
 }
 
 static int grow_best(Seq **seq, const int guesses[BRANCHES][K], const int *truth)
@@ -27,27 +31,32 @@ static int grow_best(Seq **seq, const int guesses[BRANCHES][K], const int *truth
     return -1;
 }
 
-// A prompt of 6 tokens in a pool of so many blocks of 4; the branches have those numbers of right
-// tokens, and `best` is what must be left.
+// A prompt of 6 tokens in a pool of num_blocks blocks of 4; branch b has right[b] right tokens, and
+// `best` of them must be left.
 static int tree_is_right(int num_blocks, const int *right, int best)
 {
     PoolConfig config = {1, 1, 1, 4, num_blocks, PAGED_F32, 1, PAGED_CPU};
-    int prompt[6] = {1, 2, 3, 4, 5, 6}, truth[K] = {7, 8, 9, 10, 11}, guesses[BRANCHES][K];
+    int prompt[6] = {1, 2, 3, 4, 5, 6};
+    int truth[K] = {7, 8, 9, 10, 11};
+    int guesses[BRANCHES][K];
     float k[32], v[32];
     Pool *pool;
     Seq *seq;
     for (int b = 0; b < BRANCHES; b++)
         for (int i = 0; i < K; i++) guesses[b][i] = i == right[b] ? 99 : truth[i];
     if (pool_create(&config, &pool) || seq_create(pool, &seq) || compute(seq, prompt, 6)) return 0;
-    int got = grow_best(&seq, guesses, truth), used = num_blocks - pool->num_free;
+    int got = grow_best(&seq, guesses, truth);
+    int used = num_blocks - pool->num_free;
     int ok = got == best && seq->length == 6 + best && arrlen(pool->seqs) == 1 &&
              used == (6 + best + 3) / 4 && !pool_check(pool) && !seq_gather(seq, 0, k, v);
     for (int t = 0; ok && t < seq->length; t++) ok = k[t] == (float)(t + 1) && v[t] == k[t];
     if (!ok)
-        printf("9b: not yet: %d blocks, right tokens %d %d %d %d: %d right, %d tokens in %d "
-               "blocks, %d sequences\n",
-               num_blocks, right[0], right[1], right[2], right[3], got, seq->length, used,
-               (int)arrlen(pool->seqs));
+        printf("9b: not yet: a pool of %d blocks, right tokens %d %d %d %d: expected %d right, %d "
+               "tokens\nin %d blocks, 1 sequence; came %d right, %d tokens in %d blocks, %d "
+               "sequences%s\n",
+               num_blocks, right[0], right[1], right[2], right[3], best, 6 + best,
+               (6 + best + 3) / 4, got, seq->length, used, (int)arrlen(pool->seqs),
+               got == best ? ", or K and V of others" : "");
     pool_destroy(pool);
     return ok;
 }
@@ -55,9 +64,10 @@ static int tree_is_right(int num_blocks, const int *right, int best)
 int main(void)
 {
     static const int right[3][BRANCHES] = {{1, 4, 2, 4}, {0, 0, 0, 0}, {5, 0, 5, 1}};
+    static const int best[3] = {4, 0, 5};
     static const int last[BRANCHES] = {0, 1, 2, 5};
     for (int i = 0; i < 3; i++)
-        if (!tree_is_right(20, right[i], i == 0 ? 4 : i == 1 ? 0 : 5)) return 1;
+        if (!tree_is_right(20, right[i], best[i])) return 1;
     // A branch takes 2 blocks; with 2 + 2 blocks there is room for the first one, and so on.
     for (int fit = 0; fit <= BRANCHES; fit++)
         if (!tree_is_right(2 + 2 * fit, last, fit > 0 ? last[fit - 1] : 0)) return 1;

@@ -1,0 +1,44 @@
+# report.sh: what the scripts of this folder share, which begin with `. checks/report.sh`: they
+# count, and show what a command said that failed. What commands print goes to $LOG.
+passed=0 failed=0 skipped=0
+LOG=${LOG:-build/log}
+
+ok() { echo "ok    $1"; passed=$((passed + 1)); }
+bad() { echo "FAIL  $1"; failed=$((failed + 1)); }
+skip() { echo "skip  $1"; skipped=$((skipped + 1)); }
+finish() { echo "$passed passed, $failed failed, $skipped skipped"; [ $failed = 0 ]; exit; }
+
+# The first error in $LOG and 40 lines from there: the stack of a sanitizer's report comes first,
+# and its end is but a legend. Without a word that looks like an error, the last 40 lines.
+first_error() {
+    awk '
+        { line[NR] = $0 }
+        !first && /runtime error|ERROR: |WARNING: ThreadSanitizer|^==[0-9]+== [A-Z]|error:|FAIL/ {
+            first = NR
+        }
+        END {
+            start = first ? first - 4 : NR - 39
+            if (start < 1) start = 1
+            for (i = start; i <= NR && i < start + 44; i++) print "    " line[i]
+            if (i <= NR) print "    ... and " NR - i + 1 " more lines"
+        }' "$LOG"
+}
+
+# check NAME COMMAND...: passes if the command does.
+check() {
+    name=$1; shift
+    if "$@" >"$LOG" 2>&1; then ok "$name: $(tail -n 1 "$LOG")"; else first_error; bad "$name"; fi
+}
+
+# quietly NAME COMMAND...: succeeds if the command does and prints nothing: a compiler without a
+# warning. Otherwise that is a failure.
+quietly() {
+    name=$1; shift
+    "$@" >"$LOG" 2>&1 && [ ! -s "$LOG" ] && return
+    first_error
+    bad "$name: does not compile without a word"
+    return 1
+}
+
+# compiles COMMAND...: can this compiler, with these options, make a program?
+compiles() { echo 'int main(void) { return 0; }' | "$@" -x c - -o build/probe >/dev/null 2>&1; }
