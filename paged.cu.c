@@ -88,7 +88,7 @@ const char *paged_error(int error)
                                         "longer than the whole pool",
                                         "out of memory",
                                         "the block is shared",
-                                        "there is no such GPU"};
+                                        "there is no GPU"};
     if (error < 0 || error > PAGED_NO_GPU) return "unknown error code";
     return texts[error];
 }
