@@ -958,8 +958,8 @@ KERNEL(write_kernel, WriteJob) { write_token(&job, blockIdx.x, threadIdx.x, THRE
 KERNEL(copy_kernel, CopyJob) { copy_slots(&job, blockIdx.x, blockIdx.y, threadIdx.x, THREADS); }
 
 // Attention in two steps of a ladder. Rung 1, dense gather: gather_kernel copies each sequence into
-// one contiguous piece, and attend_paged reads that copy. The thread blocks of a sequence (gridDim.y
-// of them) take every gridDim.y-th of its blocks.
+// one contiguous piece, and attend_paged reads that copy. Of the gridDim.y thread blocks of a
+// sequence, each takes every gridDim.y-th of its blocks.
 KERNEL(gather_kernel, GatherJob)
 {
     const Start *start = job.view.starts + blockIdx.x;
@@ -968,9 +968,9 @@ KERNEL(gather_kernel, GatherJob)
         gather_block(&job, blockIdx.x, i, threadIdx.x, THREADS);
 }
 
-// Each warp sees a part of the tokens and ends with a state m, l, o of its own, head_dim + 2 floats.
-// Merging such states is what step 3 on the CPU does. This returns element d of the merged o, and
-// m and l.
+// Each warp sees a part of the tokens and ends with a state of its own: m, l, o, in head_dim + 2
+// floats. Merging such states is what step 3 on the CPU does. This returns element d of the merged
+// o, and m and l.
 DEVICE float merge(const float *states, int count, int head_dim, int d, float *m, float *l)
 {
     float max = -INFINITY;
@@ -989,11 +989,11 @@ DEVICE float merge(const float *states, int count, int head_dim, int d, float *m
 }
 
 // Rung 2, paged: the block table is read on the way. A thread block for each query token and KV
-// head, one warp for each token of the sequence in turn. Lane i holds elements i, i + 32, ... of the
-// vectors, so the 32 lanes read neighbouring addresses; a dot product is summed in each lane, then
-// across the lanes. Against rung 1 nothing is copied: K and V are read once for each query head of a
-// group, not read, written and then read. (fast/ has the rungs above: split-KV, and one read for all
-// query heads of a group.)
+// head, one warp for each token of the sequence in turn. Lane i holds elements i, i + 32, ... of
+// the vectors, so the 32 lanes read neighbouring addresses; a dot product is summed in each lane,
+// then across the lanes. Against rung 1 nothing is copied: K and V are read once for each query
+// head of a group, not read, written and then read. (fast/ has the rung above: split-KV, and one
+// read for several query heads of a group.)
 KERNEL(attend_paged, AttendJob)
 {
     enum { PER_LANE = PAGED_MAX_HEAD_DIM / WARP };
@@ -1656,8 +1656,8 @@ int oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_hea
 }
 
 // ---- stand-in ---------------------------------------------------------------------------------
-// Enough of a GPU to run the kernels without one. Each thread is a coroutine with its own stack, run
-// alone up to its next barrier or shuffle. So gdb stops in any lane, the sanitizers see every
+// Enough of a GPU to run the kernels without one. Each thread is a coroutine with its own stack,
+// run alone up to its next barrier or shuffle. So gdb stops in any lane, the sanitizers see every
 // access, and lanes can run in another order: a kernel that lacks a barrier then gives another
 // result. It is stricter than a GPU: there, a thread that has returned no longer counts at a
 // barrier; here, the others wait for it, which is reported as a deadlock. To read this, begin at

@@ -70,7 +70,7 @@ enum { PAGED_F32, PAGED_F16, PAGED_BF16 };  // PoolConfig.dtype: how K and V are
 enum {              // PoolConfig.device: whose memory, and which processor computes
     PAGED_CPU,      // in every build
     PAGED_GPU,      // builds of nvcc only
-    PAGED_STANDIN,  // all other builds: the kernels for the GPU, run one thread at a time on the CPU
+    PAGED_STANDIN,  // all other builds: the kernels, run one thread at a time on the CPU
 };
 
 enum {                  // flags of attend(), to be combined with |

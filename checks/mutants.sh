@@ -89,6 +89,7 @@ function note(s) {
 }
 function result() {
     done = 1
+    if (test == "") { print "ERROR: no test has begun"; return }
     for (count = split(expect, text, / & /); count > 0; count--)
         if (!index(all, text[count])) print "MISSED: no `" text[count] "`, but"
     if (length(report) > 170) report = substr(report, 1, 167) "..."

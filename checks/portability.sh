@@ -8,16 +8,14 @@
 # libc6-dev-arm64-cross gcc-12-s390x-linux-gnu libc6-dev-s390x-cross musl-tools libstb-dev
 set -u
 cd "$(dirname "$0")/.." || exit 1
-passed=0 failed=0 skipped=0
 OUT=build/portability
 mkdir -p $OUT/include
-# What starts other programs runs on this machine only; a few tests take too long in an emulator.
-LEFT_OUT="llama|replay|bench|tour|documentation|tests_that_cannot_fail|on_purpose|bug_32_bit_offsets"
+LOG=$OUT/log
+. checks/report.sh
+# A test that starts the tests themselves; and those that take too long in an emulator.
+LEFT_OUT="tests_that_cannot_fail|bug_32_bit|bug_longest"
 SLOW="kernels_in_lane_orders|same_bits_however_cut|shapes_|tvm_scripts|beam_search|speculation"
 
-ok() { echo "ok    $1"; passed=$((passed + 1)); }
-bad() { echo "FAIL  $1"; tail -n 30 $OUT/log; failed=$((failed + 1)); }
-skip() { echo "skip  $1"; skipped=$((skipped + 1)); }
 probe() { printf '#include <math.h>\n#include <stdio.h>\nint main(void) { return 0; }' |
     "$@" -x c - -o $OUT/probe -lm >/dev/null 2>&1; }
 
@@ -34,19 +32,20 @@ variant() {
     if [ "$emulator" ] && ! command -v "$emulator" >/dev/null; then
         skip "$name: no $emulator"; return
     fi
-    if ! "$@" -g -Wall -Wextra ${CPPFLAGS:-} -isystem $OUT/include tests.c $more -o "$program" -lm \
-        >$OUT/log 2>&1; then bad "$name: does not compile"; return; fi
-    if [ -s $OUT/log ]; then bad "$name: compiles with warnings"; fi
+    quietly "$name" "$@" -g -Wall -Wextra ${CPPFLAGS:-} -isystem $OUT/include tests.c $more \
+        -o "$program" -lm || return
     tests=$($emulator "$program" --list | grep -vE "$leave_out")
-    if $emulator "$program" --quick --cpu $tests >$OUT/log 2>&1
-    then ok "$name: $(tail -n 1 $OUT/log)"; else grep -A3 -B3 FAILED $OUT/log; bad "$name"; fi
+    check "$name" $emulator "$program" --quick --cpu $tests
+    [ "$kernels" ] && check "$name, the kernels" $emulator "$program" --quick --standin $kernels
 }
 
 x86_32() {
     for cc in gcc clang; do
         for opt in -O0 -O2; do
-            variant "x86-32, $cc $opt" "" "$LEFT_OUT|kernels_in_lane_orders" \
-                $cc -m32 -msse2 -mfpmath=sse $opt
+            for fast in "" -DPAGED_FAST; do
+                variant "x86-32, $cc $opt${fast:+ $fast}" "" "$LEFT_OUT" \
+                    $cc -m32 -msse2 -mfpmath=sse $opt $fast
+            done
         done
     done
 }
@@ -55,12 +54,15 @@ emulated() {  # NAME TRIPLE
     for version in "" -14 -13 -12; do
         command -v $2-gcc$version >/dev/null && break
     done
-    variant "$1, $2-gcc$version" "qemu-$1-static" "$LEFT_OUT|$SLOW" $2-gcc$version -O2 -static
+    for fast in "" -DPAGED_FAST; do
+        variant "$1, $2-gcc$version${fast:+ $fast}" "qemu-$1-static" "$LEFT_OUT|$SLOW" \
+            $2-gcc$version -O2 -static $fast
+    done
 }
 
 musl() {
-    # musl has no makecontext(), which the stand-in for a GPU begins its lanes with. So these tests
-    # are built with one that stops, and those that start kernels are left out.
+    # musl has no makecontext(), with which the stand-in for a GPU begins its lanes. So these tests
+    # are built with one that aborts, and run on the CPU only.
     cat >$OUT/no_ucontext.c <<'END'
 #include <stdlib.h>
 int getcontext(void *c) { (void)c; abort(); }
@@ -71,17 +73,19 @@ END
     more=
     if echo '#include <ucontext.h>
         int main(void) { return getcontext(0); }' |
-        musl-gcc -x c - -o $OUT/probe >/dev/null 2>&1; then kernels=on_purpose
-    else
-        kernels="kernels_in_lane_orders|stand_in_stops" more="-x c -fno-builtin $OUT/no_ucontext.c"
+        musl-gcc -x c - -o $OUT/probe >/dev/null 2>&1
+    then :; else
+        kernels= more="-x c -fno-builtin $OUT/no_ucontext.c"
         command -v musl-gcc >/dev/null &&
             skip "musl has no ucontext: nothing is run on the stand-in for a GPU"
     fi
-    variant "musl, static" "" "$LEFT_OUT|$kernels" musl-gcc -O2 -static
-    more=
+    variant "musl, static" "" "$LEFT_OUT" musl-gcc -O2 -static
+    variant "musl, static -DPAGED_FAST" "" "$LEFT_OUT" musl-gcc -O2 -static -DPAGED_FAST
+    more= kernels=$KERNELS
 }
 
-more=
+KERNELS="poison append_in_full_pool scale_and_lse every_split_kernel"  # they start each kernel
+more= kernels=$KERNELS
 [ $# -gt 0 ] || set -- x86-32 aarch64 s390x musl
 for which in "$@"; do
     case $which in
@@ -92,5 +96,4 @@ for which in "$@"; do
     *) echo "$0: no machine is called $which" >&2; exit 2 ;;
     esac
 done
-echo "$passed passed, $failed failed, $skipped skipped"
-[ $failed = 0 ]
+finish

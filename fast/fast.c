@@ -270,8 +270,8 @@ static void attend_rows(const AttendJob *job, int r, int n, int kv_head, int hea
 }
 
 // Attention of a whole step, or 0 if its shape is one for attend_row(). A piece of work is some
-// rows of one sequence, up to a position that is a multiple of `rows`, for all KV heads; or, where there
-// are fewer pieces than threads, for some of them.
+// rows of one sequence, up to a position that is a multiple of `rows`, for all KV heads; or, where
+// there are fewer pieces than threads, for some of them.
 static int attend_on_cpu(const AttendJob *job)
 {
     int kv_heads = job->view.layout.num_kv_heads, group = job->num_q_heads / kv_heads,
@@ -316,13 +316,14 @@ static int attend_on_cpu(const AttendJob *job) { return (void)job, 0; }
 #define UNROLL
 #endif
 
-// Rung 3 of the ladder, paged and split (rungs 1 and 2: paged.cu.c). The sequence is cut into splits of SPLIT tokens, each a thread block, so
-// that one long sequence fills the whole GPU; a second kernel merges them. A lane holds 8
-// neighbouring elements, which is 16 bytes of a 16-bit type, the most that one load can bring, and
-// only as many lanes share a vector as it needs: several tokens to a warp, and fewer shuffles a
-// sum. Up to `heads` query heads of a group use each K and V that was loaded. Memory answers after
-// some 600 ns, so many loads must be in flight: the walk through the table is done first, for the
-// whole split, and a lane then has K and V of IN_FLIGHT tokens on their way before it waits.
+// Rung 3 of the ladder, paged and split (rungs 1 and 2: paged.cu.c). The sequence is cut into
+// splits of SPLIT tokens, each a thread block, so that one long sequence fills the whole GPU; a
+// second kernel merges them. A lane holds 8 neighbouring elements, which is 16 bytes of a 16-bit
+// type, the most that one load can bring, and only as many lanes share a vector as it needs:
+// several tokens to a warp, and fewer shuffles a sum. Up to `heads` query heads of a group use each
+// K and V that was loaded. Memory answers after some 600 ns, so many loads must be in flight: the
+// walk through the table is done first, for the whole split, and a lane then has K and V of
+// IN_FLIGHT tokens on their way before it waits.
 enum { SPLIT = 512, VEC = 8, IN_FLIGHT = 4, MAX_HEADS = 8 };
 
 typedef struct __attribute__((aligned(16), may_alias)) Words {
