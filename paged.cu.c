@@ -1400,8 +1400,12 @@ static const char *check_free_list(const Pool *pool)
             return broken("free list: block %d comes after published ones", block);
     }
     if (b[head].prev != prev) return broken("free list: its head has a wrong link back");
-    if (count == pool->num_free) return NULL;
-    return broken("free list: %d blocks, but num_free is %d", count, pool->num_free);
+    if (count != pool->num_free)
+        return broken("free list: %d blocks, but num_free is %d", count, pool->num_free);
+    for (int block = 0; block < head; block++)
+        if (b[block].ref_count > 0 && (b[block].prev != -1 || b[block].next != -1))
+            return broken("block %d: in use, but linked into the free list", block);
+    return NULL;
 }
 
 // Every published block is in the bucket of its hash, once, and was published after its parent.
@@ -1447,10 +1451,11 @@ const char *pool_check(const Pool *pool)
     if (!seen) return broken("no memory for the check");
     const char *wrong = check_tables(pool, seen);
     for (int block = 0; block < pool->config.num_blocks && !wrong; block++) {
+        const Block *b = &pool->blocks[block];
         used += seen[block] > 0;
-        if (pool->blocks[block].ref_count != seen[block])
+        if (b->ref_count != seen[block])
             wrong = broken("block %d: reference count %d, but %d table entries", block,
-                           pool->blocks[block].ref_count, seen[block]);
+                           b->ref_count, seen[block]);
     }
     free(seen);
     if (!wrong) wrong = check_free_list(pool);

@@ -1624,7 +1624,7 @@ static void test_refused_steps(void)
 static void test_out_of_memory(void)
 {
     const int n = 2;
-    Pool *pool = t_pool(t_config(4, 8)), *second = NULL;
+    Pool *pool = t_pool(t_config(4, 8)), *fresh = t_pool(t_config(4, 8)), *second = NULL;
     Seq *seq = t_seq(pool, 6), *created = NULL, *child = NULL;
     Batch batch = {1, &seq, &n};
     float *x = t_floats(n * 2 * 4);
@@ -1633,9 +1633,9 @@ static void test_out_of_memory(void)
     STARVE(1, pool, seq_fork(seq, 6, &child));
     seq_release(created);
     seq_release(child);
-    Seq *planned = t_bare_seq(second, 2);
+    Seq *planned = t_bare_seq(fresh, 2);
     Batch first = {1, &planned, &n};
-    STARVE(1, second, pool_plan(second, &first));
+    STARVE(1, fresh, pool_plan(fresh, &first));
     CHECK_OK(pool_plan(pool, &batch));
     STARVE(0, pool, pool_write(pool, 0, x, x));
     CHECK_OK(oracle_write(t_oracle(seq), 0, n, x, x));
@@ -1649,6 +1649,7 @@ static void test_out_of_memory(void)
         STARVE(0, pool, attend(pool, flags, 0, 2, 0, x, t_same(n * 2 * 4, 0), NULL));
     }
     t_finish(pool);
+    t_finish(fresh);
     t_finish(second);
 }
 
@@ -1886,7 +1887,7 @@ static void test_plan_of_ragged_tables(void)
 static void test_plan_of_too_many_tokens(void)
 {
     enum { LENGTH = 1 << 20, COPIES = 1 << 11 };
-    PoolConfig config = {1, 1, 1, 1 << 16, LENGTH >> 16, PAGED_F16, 0, PAGED_CPU};
+    PoolConfig config = {1, 1, 1, 1 << 16, LENGTH >> 16, PAGED_F16, 1, PAGED_CPU};
     Pool *pool = t_pool(config);
     Seq **seqs = (Seq **)t_alloc(COPIES * sizeof *seqs);
     int *counts = (int *)t_alloc(COPIES * sizeof *counts);
