@@ -157,10 +157,17 @@ $ continue
 plan 6: 4 query tokens
   sequence 0: positions 18 to 21, table 12 5 3 9 0 1
 $ set var seq->pool->plan->sealed = 1
+$ set var seq->pool->plan->view.num_seqs = 2
+$ set var seq->pool->plan->starts[2] = seq->pool->plan->starts[1]
 $ set var seq->pool->plan->starts[1].table = 0
+$ set var seq->pool->plan->queries[0].seq = 1
+$ set var seq->pool->plan->queries[1].seq = 1
+$ set var seq->pool->plan->queries[2].seq = 1
+$ set var seq->pool->plan->queries[3].seq = 1
 > plan seq->pool
 plan 6: 4 query tokens, in a shared or published block
   sequence 0: left out
+  sequence 1: positions 18 to 21, table 12 5 3 9 0 1
 $ finish
 > plan pool
 No plan, or it is out of date: pool_plan() comes next.
@@ -185,6 +192,10 @@ block 2, layer 0, head 1: reference count 1, elements 0 to 7 of 8
 token 9: entry 2 of the table is block 2, slot 1; layer 0, head 1: element 168
            K  -0.5664   0.6166  -0.5379  -0.4226   0.7675  -0.4078  -0.6799   0.8705
            V  -0.8393   0.4502  -0.1716  -0.3077   0.6544   0.3825  -0.7000  -0.8682
+> kv seq 0 0 0
+token 0: entry 0 of the table is block 0, slot 0; layer 0, head 0: element 0
+           K   0.1331   0.4916   0.9420  -0.1113  -0.1115   0.5258   0.7547   0.0461
+           V  -0.9944  -0.6789   0.4445   0.5495  -0.4210  -0.2937   0.7160  -0.1241
 > kv seq 1 1 9
 token 9: entry 2 of the table is block 2, slot 1; layer 1, head 1: element 680
            K      nan      nan      nan      nan      nan      nan      nan      nan
