@@ -15,7 +15,7 @@ WARN="-Wall -Wextra"
 # bit. These are tests.c and llama.c.
 SAN="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-sanitize=shift-base"
 COMPILERS=${COMPILERS:-gcc gcc-10 gcc-11 gcc-13 gcc-14 clang clang-13 clang-15 clang-16 clang-17
-           clang-18 tcc}
+           clang-18}
 
 # Tests that start each kernel; under these tools the stand-in is too slow for all of them.
 stand_in="poison append_in_full_pool scale_and_lse rewind_into_shared_block bug_unused_slots

@@ -13,7 +13,7 @@ TOUR=${TOUR:-./tour}
 HELLO=${HELLO:-./hello}
 CPPFLAGS=${CPPFLAGS:-}
 COMPILERS=${COMPILERS:-gcc gcc-10 gcc-11 gcc-12 gcc-13 gcc-14
-           clang clang-13 clang-14 clang-15 clang-16 clang-17 clang-18 tcc}
+           clang clang-13 clang-14 clang-15 clang-16 clang-17 clang-18}
 export LC_ALL=C NO_COLOR=1
 passed=0 failed=0 skipped=0 stand_in=
 dir=$(mktemp -d "${TMPDIR:-/tmp}/paged-programs-XXXXXX") || exit 1
