@@ -14,17 +14,26 @@ FAST=-DPAGED_FAST  # not for gcc -fanalyzer, which follows the paths through the
 # The answers: `what the message says # why it is no bug`.
 cat >$OUT/answers <<'END'
 stb_ds.h # not ours
-double-.free. of .old. # realloc_or_stop: when realloc fails, the program stops and nothing is freed
+double-.free. of .old. # realloc_or_panic: when realloc fails, the program panics and nothing is freed
 invalidPointerCast # one allocation holds a table and then floats, or K and V of any dtype
-field 'draft'|field 'tokens'|field 'prompts'|llama.c.*Null pointer passed # NULL is the empty array of stb_ds
+'draft'|field 'tokens'|field 'prompts'|(llama.c|decoding.h).*Null pointer passed # NULL is the empty array of stb_ds
+llama.c.*dereference of NULL .end. # read_prompts() has put a line feed at the end of the text
 replay.c.*Dereference of null pointer # likewise: arrays of stb_ds that have as many entries as asked for
 replay.c.*signed char.* to .int. # a chain of assignments of 0
+replay.c.*leak of FILE # open_output() gives it to its caller, and close_output() closes it
+replay.c.*Uninitialized variable: bar # its first `at` characters are filled, and no others printed
 bench.c.*Uninitialized variable: samples # a parameter; its first n are filled by the caller
 bench.c.*leak of .m\. # manager_create() gives them to its caller, and manager_destroy() frees them
+bench.c.*uninitialized value .m\.ns # likewise: an array that its caller fills
+bench.c.*integer division # a vector of 4-byte floats: its size is a multiple of 4
+bench.c.*Access to field 'length' # the pool was made with room for all of them
+bench.c.*'(many|one_seq)' during its initialization # on a GPU they are not asked
 llama.c.*'half' is accessed at non-zero # a vector, read as the two halves it has
 leak of .<unknown>. # arrays of stb_ds that live as long as the program
 nullPointerArithmeticRedundantCheck # arrlen(NULL) is 0, and then the loop is not entered
-standin.h.*Null pointer passed # calloc was asked two lines above, and INVARIANT stops
+paged.cu.c.*global variable 'gpu' # the stand-in uses the job during launch() only
+paged.cu.c.*Null pointer passed to 1st # realloc_or_panic() does not return NULL
+paged.cu.c.*Uninitialized variable: q # its first head_dim elements are filled, and no others read
 END
 sed 's/ # .*//' $OUT/answers >$OUT/answered
 

@@ -14,7 +14,8 @@ cat >$out/parts <<'END'
 ./tests --standin
 sh checks/walkthrough.sh
 ./tests --cpu
-./tests-fast --quick
+./tests-fast --quick --cpu
+./tests-fast --quick --standin every_split_kernel scale_and_lse bug_unused_slots scores_of_minus_infinity unseen_tokens shapes_vllm
 build/llama-tests
 sh checks/cuda.sh
 sh checks/gdb.sh

@@ -98,13 +98,13 @@ static int take_header(Model *m)
     int separate = m->vocab_size < 0;
     m->vocab_size = abs(m->vocab_size);
     m->head_dim = m->dim / m->num_heads;
-    m->kv_dim = m->head_dim * m->num_kv_heads;
     if (m->dim % m->num_heads || m->num_heads % m->num_kv_heads || m->head_dim % 2 ||
         m->head_dim > PAGED_MAX_HEAD_DIM || m->vocab_size <= BOS)
         die(1,
             "%s: not a checkpoint, or not supported: dim %d, n_heads %d, n_kv_heads %d, "
             "vocab_size %d",
             m->file.path, m->dim, m->num_heads, m->num_kv_heads, m->vocab_size);
+    m->kv_dim = m->head_dim * m->num_kv_heads;  // which is now known to be at most dim
     return separate;
 }
 
