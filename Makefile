@@ -3,6 +3,7 @@
 # The one-command build of the README needs none of this: cc -O2 paged.cu.c -o paged -lm
 # CPPFLAGS=-Ifolder says where stb_ds.h is, if it is not where the system has it.
 
+MAKEFLAGS += --jobs=$(shell nproc 2>/dev/null || echo 2)
 CFLAGS ?= -O2
 WARN    = -Wall -Wextra
 OPENMP := $(shell echo 'int main(void) { return 0; }' | $(CC) -fopenmp -x c - -o /dev/null \

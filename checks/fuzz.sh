@@ -17,8 +17,7 @@ mkdir -p $BUILD
 LOG=$BUILD/log
 . checks/report.sh
 
-# The hash maps of stb_ds, which llama.c uses, shift into the sign bit.
-SAN="-fsanitize=address,undefined -fno-sanitize=shift-base -fno-sanitize-recover=all"
+SAN="-fsanitize=address,undefined -fno-sanitize-recover=all"
 
 # build TARGET COMMAND...: compiles the target into $BUILD/TARGET, without a word.
 build() {

@@ -26,7 +26,7 @@ bench.c.*Uninitialized variable: samples # a parameter; its first n are filled b
 bench.c.*leak of .m\. # manager_create() gives them to its caller, and manager_destroy() frees them
 bench.c.*uninitialized value .m\.ns # likewise: an array that its caller fills
 bench.c.*integer division # a vector of 4-byte floats: its size is a multiple of 4
-bench.c.*Access to field 'length' # the pool was made with room for all of them
+bench.c.*Access to field 'length' # the two loops above have filled all of it
 bench.c.*'(many|one_seq)' during its initialization # on a GPU they are not asked
 llama.c.*'half' is accessed at non-zero # a vector, read as the two halves it has
 leak of .<unknown>. # arrays of stb_ds that live as long as the program

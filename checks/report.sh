@@ -2,6 +2,7 @@
 # count, and show what a command said that failed. What commands print goes to $LOG.
 passed=0 failed=0 skipped=0
 LOG=${LOG:-build/log}
+export UBSAN_OPTIONS=print_stacktrace=1
 
 ok() { echo "ok    $1"; passed=$((passed + 1)); }
 bad() { echo "FAIL  $1"; failed=$((failed + 1)); }
