@@ -864,7 +864,8 @@ static void attend_row(const AttendJob *job, int row, int head)
     for (int start = 0; start < visible; start += tokens) {
         tokens = min_int(TILE, visible - start);
 
-        // 1. The scores of this tile, and the maximum so far, which stays NaN once it is NaN.
+        // 1. The scores of this tile, and the maximum so far. (A score of NaN is not greater, but
+        //    its weight will be NaN, and with it the result.)
         float score[TILE];
         float new_m = m;
         for (int t = 0; t < tokens; t++) {
@@ -872,7 +873,7 @@ static void attend_row(const AttendJob *job, int row, int head)
             const float *k = load_vector(view->k, at, c, buffer);
             score[t] = 0;
             for (int i = 0; i < c->head_dim; i++) score[t] += q[i] * k[i];
-            if (score[t] > new_m || isnan(score[t])) new_m = score[t];
+            if (score[t] > new_m) new_m = score[t];
         }
         float base = new_m == -INFINITY ? 0 : new_m;  // as -inf minus -inf is NaN
 
@@ -1331,7 +1332,7 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
 float *tensor_create(const Pool *pool, size_t count)
 {
     size_t bytes = multiply(count, sizeof(float));
-    if (!pool || bytes == 0 || bytes > PTRDIFF_MAX) return NULL;
+    if (!pool || bytes == 0) return NULL;
     return (float *)memory_create(pool->config.device, bytes);
 }
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Which lines and branches of the engine the tests do not reach: paged.cu.c, and with it
 # fast/fast.c, compiled with gcc --coverage and run by tests.c. Prints each line that was never
-# executed, with the reason if `allowed` has one, and each condition one side of which was never
+# executed, with the reason if `allowed` below has one, and each condition one side of which was never
 # taken. Fails if a line is left without a reason.
 #
 #     sh checks/coverage.sh           the tests, quick
@@ -48,7 +48,7 @@ check "the tests" ./tests --quick $tests
 # `file: the line before it has this >> the line has this # why`.
 cat >allowed <<'END'
 paged.cu.c: upload(char **to, # the arrays of a plan are copied for a real GPU only
-paged.cu.c: char *there = *to; # likewise, and the four after it
+paged.cu.c: char *there = *to; # likewise
 paged.cu.c: memory_copy(PAGED_GPU, there, # likewise
 paged.cu.c: *to += bytes; # likewise
 paged.cu.c: return there; # likewise

@@ -27,17 +27,17 @@ first_error() {
 
 # check NAME COMMAND...: passes if the command does.
 check() {
-    name=$1; shift
-    if "$@" >"$LOG" 2>&1; then ok "$name: $(tail -n 1 "$LOG")"; else first_error; bad "$name"; fi
+    checked=$1; shift
+    if "$@" >"$LOG" 2>&1; then ok "$checked: $(tail -n 1 "$LOG")"; else first_error; bad "$checked"; fi
 }
 
 # quietly NAME COMMAND...: succeeds if the command does and prints nothing: a compiler without a
 # warning. Otherwise that is a failure.
 quietly() {
-    name=$1; shift
+    built=$1; shift
     "$@" >"$LOG" 2>&1 && [ ! -s "$LOG" ] && return
     first_error
-    bad "$name: does not compile without a word"
+    bad "$built: does not compile without a word"
     return 1
 }
 
