@@ -260,8 +260,8 @@ static void memory_copy(int device, void *to, const void *from, size_t bytes)
     if (device != PAGED_GPU) memcpy(to, from, bytes);
 }
 
-// Makes room for `bytes` bytes at *memory; its contents are lost if it has to grow. It grows by
-// half, so that a batch that gets longer every step seldom allocates.
+// Makes room for `bytes` bytes at *memory; its contents are lost if it has to grow. It takes half
+// as much again as asked for, so that a batch that gets longer every step seldom allocates.
 static int memory_reserve(int device, void **memory, size_t *capacity, size_t bytes)
 {
     if (bytes <= *capacity) return PAGED_OK;
@@ -276,10 +276,10 @@ static int memory_reserve(int device, void **memory, size_t *capacity, size_t by
 
 // ---- pool -------------------------------------------------------------------------------------
 // All memory is allocated once. The free list runs through the blocks' own records, as a ring in
-// both directions; record num_blocks is its head, so no end needs a special case. A block is taken
-// from the front and, when its count falls to 0, put back at the front: what was used last is used
-// next, while it may still be in a cache of the processor. Published blocks (prefix cache) go to
-// the back, so that they can be found as long as possible.
+// both directions; record num_blocks is its head, so the ends need no special case. A block is
+// taken from the front and, when its count falls to 0, put back at the front: what was used last is
+// used next, while it may still be in a cache of the processor. Published blocks (prefix cache) go
+// to the back, so that they can be found as long as possible.
 
 static int config_ok(const PoolConfig *c)
 {
@@ -394,7 +394,8 @@ static void block_poison(Pool *pool, int block, int first, int count)
     if (pool->config.poison) pool_copy_slots(pool, block, POISON, first, count);
 }
 
-// A block that other sequences see, in their tables or through the prefix cache, is not written.
+// A block that other sequences see, in their tables or through the prefix cache, is sealed: it is
+// not written.
 static int block_sealed(const Pool *pool, int block)
 {
     return pool->blocks[block].ref_count > 1 || pool->blocks[block].serial != 0;
@@ -538,7 +539,7 @@ int seq_rewind(Seq *seq, int n)
     seq->length = length;
     seq->num_computed_tokens = min_int(length, seq->num_computed_tokens);
     seq->num_published = min_int(length / block_size, seq->num_published);
-    int filled = length % block_size;  // slots of the last block; what comes after them is void now
+    int filled = length % block_size;  // slots of the last block in use; the rest is stale now
     if (filled > 0 && !block_sealed(pool, arrlast(seq->block_table)))
         block_poison(pool, arrlast(seq->block_table), filled, block_size - filled);
     return PAGED_OK;
@@ -552,7 +553,7 @@ void seq_release(Seq *seq)
               "a sequence that its pool does not know is released");
     plan_expire(seq);
     seq_rewind(seq, seq->length);
-    arrdelswap(pool->seqs, seq->index);  // the last sequence of the list takes the place
+    arrdelswap(pool->seqs, seq->index);  // the last sequence of the list takes its place
     if (seq->index < arrlen(pool->seqs)) pool->seqs[seq->index]->index = seq->index;
     arrfree(seq->block_table);
     free(seq);
@@ -665,14 +666,16 @@ int seq_publish(Seq *seq, const int *tokens, int n)
         int own = seq->block_table[i];
         uint64_t parent = i > 0 ? pool->blocks[seq->block_table[i - 1]].serial : 0;
         int block = prefix_find(pool, parent, own_tokens);
+        if (block < 0 && pool->blocks[own].serial) {
+            // It was published after another copy of its parent. A sequence that shares it may
+            // count on that serial; if there is none, the block gets a new one.
+            if (pool->blocks[own].ref_count > 1) break;
+            prefix_remove(pool, own);
+        }
         if (block != own) plan_expire(seq);
         if (block < 0) {
-            // It may be published already, by a sequence that shares it, after another copy of the
-            // parent. That sequence is gone (it would hold the parent, which would be found), so no
-            // chain breaks when the block gets a new serial.
-            if (pool->blocks[own].serial) prefix_remove(pool, own);
             prefix_insert(pool, own, parent, own_tokens);
-        } else if (block != own) {  // another sequence was faster: one copy is enough
+        } else if (block != own) {  // published by another sequence already: one copy is enough
             block_share(pool, block);
             seq->block_table[i] = block;
             block_drop(pool, own);
@@ -689,8 +692,8 @@ int seq_publish(Seq *seq, const int *tokens, int n)
 // small struct of its own: a job.
 //
 // The functions of this section do a part of a job that is independent of the other parts: one
-// token, one block. On a GPU a thread block of `threads` threads shares it; the CPU does one part
-// after the other, as thread 0 of 1.
+// token, one block, one layer and head. On a GPU a thread block of `threads` threads shares it; the
+// CPU does one part after the other, as thread 0 of 1.
 
 typedef struct QueryToken {
     int seq;       // index in the batch
@@ -706,7 +709,8 @@ typedef struct View {
     PoolConfig layout;
     void *k, *v;  // planes of that layout; or a dense copy of one layer (see token_offset)
     int layer;
-    int num_seqs, num_query_tokens;
+    int num_seqs;
+    int num_query_tokens;       // total_tokens in paged.h
     int max_seq_len;            // the length of the longest sequence
     const QueryToken *queries;  // [num_query_tokens]
     const Start *starts;        // [num_seqs + 1]; the last one is the end
@@ -1007,7 +1011,7 @@ KERNEL(attend_paged, AttendJob)
     int dtype = view->layout.dtype;
     int group = job.num_q_heads / view->layout.num_kv_heads;
     int seq = view->queries[row].seq;
-    unsigned visible = view->queries[row].position + 1u;
+    unsigned visible = view->queries[row].position + 1u;  // unsigned, as t may pass INT_MAX
 
     for (int head = kv_head * group; head < (kv_head + 1) * group; head++) {
         // 1. The query, in the registers of each warp.
@@ -1088,7 +1092,8 @@ static void plan_free(Plan *plan)
     free(plan);
 }
 
-// Checks a batch. Returns how many bytes it takes written down flat, or -1 if it is not valid.
+// Checks a batch, marking its sequences with a new number. Returns how many bytes it takes written
+// down flat, or -1 if it is not valid.
 static int64_t batch_bytes(Pool *pool, const Batch *batch)
 {
     if (!batch || batch->num_seqs < 0 || batch->num_seqs > arrlen(pool->seqs)) return -1;
@@ -1117,7 +1122,7 @@ static void plan_add(Plan *plan, int index, const Seq *seq, int n)
     int first = (seq->length - n) / pool->config.block_size;  // block with a query token
     for (int i = 0; i < (int)arrlen(seq->block_table); i++) {
         int block = seq->block_table[i];
-        INVARIANT(block >= 0 && block < pool->config.num_blocks, "an entry of a table is no block");
+        INVARIANT(block >= 0 && block < pool->config.num_blocks, "a table entry is not a block");
         if (i >= first && block_sealed(pool, block)) plan->sealed = 1;
         arrput(plan->tables, block);
     }
@@ -1128,7 +1133,7 @@ static void plan_add(Plan *plan, int index, const Seq *seq, int n)
     if (plan->view.max_seq_len < seq->length) plan->view.max_seq_len = seq->length;
 }
 
-// Copies an array to the GPU at *to, moves *to behind it, and returns where it is now.
+// Copies an array to the GPU at *to, moves *to past it, and returns where it is now.
 static const void *upload(char **to, const void *array, size_t bytes)
 {
     char *there = *to;
@@ -1293,7 +1298,7 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
     job.view.layer = layer;
     if (scale == 0) job.scale = 1 / sqrtf((float)c->head_dim);
 
-    // The workspace: dense copies of K and of V if asked for, then what the fast kernels need.
+    // The workspace: dense copies of K and of V if asked for, then what fast/ needs.
     size_t dense = 0;
     size_t extra = 0;
     if (flags & ATTEND_GATHER) {
@@ -1802,7 +1807,7 @@ static int gpu_run_threads(const int *order, int *left)
         gpu_resume(t);
         *left -= t->done;
         moved++;
-        if (gpu_lane_order == 1) i = -1;  // in this order, the last warp runs far ahead
+        if (gpu_lane_order == 1) i = -1;  // begin again at the last lane: its warp runs far ahead
     }
     return moved;
 }

@@ -31,7 +31,7 @@
 // that fails changes nothing: no table, no count, no order of the free list, no byte of K and V, no
 // plan, and nothing at the pointers it was given for results. A null, negative or oversized
 // argument is such a failure. A broken invariant is another matter: the program panics, that is, it
-// says what broke and aborts. It does so too when an array of stb_ds cannot grow.
+// says what broke and aborts. It also does so when one of its growing arrays (stb_ds) cannot grow.
 //
 // Devices. The memory of a pool, and the processor that works on it, is the CPU, a GPU, or the
 // stand-in: the CUDA kernels on the CPU, each thread a coroutine. The stand-in is a thousand times
@@ -62,7 +62,7 @@ enum {  // what calls return
     PAGED_TOO_LONG,       // the sequence would not fit into the whole pool: waiting will not help
     PAGED_OUT_OF_MEMORY,  // the machine has too little memory, or the size overflows size_t
     PAGED_BLOCK_SHARED,   // a write to a block that another sequence uses, or to a published one
-    PAGED_NO_GPU,         // there is no GPU; or this build does not have the device (see below)
+    PAGED_NO_GPU,         // there is no GPU; or this build does not have the device
 };
 
 enum { PAGED_F32, PAGED_F16, PAGED_BF16 };  // PoolConfig.dtype: how K and V are stored
@@ -110,16 +110,16 @@ struct Pool {
     void *k, *v;    // two planes [num_layers][num_blocks][num_kv_heads][block_size][head_dim]
     Block *blocks;  // [num_blocks + 1]; the last one is the head of the free list, a ring
     int num_free;
-    int *tokens;              // [num_blocks][block_size], of the published blocks
-    int *buckets;             // [num_buckets] of the prefix cache: first block of each, or -1
+    int *tokens;   // [num_blocks][block_size], those of each published block
+    int *buckets;  // [num_buckets] of the prefix cache: first block of each, or -1
     int num_buckets;
     uint64_t last_serial;
-    Seq **seqs;               // the live sequences, in no order (an array of stb_ds)
-    struct Plan *plan;        // the step that pool_plan() was told about last ...
-    uint64_t plan_number;     // ... and its number; 0: there is none, or it is out of date
-    uint64_t num_batches;     // that were looked at for a plan
-    size_t num_copies;        // blocks copied on write since the pool was made
-    void *workspace;          // memory on the device, for attention
+    Seq **seqs;            // the live sequences, in no order (an array of stb_ds)
+    struct Plan *plan;     // the step that pool_plan() was told about last ...
+    uint64_t plan_number;  // ... and its number; 0: there is none, or it is out of date
+    uint64_t num_batches;  // checked so far, by pool_plan() and seq_gather()
+    size_t num_copies;     // blocks copied on write since the pool was made
+    void *workspace;       // memory on the device, for attention
     size_t workspace_bytes;
 };
 
@@ -217,7 +217,7 @@ void seq_dump(const Seq *seq, FILE *out);
 // was given at positions 0 to n - 1. Cheap to call after every step: blocks published before are
 // not looked at again. Leave out draft tokens that may yet be rejected. Where another sequence has
 // published the same tokens already, this one drops its own copy and takes that block into its
-// table (off the free list if it is there).
+// table (taking it off the free list if no sequence uses it).
 // Errors: PAGED_BAD_ARGUMENT, also if n is more than num_computed_tokens, or if a block that this
 // sequence shares is published under other tokens.
 int seq_publish(Seq *seq, const int *tokens, int n);

@@ -2321,6 +2321,28 @@ static void test_prefix_published_again(void)
     t_odds = 0;
 }
 
+// A shared block that is published keeps its place in the chain of the sequence that published it,
+// whatever another one claims about the tokens before it.
+static void test_prefix_chain_of_a_sharer(void)
+{
+    static const int tokens[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    static const int others[8] = {9, 9, 9, 9, 5, 6, 7, 8};
+    Pool *pool = t_pool(t_config(4, 8));
+    Seq *first = t_seq(pool, 4), *a = t_seq(pool, 8), *b = t_fork(a, 8);
+    CHECK_OK(seq_publish(first, tokens, 4));
+    CHECK_OK(seq_publish(a, tokens, 8));  // takes block 0 of `first`; b keeps its own copy of it
+    CHECK_TEXT(TABLE(a), "0 2");
+    CHECK_TEXT(TABLE(b), "1 2");
+    CHECK_OK(seq_publish(b, others, 8));
+    CHECK_EQ(b->num_published, 1);
+    t_check_pool(pool);
+    seq_release(a);
+    CHECK_OK(seq_publish(b, others, 8));  // now block 2 is its own
+    CHECK_EQ(b->num_published, 2);
+    t_check_pool(pool);
+    pool_destroy(pool);
+}
+
 // A block has one story: a sequence that shares a published block cannot publish it under other
 // tokens, and then none of its blocks is published.
 static void test_prefix_other_tokens_refused(void)
@@ -3745,9 +3767,9 @@ static void test_invariants_stop(void)
                                  "a sequence that its pool does not know is released",
                                  "a published block is not in its bucket",
                                  "out of memory: an array cannot grow",
-                                 "an entry of a table is no block",
-                                 "an entry of a table is no block",
-                                 "an entry of a table is no block"};
+                                 "a table entry is not a block",
+                                 "a table entry is not a block",
+                                 "a table entry is not a block"};
     for (int i = 0; i < 9; i++) {
         t_at("violation %d", i);
         const char *words = t_last_words(t_violate, i);
@@ -3861,7 +3883,7 @@ static const Test t_tests[] = {
     TEST(dump_to_stdout), BOTH(destroy_with_sequences),
     BOTH(prefix_by_hand), TEST(prefix_full_prompt_hit), BOTH(prefix_hit_on_free),
     BOTH(prefix_stale_entry), TEST(prefix_reused_parent), BOTH(prefix_before_written),
-    BOTH(prefix_blocks_are_sealed), BOTH(prefix_computed_twice), TEST(prefix_published_again),
+    BOTH(prefix_blocks_are_sealed), BOTH(prefix_computed_twice), TEST(prefix_published_again), TEST(prefix_chain_of_a_sharer),
     TEST(prefix_other_tokens_refused), TEST(prefix_recency), TEST(prefix_refused),
     TEST(prefix_check_finds_damage), TEST(check_finds_cut_chain), TEST(prefix_hash),
     TEST(conversions_by_hand), TEST(conversions_exhaustively), BOTH(cache_rounds),
