@@ -101,6 +101,7 @@ quick:            ## from an edit to the first answer, in seconds: the engine's 
 test-all: all tests-fast  ## sanitizers, valgrind, all compilers as C and C++, planted bugs, other machines
 	sh checks/all.sh
 	sh checks/mutants.sh
+	sh checks/cuda.sh --all
 	sh checks/portability.sh
 	sh checks/lint.sh
 	sh checks/coverage.sh
@@ -138,7 +139,7 @@ gpu-check:        ## all that can be seen on a real GPU, in one call
 	sh checks/cuda.sh --gpu
 
 format:           ## clang-format over the sources
-	clang-format -i paged.cu.c paged.h fast/fast.c tests.c examples/*.c examples/*.h
+	clang-format -i paged.cu.c paged.h fast/fast.c tests.c examples/*.c examples/*.h checks/*.c
 
 clean:            ## removes what was built
 	rm -rf paged tour llama replay hello tests tests-fast build *.o

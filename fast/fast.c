@@ -58,7 +58,7 @@ typedef float Vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias))
 typedef int32_t VecInt __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef uint16_t VecHalf __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
 enum { QUAD = 4, VECTORS = 64, HAND_DIM = 128 };  // query vectors at a time, and in hand; 64 KB
-enum { STEP = LANES == 16 ? 4 : 2 };  // QUAD * STEP sums fit into the registers
+enum { STEP = LANES == 16 ? 4 : 2 };              // QUAD * STEP sums fit into the registers
 
 INLINE Vec choose(VecInt yes, Vec x, Vec y)
 {
