@@ -245,7 +245,7 @@ static void *memory_create(int device, size_t bytes)
 static void memory_free(int device, void *p)
 {
 #ifdef __CUDACC__
-    if (device == PAGED_GPU) CUDA(cudaFree(p));
+    if (device == PAGED_GPU && p) CUDA(cudaFree(p));  // without a GPU even cudaFree(NULL) fails
 #endif
     if (device != PAGED_GPU) free(p);
 }

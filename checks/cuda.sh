@@ -112,6 +112,9 @@ case ${1-} in
 esac
 compile_all
 [ $failed = 0 ] || finish
+check "./paged of nvcc; pools on the CPU need no GPU" build/cuda-paged
+check "tests of the nvcc build, on the CPU" build/cuda-tests --cpu --quick random tensors \
+    out_of_memory plan_goes_out_of_date shapes_vllm
 if [ -z "$gpu" ]; then
     skip "CUDA: there is no GPU to run it on"
     finish
