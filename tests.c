@@ -1886,6 +1886,30 @@ static void test_plan_of_ragged_tables(void)
     }
 }
 
+// Three sequences on blocks "0 1", "2" and "3 4"; the second one brings no token and is left out.
+static void test_plan_by_hand(void)
+{
+    static const int tables[4] = {0, 1, 3, 4};
+    static const QueryToken queries[3] = {{0, 3}, {0, 4}, {2, 5}};
+    static const Start starts[4] = {{0, 0}, {5, 2}, {5, 2}, {11, 4}};
+    Pool *pool = t_pool(t_config(4, 8));
+    Seq *seqs[3] = {t_seq(pool, 5), t_seq(pool, 3), t_seq(pool, 6)};
+    int counts[3] = {2, 0, 1};
+    Batch batch = {3, seqs, counts};
+    CHECK_OK(pool_plan(pool, &batch));
+    const Plan *plan = pool->plan;
+    CHECK_EQ(arrlen(plan->tables), 4);
+    CHECK_EQ(arrlen(plan->queries), 3);
+    CHECK_EQ(arrlen(plan->starts), 4);
+    CHECK_EQ(plan->view.max_seq_len, 6);
+    CHECK_EQ(plan->view.num_seqs, 3);
+    CHECK(memcmp(plan->tables, tables, sizeof tables) == 0);
+    CHECK(memcmp(plan->queries, queries, sizeof queries) == 0);
+    CHECK(memcmp(plan->starts, starts, sizeof starts) == 0);
+    CHECK_EQ(batch_bytes(pool, &batch), sizeof starts + sizeof queries + sizeof tables);
+    t_finish(pool);
+}
+
 // More query tokens than an int counts are refused.
 static void test_plan_of_too_many_tokens(void)
 {
@@ -3878,7 +3902,7 @@ static const Test t_tests[] = {
     TEST(refused_sequence_calls), BOTH(refused_batches), BOTH(refused_steps), TEST(out_of_memory),
     TEST(oracle_refuses), TEST(refused_limits),
     BOTH(plan_goes_out_of_date), BOTH(plan_is_a_copy), TEST(plan_of_ragged_tables),
-    TEST(plan_of_too_many_tokens),
+    TEST(plan_of_too_many_tokens), TEST(plan_by_hand),
     TEST(check_finds_damage), TEST(check_finds_consistent_damage), TEST(dump),
     TEST(dump_to_stdout), BOTH(destroy_with_sequences),
     BOTH(prefix_by_hand), TEST(prefix_full_prompt_hit), BOTH(prefix_hit_on_free),
