@@ -1886,6 +1886,26 @@ static void test_plan_of_ragged_tables(void)
     }
 }
 
+// Gathered and paged give the same bits, so only the workspace tells that a copy was made.
+static void test_gather_makes_a_dense_copy(void)
+{
+    Pool *pool = t_pool(t_config(4, 8));
+    int n = 1, count = 6 * 2 * 4;  // tokens, KV heads, head_dim
+    Seq *seq = t_seq(pool, 6);
+    Batch batch = {1, &seq, &n};
+    float *k = t_same((size_t)count, 0), *v = t_same((size_t)count, 0);
+    float *q = t_floats(2 * 4), *out = t_floats(2 * 4), *copy = t_same((size_t)count, 0);
+    CHECK_OK(pool_plan(pool, &batch));
+    CHECK_OK(attend(pool, ATTEND_PAGED, 1, 2, 0, q, out, NULL));
+    CHECK_EQ(pool->workspace_bytes, 0);
+    CHECK_OK(attend(pool, ATTEND_GATHER, 1, 2, 0, q, out, NULL));
+    CHECK(pool->workspace_bytes >= 2 * count * sizeof(float));
+    CHECK_OK(seq_gather(seq, 1, k, v));
+    tensor_copy(pool, copy, (const float *)pool->workspace, (size_t)count);
+    CHECK_BITS(copy, k, (size_t)count);
+    t_finish(pool);
+}
+
 // Three sequences on blocks "0 1", "2" and "3 4"; the second one brings no token and is left out.
 static void test_plan_by_hand(void)
 {
@@ -2679,7 +2699,8 @@ static void test_bug_32_bit_rows(void)
     Seq *seq = t_bare_seq(pool, 1);
     const int one = 1, heads[] = {0, 1, HEADS / 2, HEADS - 1};
     Batch batch = {1, &seq, &one};
-    float *x = (float *)calloc((size_t)HEADS * DIM, sizeof *x);  // zeros, which take no memory
+    volatile size_t count = (size_t)HEADS * DIM;   // volatile: 32-bit compilers would warn
+    float *x = (float *)calloc(count, sizeof *x);  // zeros, which take no memory
     if (!x) t_skip("it takes an array of 8 GB");
     for (int i = 0; i < 4; i++) x[(size_t)heads[i] * DIM + DIM - 1] = (float)(i + 1);
     int error = t_plan_write(pool, 0, &batch, x, x);
@@ -3902,7 +3923,7 @@ static const Test t_tests[] = {
     TEST(refused_sequence_calls), BOTH(refused_batches), BOTH(refused_steps), TEST(out_of_memory),
     TEST(oracle_refuses), TEST(refused_limits),
     BOTH(plan_goes_out_of_date), BOTH(plan_is_a_copy), TEST(plan_of_ragged_tables),
-    TEST(plan_of_too_many_tokens), TEST(plan_by_hand),
+    TEST(plan_of_too_many_tokens), TEST(plan_by_hand), BOTH(gather_makes_a_dense_copy),
     TEST(check_finds_damage), TEST(check_finds_consistent_damage), TEST(dump),
     TEST(dump_to_stdout), BOTH(destroy_with_sequences),
     BOTH(prefix_by_hand), TEST(prefix_full_prompt_hit), BOTH(prefix_hit_on_free),
