@@ -230,8 +230,8 @@ static void *memory_create(int device, size_t bytes)
     if (device == PAGED_GPU) return on_gpu;
 #endif
     (void)device;
-    // In cache lines; large ones in pages of 2 MB, as with small pages each vector would cost a TLB
-    // miss.
+    // Aligned to cache lines; large ones to pages of 2 MB, as with small pages each vector would
+    // cost a TLB miss.
     size_t unit = bytes < 2 << 20 ? 64 : 2 << 20;
     if (bytes > PTRDIFF_MAX - unit) return NULL;
     size_t rounded = (bytes + unit - 1) / unit * unit;
