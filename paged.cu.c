@@ -78,8 +78,6 @@ static void *realloc_or_panic(void *old, size_t size)
 #include <stb_ds.h>
 #endif
 
-#define arrempty(a) ((a) ? (void)(stbds_header(a)->length = 0) : (void)0)  // keeps its memory
-
 const char *paged_error(int error)
 {
     static const char *const texts[] = {"ok",
@@ -552,7 +550,7 @@ void seq_release(Seq *seq)
     INVARIANT(seq->index < arrlen(pool->seqs) && pool->seqs[seq->index] == seq,
               "a sequence that its pool does not know is released");
     plan_expire(seq);
-    seq_rewind(seq, seq->length);
+    while (arrlen(seq->block_table) > 0) block_drop(pool, arrpop(seq->block_table));
     arrdelswap(pool->seqs, seq->index);  // the last sequence of the list takes its place
     if (seq->index < arrlen(pool->seqs)) pool->seqs[seq->index]->index = seq->index;
     arrfree(seq->block_table);
@@ -1074,10 +1072,10 @@ typedef struct Plan {
     View view;
     int sealed;       // a query token is in a shared or published block: no write
     Seq **completed;  // whose tokens are all computed once the last layer is written
-    Start *starts;    // these three are what the view points to, as arrays of stb_ds ...
+    Start *starts;    // what the view points to, one after the other in one array of stb_ds
     QueryToken *queries;
     int *tables;
-    void *on_gpu;  // ... or a copy of them
+    void *on_gpu;  // a copy of that array
     size_t on_gpu_bytes;
 } Plan;
 
@@ -1086,105 +1084,82 @@ static void plan_free(Plan *plan)
     if (!plan) return;
     arrfree(plan->completed);
     arrfree(plan->starts);
-    arrfree(plan->queries);
-    arrfree(plan->tables);
     memory_free(PAGED_GPU, plan->on_gpu);
     free(plan);
 }
 
-// Checks a batch, marking its sequences with a new number. Returns how many bytes it takes written
-// down flat, or -1 if it is not valid.
-static int64_t batch_bytes(Pool *pool, const Batch *batch)
+// Checks a batch, marking its sequences with a new number, and counts its query tokens and the
+// entries of its block tables. Returns 0 if it is not valid.
+static int batch_count(Pool *pool, const Batch *batch, int64_t *tokens, int64_t *entries)
 {
-    if (!batch || batch->num_seqs < 0 || batch->num_seqs > arrlen(pool->seqs)) return -1;
-    if (batch->num_seqs > 0 && (!batch->seqs || !batch->num_tokens)) return -1;
-    int64_t tokens = 0;
-    int64_t entries = 0;
+    if (!batch || batch->num_seqs < 0 || batch->num_seqs > arrlen(pool->seqs)) return 0;
+    if (batch->num_seqs > 0 && (!batch->seqs || !batch->num_tokens)) return 0;
+    *tokens = *entries = 0;
     pool->num_batches++;
     for (int i = 0; i < batch->num_seqs; i++) {
         Seq *seq = batch->seqs[i];
         int n = batch->num_tokens[i];
-        if (!seq || seq->pool != pool || n < 0 || n > seq->length) return -1;
-        if (seq->checked == pool->num_batches) return -1;  // it is named twice
+        if (!seq || seq->pool != pool || n < 0 || n > seq->length) return 0;
+        if (seq->checked == pool->num_batches) return 0;  // it is named twice
         seq->checked = pool->num_batches;
-        tokens += n;
-        entries += n > 0 ? arrlen(seq->block_table) : 0;
+        if (n == 0) continue;  // the sequence is left out
+        *tokens += n;
+        *entries += arrlen(seq->block_table);
     }
-    if (tokens > INT_MAX) return -1;
-    int64_t starts = (int64_t)batch->num_seqs + 1;
-    return starts * sizeof(Start) + tokens * sizeof(QueryToken) + entries * sizeof(int);
+    return *tokens <= INT_MAX;
 }
 
-// Adds one sequence of the batch and its newest n tokens.
-static void plan_add(Plan *plan, int index, const Seq *seq, int n)
+// Adds sequence i of the batch with its newest n tokens.
+static void plan_add(Plan *plan, int i, const Seq *seq, int n)
 {
     const Pool *pool = seq->pool;
+    Start *end = &plan->starts[i + 1];
     int first = (seq->length - n) / pool->config.block_size;  // block with a query token
-    for (int i = 0; i < (int)arrlen(seq->block_table); i++) {
-        int block = seq->block_table[i];
+    for (int entry = 0; entry < (int)arrlen(seq->block_table); entry++) {
+        int block = seq->block_table[entry];
         INVARIANT(block >= 0 && block < pool->config.num_blocks, "a table entry is not a block");
-        if (i >= first && block_sealed(pool, block)) plan->sealed = 1;
-        arrput(plan->tables, block);
+        if (entry >= first && block_sealed(pool, block)) plan->sealed = 1;
+        plan->tables[end->table++] = block;
     }
     for (int position = seq->length - n; position < seq->length; position++) {
-        QueryToken token = {index, position};
-        arrput(plan->queries, token);
+        QueryToken token = {i, position};
+        plan->queries[plan->view.num_query_tokens++] = token;
     }
+    end->token += seq->length;
     if (plan->view.max_seq_len < seq->length) plan->view.max_seq_len = seq->length;
-}
-
-// Copies an array to the GPU at *to, moves *to past it, and returns where it is now.
-static const void *upload(char **to, const void *array, size_t bytes)
-{
-    char *there = *to;
-    memory_copy(PAGED_GPU, there, array, bytes);
-    *to += bytes;
-    return there;
 }
 
 // Writes a batch down flat, on the device of the pool. On failure *plan is what it was.
 static int plan_make(Pool *pool, const Batch *batch, Plan *plan)
 {
-    int64_t bytes = batch_bytes(pool, batch);
-    int on_gpu = pool->config.device == PAGED_GPU;
-    if (bytes < 0) return PAGED_BAD_ARGUMENT;
+    int64_t tokens, entries;
+    if (!batch_count(pool, batch, &tokens, &entries)) return PAGED_BAD_ARGUMENT;
+    int n = batch->num_seqs;
+    int64_t starts = (int64_t)n + 1;
+    int64_t bytes = starts * sizeof(Start) + tokens * sizeof(QueryToken) + entries * sizeof(int);
     if (bytes > PTRDIFF_MAX) return PAGED_OUT_OF_MEMORY;
+    int on_gpu = pool->config.device == PAGED_GPU;
     if (on_gpu && memory_reserve(PAGED_GPU, &plan->on_gpu, &plan->on_gpu_bytes, (size_t)bytes))
         return PAGED_OUT_OF_MEMORY;
 
-    View *view = &plan->view;
-    plan->sealed = view->max_seq_len = 0;
-    arrempty(plan->starts);
-    arrempty(plan->queries);
-    arrempty(plan->tables);
-    Start start = {0, 0};
-    arrput(plan->starts, start);
-    for (int i = 0; i < batch->num_seqs; i++) {
-        int n = batch->num_tokens[i];
-        if (n > 0) {  // 0 leaves the sequence out
-            plan_add(plan, i, batch->seqs[i], n);
-            start.token += batch->seqs[i]->length;
-            start.table = arrlen(plan->tables);
-        }
-        arrput(plan->starts, start);
+    arrsetlen(plan->starts, (size_t)bytes / sizeof(Start) + 1);
+    plan->queries = (QueryToken *)(plan->starts + starts);
+    plan->tables = (int *)(plan->queries + tokens);
+    plan->sealed = 0;
+    View view = {pool->config, pool->k, pool->v, 0, n, 0, 0, NULL, NULL, NULL};
+    plan->view = view;
+    memset(plan->starts, 0, sizeof(Start));
+    for (int i = 0; i < n; i++) {
+        plan->starts[i + 1] = plan->starts[i];
+        if (batch->num_tokens[i] > 0) plan_add(plan, i, batch->seqs[i], batch->num_tokens[i]);
     }
-
-    view->layout = pool->config;
-    view->k = pool->k;
-    view->v = pool->v;
-    view->num_seqs = batch->num_seqs;
-    view->num_query_tokens = (int)arrlen(plan->queries);
-    view->starts = plan->starts;
-    view->queries = plan->queries;
-    view->tables = plan->tables;
+    plan->view.starts = plan->starts;
     if (on_gpu) {
-        char *to = (char *)plan->on_gpu;
-        view->starts =
-            (const Start *)upload(&to, plan->starts, arrlen(plan->starts) * sizeof(Start));
-        view->queries = (const QueryToken *)upload(&to, plan->queries,
-                                                   arrlen(plan->queries) * sizeof(QueryToken));
-        view->tables = (const int *)upload(&to, plan->tables, arrlen(plan->tables) * sizeof(int));
+        memory_copy(PAGED_GPU, plan->on_gpu, plan->starts, (size_t)bytes);
+        plan->view.starts = (const Start *)plan->on_gpu;
     }
+    plan->view.queries = (const QueryToken *)(plan->view.starts + starts);
+    plan->view.tables = (const int *)(plan->view.queries + tokens);
     return PAGED_OK;
 }
 
@@ -1197,7 +1172,7 @@ int pool_plan(Pool *pool, const Batch *batch)
     int error = plan_make(pool, batch, plan);
     if (error) return error;
     pool->plan_number = pool->num_batches;
-    arrempty(plan->completed);
+    arrsetlen(plan->completed, 0);
     for (int i = 0; i < batch->num_seqs; i++) {
         Seq *seq = batch->seqs[i];
         int n = batch->num_tokens[i];
@@ -1303,7 +1278,7 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
     size_t extra = 0;
     if (flags & ATTEND_GATHER) {
         size_t token = multiply(c->num_kv_heads, c->head_dim * dtype_size(c->dtype));
-        int64_t tokens = arrlast(plan->starts).token;
+        int64_t tokens = plan->starts[plan->view.num_seqs].token;
         if (tokens > PTRDIFF_MAX) return PAGED_OUT_OF_MEMORY;
         dense = multiply((size_t)tokens, token);
         if (dense == 0 || dense > PTRDIFF_MAX / 4) return PAGED_OUT_OF_MEMORY;
@@ -1899,35 +1874,23 @@ static Seq *new_seq(Pool *pool, int length)
     return seq;
 }
 
-static void show_waste(const char *what, int block_size)
+static void show(const char *text, const Seq *a, const Seq *b)
 {
-    PoolConfig config = {1, 1, 1, block_size, 100 * 2048 / block_size, PAGED_F16, 0, PAGED_CPU};
-    Pool *pool;
-    int tokens = 0;
-    must(pool_create(&config, &pool));
-    for (int i = 0; i < 100; i++) tokens += new_seq(pool, 200 + i * 37 % 100 * 6)->length;
-    double slots = (double)(config.num_blocks - pool->num_free) * block_size;
-    printf("  %s %5.1f %%\n", what, 100 * tokens / slots);
-    pool_destroy(pool);
-}
-
-static void show_seq(const char *text, const Seq *seq)
-{
-    printf("%s: %2d tokens, blocks [", text, seq->length);
-    for (int i = 0; i < (int)arrlen(seq->block_table); i++) printf(" %d", seq->block_table[i]);
-    printf(" ]");
-}
-
-static void show_two(const Seq *a, const Seq *b)
-{
-    show_seq("  A", a);
-    show_seq("  B", b);
+    const Seq *seqs[2] = {a, b};
+    printf("\n%s\n", text);
+    for (int s = 0; s < 2; s++) {
+        printf("  %c: %2d tokens, blocks [", 'A' + s, seqs[s]->length);
+        for (int i = 0; i < (int)arrlen(seqs[s]->block_table); i++)
+            printf(" %d", seqs[s]->block_table[i]);
+        printf(" ]");
+    }
     printf("\n");
+    pool_dump(a->pool, stdout);
 }
 
-static void show_tables(int device)
+static void show_tables(void)
 {
-    PoolConfig config = {1, 1, 1, 4, 16, PAGED_F16, 0, device};
+    PoolConfig config = {1, 1, 1, 4, 16, PAGED_F16, 0, PAGED_CPU};
     Pool *pool;
     Seq *b;
     must(pool_create(&config, &pool));
@@ -1936,67 +1899,55 @@ static void show_tables(int device)
     must(seq_append(a, 4));
     printf("A block table says where the tokens of a sequence are, here of A:\n");
     seq_dump(a, stdout);
-    printf("Token 9: entry 9 / 4 = 2 of the table is block %d; slot 9 %% 4 = 1.\n\n"
-           "Of the memory taken for 100 requests of 200 to 794 tokens, tokens fill\n",
+    printf("Token 9: entry 9 / 4 = 2 of the table is block %d; slot 9 %% 4 = 1.\n",
            a->block_table[2]);
-    show_waste("if each request reserves 2048 slots  ", 2048);
-    show_waste("in blocks of 16 slots, when needed   ", 16);
-
     must(seq_fork(a, a->length, &b));
-    printf("\nFork: B begins as A and shares its blocks. Nothing is copied.\n");
-    show_two(a, b);
-    pool_dump(pool, stdout);
+    show("Fork: B begins as A and shares its blocks. Nothing is copied.", a, b);
     must(seq_append(a, 1));
-    printf("Copy-on-write: A appends. The block it would write is shared: it gets a copy.\n");
-    show_two(a, b);
+    show("Copy-on-write: A appends. The block it would write is shared: it gets a copy.", a, b);
     must(seq_append(b, 1));
-    printf("B appends: its last block is now its own, so it writes in place.\n");
-    show_two(a, b);
-    pool_dump(pool, stdout);
+    show("B appends: its last block is now its own, so it writes in place.", a, b);
     must(seq_rewind(a, 6));
-    printf("Rewind: A drops 6 tokens, a rejected draft, say. A block becomes free.\n");
-    show_two(a, b);
-    pool_dump(pool, stdout);
+    show("Rewind: A drops 6 tokens, a rejected draft, say. A block becomes free.", a, b);
     pool_destroy(pool);
 }
 
 // Attention of 45 tokens, gathered and paged, against the oracle. Returns the number of failures.
-static int show_agreement(int device, const char *name)
+static int show_attention(int device, const char *name)
 {
     enum { TOKENS = 45, KV_HEADS = 2, Q_HEADS = 4, DIM = 32 };
     enum { KV = TOKENS * KV_HEADS * DIM, Q = TOKENS * Q_HEADS * DIM, ALL = 2 * KV + 2 * Q };
     static const char *const ways[] = {"paged       ", "dense gather"};
-    static float host[ALL];  // K, V, queries, results
-    static float expected[Q];
-    PoolConfig config = {1, KV_HEADS, DIM, 4, 16, PAGED_F16, 1, device};
-    int tokens = TOKENS;
-    int failures = 0;
+    static float k[ALL], expected[Q];  // K, V, queries, results
+    float *v = k + KV, *q = v + KV, *out = q + Q;
     unsigned random = 1;
     for (int i = 0; i < ALL; i++) {
         random = random * 1664525 + 1013904223;
-        host[i] = (float)(random >> 8) / (1 << 23) - 1;  // in [-1, 1)
+        k[i] = (float)(random >> 8) / (1 << 23) - 1;  // in [-1, 1)
     }
-    float *q = host + 2 * KV, *out = q + Q;
+    PoolConfig config = {1, KV_HEADS, DIM, 4, 16, PAGED_F16, 1, device};
     Oracle *oracle;
     must(oracle_create(&config, TOKENS, &oracle));
     must(oracle_append(oracle, TOKENS));
-    must(oracle_write(oracle, 0, TOKENS, host, host + KV));
+    must(oracle_write(oracle, 0, TOKENS, k, v));
     must(oracle_attend(oracle, 0, TOKENS, Q_HEADS, 0, q, expected, NULL));
     oracle_release(oracle);
 
     Pool *pool;
     must(pool_create(&config, &pool));
     Seq *seq = new_seq(pool, TOKENS);
+    int tokens = TOKENS;
     Batch batch = {1, &seq, &tokens};
-    float *there = tensor_create(pool, ALL);
+    float *there = tensor_create(pool, ALL);  // the same tensors on the device
     if (!there) must(PAGED_OUT_OF_MEMORY);
-    tensor_copy(pool, there, host, ALL);
+    tensor_copy(pool, there, k, ALL);
     must(pool_plan(pool, &batch));
     must(pool_write(pool, 0, there, there + KV));
+    int failures = 0;
     for (int flags = ATTEND_GATHER; flags >= ATTEND_PAGED; flags--) {
         float largest = 0;
-        must(attend(pool, flags, 0, Q_HEADS, 0, there + (q - host), there + (out - host), NULL));
-        tensor_copy(pool, out, there + (out - host), Q);
+        must(attend(pool, flags, 0, Q_HEADS, 0, there + (q - k), there + (out - k), NULL));
+        tensor_copy(pool, out, there + (out - k), Q);
         for (int i = 0; i < Q; i++) {
             float difference = fabsf(out[i] - expected[i]);
             if (!(difference <= largest)) largest = difference;  // negated so that NaN propagates
@@ -2011,36 +1962,23 @@ static int show_agreement(int device, const char *name)
     return failures;
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
 #ifdef __CUDACC__
     int kernels = PAGED_GPU;
-    const char *kernels_name = "the GPU";
+    const char *name = "the GPU";
 #else
     int kernels = PAGED_STANDIN;
-    const char *kernels_name = "the stand-in for a GPU";
+    const char *name = "the stand-in for a GPU";
 #endif
-    int tables = PAGED_CPU;
-    int failures = 0;
-    if (argc == 2 && strcmp(argv[1], "--gpu") == 0) {
-        tables = kernels = PAGED_GPU;
-    } else if (argc > 1) {
-        int help = strcmp(argv[1], "--help") == 0;
-        fprintf(
-            help ? stdout : stderr,
-            "usage: ./paged [--gpu]\n"
-            "Shows block tables, sharing and attention on live pools, on the CPU and with the\n"
-            "kernels. --gpu: pools on a GPU only; without it, kernels may run on a stand-in.\n");
-        return help ? fflush(stdout) != 0 : 2;
-    }
     printf("PagedAttention on live pools. A block holds 4 tokens. In the map of the pool a\n"
            "character is a block: '.' is free, a digit counts the tables that name it.\n\n");
-    show_tables(tables);
+    show_tables();
     printf("\nAttention of 45 tokens through their table, against the oracle, which has no\n"
            "blocks and computes in double precision:\n");
-    if (tables == PAGED_CPU) failures += show_agreement(PAGED_CPU, "the CPU");
+    int failures = show_attention(PAGED_CPU, "the CPU");
     if (device_exists(kernels))
-        failures += show_agreement(kernels, kernels_name);
+        failures += show_attention(kernels, name);
     else
         printf("  the kernels: skipped, %s\n", paged_error(PAGED_NO_GPU));
     if (fflush(stdout) != 0 || ferror(stdout)) return 1;  // what was not printed was not shown

@@ -59,7 +59,7 @@ debug() {
         </dev/null >"$scratch/log" 2>&1
 }
 
-printf 'break main\nrun --help\nprintf "traced %%d\\n", argc\nkill\n' >"$scratch/probe"
+printf 'break show_tables\nrun\nprintf "traced %%d\\n", 2\nkill\n' >"$scratch/probe"
 debug "$screen" "$scratch/probe"
 if ! grep -q '^traced 2$' "$scratch/log"; then
     tail -n 3 "$scratch/log"
@@ -158,8 +158,10 @@ plan 6: 4 query tokens
   sequence 0: positions 18 to 21, table 12 5 3 9 0 1
 $ set var seq->pool->plan->sealed = 1
 $ set var seq->pool->plan->view.num_seqs = 2
-$ set var seq->pool->plan->starts[2] = seq->pool->plan->starts[1]
+$ set var seq->pool->plan->starts = (Start *)seq->pool->tokens
+$ set var seq->pool->plan->starts[0].table = 0
 $ set var seq->pool->plan->starts[1].table = 0
+$ set var seq->pool->plan->starts[2].table = 6
 $ set var seq->pool->plan->queries[0].seq = 1
 $ set var seq->pool->plan->queries[1].seq = 1
 $ set var seq->pool->plan->queries[2].seq = 1
