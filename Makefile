@@ -54,6 +54,11 @@ tests-fast: tests.c $(ENGINE) fast/fast.c  ## the same with the fast paths compi
 plots: replay     ## draws a replay into build/, with gnuplot: TRACE=file.csv, or a generated trace
 	sh checks/plots.sh $(TRACE)
 
+pictures: build/paged.o  ## docs/blocks.svg and docs/life.svg, from live pools: TRACE=file.csv, or a made up one
+	$(COMPILE) examples/draw.c build/paged.o -o build/draw -lm
+	build/draw blocks >docs/blocks.svg
+	build/draw life $(TRACE) >docs/life.svg
+
 bench: examples/bench.c examples/util.h build/fast.o  ## fractions of what this machine can do; BENCH="--quick --csv"
 	$(COMPILE) $(FAST) examples/bench.c build/fast.o -o build/bench -lm
 	build/bench $(BENCH)
@@ -144,5 +149,5 @@ format:           ## clang-format over the sources
 clean:            ## removes what was built
 	rm -rf paged tour llama replay hello tests tests-fast build *.o
 
-.PHONY: all help bench cuda cuda-bench debug exercise plots test quick test-all mutants gpu-check
+.PHONY: all help bench cuda cuda-bench debug exercise plots pictures test quick test-all mutants gpu-check
 .PHONY: format clean mutant mutate fuzz soak coverage lint portability

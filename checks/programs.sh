@@ -296,5 +296,21 @@ else
     skip "there is no $TOUR: run make first"
 fi
 
+# ---- the pictures
+
+draw() { "$dir/draw" blocks >"$dir/blocks.svg" && cmp docs/blocks.svg "$dir/blocks.svg"; }
+life() { "$dir/draw" life >"$dir/life.svg" && [ "$(tail -n 1 "$dir/life.svg")" = '</svg>' ] &&
+    [ "$(grep -c 'fill="hsl' "$dir/life.svg")" -gt 100 ]; }
+no_trace() { run "$dir/draw" life "$dir/none.csv"; ended 1 0 1; }
+
+if silent ${CC:-cc} $CPPFLAGS -Wall -Wextra -DPAGED_NO_MAIN examples/draw.c paged.cu.c -o "$dir/draw" -lm
+then
+    check "draw: docs/blocks.svg is what it draws" draw
+    check "draw: the life of a pool" life
+    check "draw: a trace that is not there" no_trace
+else
+    bad "draw: compiles"
+fi
+
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed = 0 ]
