@@ -191,6 +191,7 @@ HD static void store_element(void *plane, size_t i, int dtype, float x)
 // and head are one contiguous run of block_size * head_dim elements, which is what attention reads.
 // Offsets are size_t: a pool of a few GiB already has more elements than an int can count.
 
+// The element at which the vector of this layer, block, head and slot begins.
 HD static size_t kv_offset(const PoolConfig *c, int layer, int block, int kv_head, int slot)
 {
     size_t i = (size_t)layer * c->num_blocks + block;
@@ -199,6 +200,7 @@ HD static size_t kv_offset(const PoolConfig *c, int layer, int block, int kv_hea
     return i * c->head_dim;
 }
 
+// a / b, rounded up; a >= 0 and b > 0.
 static int ceil_div(int64_t a, int b) { return (int)((a + b - 1) / b); }
 
 // a * b, or 0 where that overflows; nothing here has a size of 0.
@@ -690,8 +692,9 @@ int seq_publish(Seq *seq, const int *tokens, int n)
 // small struct of its own: a job.
 //
 // The functions of this section do a part of a job that is independent of the other parts: one
-// token, one block, one layer and head. On a GPU a thread block of `threads` threads shares it; the
-// CPU does one part after the other, as thread 0 of 1.
+// token, one block, one layer and head. On a GPU a thread block of `threads` threads shares it, and
+// each takes every threads-th element, from `thread` on. The CPU does one part after the other, as
+// thread 0 of 1.
 
 typedef struct QueryToken {
     int seq;       // index in the batch
@@ -699,7 +702,7 @@ typedef struct QueryToken {
 } QueryToken;
 
 typedef struct Start {  // where a sequence begins
-    int64_t token;      // in a dense copy of all sequences: the sum of the lengths before it
+    int64_t token;      // in a dense copy: the sum of the lengths before it, of those with n > 0
     int64_t table;      // in the block tables of all sequences, one after the other
 } Start;
 
@@ -994,9 +997,12 @@ DEVICE float merge(const float *states, int count, int head_dim, int d, float *m
 // Rung 2, paged: the block table is read on the way. A thread block for each query token and KV
 // head, one warp for each token of the sequence in turn. Lane i holds elements i, i + 32, ... of
 // the vectors, so the 32 lanes read neighbouring addresses; a dot product is summed in each lane,
-// then across the lanes. Against rung 1 nothing is copied: K and V are read once for each query
-// head of a group, not read, written and then read. (fast/ has the rung above: split-KV, and one
-// read for several query heads of a group.)
+// then across the lanes. A warp that gets no token goes on, too: it ends with m = -inf, which the
+// merge gives the weight 0, and the barriers wait for all.
+//
+// Against rung 1 nothing is copied: K and V are read once for each query head of a group, not read,
+// written and then read. (fast/ has the rungs above: split-KV, one read for all query heads of a
+// group, tensor cores.)
 KERNEL(attend_paged, AttendJob)
 {
     enum { PER_LANE = PAGED_MAX_HEAD_DIM / WARP };
