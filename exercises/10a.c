@@ -2,8 +2,8 @@
 //
 // Blocks have 4 tokens, a token is a letter. "abcdefghijkl" was computed and published, and so was
 // "abcdXXXXijkl", in this order; both requests have ended, and the pool has room for all. How many
-// tokens does a new request find in the prefix cache, for each of the texts below? Write the numbers
-// into the list, then run this.
+// tokens does a new request find in the prefix cache, for each of the texts below? Write the
+// numbers into the list, then run this.
 //
 //     make exercise N=10a
 

@@ -1,8 +1,8 @@
 // 14a: two numbers to be predicted.
 //
 // One decode step, one layer, of 8 sequences of 1000 tokens each, cached in bf16. The model has 24
-// query heads, 8 KV heads and a head_dim of 64. How many bytes of K and V must be read at least? And
-// how many multiply-adds are there with them (scores and values; not counting exp() and sums)?
+// query heads, 8 KV heads and a head_dim of 64. How many bytes of K and V must be read at least?
+// And how many multiply-adds are there with them (scores and values; not counting exp() and sums)?
 //
 //     make exercise N=14a
 

@@ -1,10 +1,10 @@
 // 15a: an attention sink, from outside.
 //
 // Some models let a head look at nothing: the denominator of softmax has one more term, exp(sink),
-// which belongs to no token and brings no value. attend() knows nothing of that. But it returns lse,
-// the log of the sum of exp(score). Write add_sink(), which corrects one vector of the output, and
-// its lse, without another look at K and V. Scores may be in the hundreds: exp(score) does not fit
-// into a float then.
+// which belongs to no token and brings no value. attend() knows nothing of that. But it returns
+// lse, the log of the sum of exp(score). Write add_sink(), which corrects one vector of the output,
+// and its lse, without another look at K and V. Scores may be in the hundreds: exp(score) does not
+// fit into a float then.
 //
 //     make exercise N=15a
 
@@ -25,6 +25,14 @@ static void check(int ok, const char *what)
 {
     if (ok) return;
     printf("15a: not yet: %s\n", what);
+    exit(1);
+}
+
+static void compare(const char *what, float sink, double expected, float came, double tolerance)
+{
+    if (fabs(came - expected) <= tolerance) return;
+    printf("15a: not yet: %s, with a sink of %g: expected %.5f, came %.5f\n", what, sink, expected,
+           came);
     exit(1);
 }
 
@@ -67,9 +75,9 @@ int main(void)
             }
             sum += exp(sinks[h] - most);
             for (int d = 0; d < DIM; d++)
-                check(fabs(out[h * DIM + d] - values[d] / sum) <= 1e-4,
-                      large ? "out is wrong where scores are large" : "out is wrong");
-            check(fabs(lse[h] - (most + log(sum))) <= 1e-3, "lse does not count the sink");
+                compare(large ? "out, where scores are large" : "out", sinks[h], values[d] / sum,
+                        out[h * DIM + d], 1e-4);
+            compare("lse", sinks[h], most + log(sum), lse[h], 1e-3);
         }
     }
     pool_destroy(pool);

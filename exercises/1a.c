@@ -1,9 +1,9 @@
 // 1a: a number to be predicted.
 //
 // Eight cards of 80 GB hold a Llama-3-70B: 80 layers, 64 query heads, 8 KV heads, vectors of 128
-// elements. After weights and other needs, 450 GB (450e9 bytes) are left for K and V in 16 bits. How
-// many requests of 131072 tokens each, the longest that later versions of the model take, fit in
-// there at once? Write down the number, then run this.
+// elements. After weights and other needs, 450 GB (450e9 bytes) are left for K and V in 16 bits.
+// How many requests of 131072 tokens each, the longest that later versions of the model take, fit
+// in there at once? Write down the number, then run this.
 //
 //     make exercise N=1a
 

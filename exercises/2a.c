@@ -34,7 +34,8 @@ int main(void)
         printf("2a: not yet: ANSWER is too %s\n", ANSWER < slots - tokens ? "small" : "large");
         return 1;
     }
-    printf("2a: solved: 15 + 0 + 15 + 12 + 1 unfilled; %d slots, %.1f %% of them in use\n", slots,
-           100.0 * tokens / slots);
+    printf("2a: solved: 1 + 1 + 2 + 7 + 128 blocks have %d slots, of which 15 + 0 + 15 + 12 + 1\n"
+           "= %d are not filled: %.1f %% in use\n",
+           slots, slots - tokens, 100.0 * tokens / slots);
     return 0;
 }

@@ -1,98 +1,73 @@
-// 3b (hard): the free block with the lowest number.
+// 3b (hard): how large a pool fits?
 //
-// The block that was freed last is handed out first. Change the engine: hand out the free block with
-// the lowest number, so that the blocks of a sequence tend to be neighbours. Published blocks
-// (chapter 10) stay as they are: after all others, in the order in which they were freed, and taken
-// only when no other is left. pool_check() must find nothing. What does a release cost now?
+// At its start a server asks how many blocks it can afford. Write largest_pool(): the largest
+// num_blocks for which pool_create() asks for at most `budget` bytes of memory in all, or 0 if
+// there is none; whatever config->num_blocks says. K and V are not all that a pool allocates: there
+// are the records of the blocks and one for the head, and two arrays for the prefix cache. Read
+// pool_create(), and memory_create(), which rounds bytes up. No product may overflow, however large
+// the budget is.
 //
 //     make exercise N=3b
 
+#include <stdlib.h>
+static size_t asked;  // bytes, by the calls of the engine
+static void *count_malloc(size_t bytes) { return asked += bytes, malloc(bytes); }
+static void *count_calloc(size_t n, size_t bytes) { return asked += n * bytes, calloc(n, bytes); }
+static void *count_aligned(size_t unit, size_t n) { return asked += n, aligned_alloc(unit, n); }
+#define malloc(bytes) count_malloc(bytes)
+#define aligned_alloc(unit, bytes) count_aligned(unit, bytes)
+#define calloc(n, bytes) count_calloc(n, bytes)
 #define PAGED_NO_MAIN
 #include "../paged.cu.c"
 
-enum { BLOCKS = 24, SEQS = 8 };
-static int below(int n)
+static int largest_pool(const PoolConfig *config, size_t budget)
 {
-    static uint32_t random = 1;
-    random = random * 1664525 + 1013904223;
-    return (int)((uint64_t)random * n >> 32);
+    return (int)(budget / pool_bytes_per_block(config));
 }
 
-static void check(int ok, const char *what)
+static size_t cost(PoolConfig config, int num_blocks)
 {
-    if (ok) return;
-    printf("3b: not yet: %s\n", what);
-    exit(1);
+    Pool *pool;
+    config.num_blocks = num_blocks;
+    asked = 0;
+    if (pool_create(&config, &pool) != PAGED_OK) return SIZE_MAX;
+    size_t bytes = asked;
+    pool_destroy(pool);
+    return bytes;
 }
 
-// The published blocks on the free list, in its order.
-static int published(const Pool *pool, int *order)
+static void check(PoolConfig config, size_t budget)
 {
-    const Block *b = pool->blocks;
-    int n = 0;
-    for (int block = b[BLOCKS].next; block != BLOCKS; block = b[block].next)
-        if (b[block].serial) order[n++] = block;
-    return n;
-}
-
-static void grow(Seq *seq, int n)
-{
-    const Block *b = seq->pool->blocks;
-    Batch batch = {1, &seq, &n};
-    float zeros[16] = {0};
-    int order[BLOCKS];
-    int have = (int)arrlen(seq->block_table);
-    int count = 0;
-    for (int block = 0; block < BLOCKS; block++)
-        if (b[block].ref_count == 0 && !b[block].serial) order[count++] = block;
-    count += published(seq->pool, order + count);
-    int error = seq_append(seq, n);
-    check(error == PAGED_OK || count < 4, "an append fails");
-    if (error) return;
-    for (int i = have; i < (int)arrlen(seq->block_table); i++)
-        if (seq->block_table[i] != order[i - have]) {
-            printf("3b: not yet: expected block %d, came %d\n", order[i - have],
-                   seq->block_table[i]);
-            exit(1);
-        }
-    check(!pool_plan(seq->pool, &batch) && !pool_write(seq->pool, 0, zeros, zeros),
-          "a write fails");
-}
-
-static void release(Seq *seq)
-{
-    Pool *pool = seq->pool;
-    int before[BLOCKS], after[BLOCKS];
-    int n = published(pool, before);
-    seq_release(seq);
-    check(published(pool, after) >= n && memcmp(before, after, n * sizeof *before) == 0,
-          "published blocks are in another order");
+    int n = largest_pool(&config, budget);
+    if (n < 0 || (n > 0 && cost(config, n) > budget)) {
+        printf("3b: not yet: budget %zu: %d blocks of %d take %zu bytes\n", budget, n,
+               config.block_size, cost(config, n));
+        exit(1);
+    }
+    if (cost(config, n + 1) <= budget) {
+        printf("3b: not yet: budget %zu: %d blocks of %d, but %d take only %zu bytes\n", budget, n,
+               config.block_size, n + 1, cost(config, n + 1));
+        exit(1);
+    }
 }
 
 int main(void)
 {
-    PoolConfig config = {1, 1, 1, 4, BLOCKS, PAGED_F32, 1, PAGED_CPU};
-    Pool *pool;
-    Seq *seqs[SEQS] = {NULL};
-    int tokens[4 * BLOCKS + 2];
-    for (int i = 0; i < 4 * BLOCKS + 2; i++) tokens[i] = below(1000);
-    check(pool_create(&config, &pool) == PAGED_OK, "there is no pool");
-    for (int i = 0; i < 2000; i++) {
-        Seq **seq = &seqs[below(SEQS)];
-        if (!*seq) {
-            check(seq_create(pool, seq) == PAGED_OK, "there is no sequence");
-        } else if (below(4) == 0) {
-            if (below(2)) seq_publish(*seq, tokens + below(3), (*seq)->length);
-            release(*seq);
-            *seq = NULL;
-        } else {
-            grow(*seq, below(17));
-        }
-        const char *wrong = pool_check(pool);
-        check(!wrong, wrong ? wrong : "");
+    PoolConfig small = {1, 1, 1, 1, 1, PAGED_F16, 0, PAGED_CPU};
+    PoolConfig large = {4, 8, 128, 16, 7, PAGED_F32, 0, PAGED_CPU};
+    PoolConfig huge = {2000000, 30000, 256, 2000000, 1, PAGED_F32, 0, PAGED_CPU};
+    for (size_t budget = 0; budget < 3000; budget++) check(small, budget);
+    for (size_t budget = 0; budget < 30000000; budget += 99991) {
+        check(large, budget);
+        check(small, budget);
     }
-    pool_destroy(pool);
-    printf("3b: solved: a block that is given back looks for its place, in up to num_free steps\n"
-           "where it was one; a bitmap or a heap would do with fewer\n");
+    // Whatever the budget: num_blocks is an int, and a block may be larger than the machine.
+    if (largest_pool(&huge, SIZE_MAX) != 0 || largest_pool(&small, SIZE_MAX) != INT_MAX) {
+        printf(
+            "3b: not yet: budget SIZE_MAX: expected 0 huge and %d small blocks, came %d and %d\n",
+            INT_MAX, largest_pool(&huge, SIZE_MAX), largest_pool(&small, SIZE_MAX));
+        return 1;
+    }
+    printf("3b: solved: bytes grow with num_blocks, so the largest number is found by halving\n");
     return 0;
 }

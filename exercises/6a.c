@@ -1,9 +1,9 @@
 // 6a: three numbers to be predicted, by hand.
 //
 // Four tokens have the keys 0, ln 2, ln 4 and ln 8 and the values 1, 2, 3 and 4; head_dim is 1, and
-// each query is 1, so the keys are the scores. What is the attention of the newest token? Of the one
-// before it? And what is l, the sum of exp(score - m), at the end of the newest row? Answers within
-// 0.001 count.
+// each query is 1, so the keys are the scores. What is the attention of the newest token? Of the
+// one before it? And what is l, the sum of exp(score - m), at the end of the newest row? Answers
+// within 0.001 count.
 //
 //     make exercise N=6a
 

@@ -57,8 +57,13 @@ int main(void)
     for (gpu_lane_order = 0; gpu_lane_order < 12; gpu_lane_order++) {
         unsigned before = gpu.block.generation;  // it counts the meetings
         check(!attend(pool, ATTEND_PAGED, 0, Q_HEADS, 1, q, out, NULL), "attend() fails");
-        for (int i = 0; i < SIZE; i++)
-            check(fabs(out[i] - expected(q, kv, i)) <= 1e-5, "attention is wrong");
+        for (int i = 0; i < SIZE; i++) {
+            if (fabs(out[i] - expected(q, kv, i)) <= 1e-5) continue;
+            printf("7b: not yet: query token %d, query head %d, element %d: expected %.6f, came "
+                   "%.6f\n",
+                   i / (Q_HEADS * DIM), i / DIM % Q_HEADS, i % DIM, expected(q, kv, i), out[i]);
+            return 1;
+        }
         if (gpu_lane_order == 0) memcpy(first, out, sizeof out);
         check(memcmp(first, out, sizeof out) == 0, "the result depends on the order of the lanes");
         unsigned meetings = gpu.block.generation - before;

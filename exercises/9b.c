@@ -1,11 +1,12 @@
 // 9b (hard): a draft that is a tree.
 //
 // A draft may be a tree: several guesses at what comes next, each a branch of K tokens. Write
-// grow_best(): fork a branch off *seq for each of the guesses, as many as the pool has room for, and
-// append its K tokens to it with compute(). No branch is released before the last one is in. Then
-// keep the branch with the most right tokens (of equals the first), drop its wrong ones, and release
-// all others. *seq becomes the kept branch; if not even one branch fits, it stays as it is. Return
-// the number of right tokens. truth[i] is what the model says at position i after the old end.
+// grow_best(): fork a branch off *seq for each of the guesses, as many as the pool has room for,
+// and append its K tokens to it with compute(). No branch is released before the last one is in.
+// Then keep the branch with the most right tokens (of equals the first), drop its wrong ones, and
+// release all others. *seq becomes the kept branch; if not even one branch fits, it stays as it is.
+// Return the number of right tokens. truth[i] is what the model says at position i after the old
+// end.
 //
 //     make exercise N=9b
 
