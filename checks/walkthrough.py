@@ -66,7 +66,7 @@ def read(pattern):
 
 
 SOURCES = {name: lines for pattern in (*ENGINE, 'fast/*.c', 'tests.c', 'examples/*.[ch]',
-                                               'learn/simple.c')
+                                               'learn/simple.c', 'hunts/*.c')
            for name, lines in read(pattern).items()}
 KERNEL = re.compile(r'\bKERNEL\((\w+),')
 FUNCTIONS = {name for lines in (*SOURCES.values(), *read('exercises/*.c').values())
@@ -281,7 +281,7 @@ def check_prose(block):
     link = (r'\]\(([^)#:]+)(?:#[^)]*)?\)', lambda x: exists(folder, x), 'is a link to nowhere')
     for number, line in enumerate(block.lines, 1):
         if line.startswith('#'):
-            ours = not re.search(r'production|read on', line)
+            ours = not re.search(r'other systems|read on', line)
         spans = re.findall(r'`([^`]+)`', line)
         for texts, rules in (spans, IN_CODE if ours else IN_CODE[2:]), \
                             ([line], [ANYWHERE, link] if ours else [link]):
