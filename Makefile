@@ -13,9 +13,11 @@ NATIVE := $(shell echo 'int main(void) { return 0; }' | $(CC) -march=native -x c
 COMPILE = $(CC) $(CFLAGS) -g $(WARN) $(CPPFLAGS)
 FAST    = -O3 $(NATIVE) $(OPENMP) -DPAGED_FAST
 ENGINE  = paged.cu.c paged.h
-ARCH   ?=
-NVCC    = nvcc -x cu -O2 -g $(CPPFLAGS) -Xcompiler -Wall,-Wextra \
-          $(if $(ARCH),-arch=$(ARCH),-gencode arch=compute_75,code=[sm_75,compute_75])
+PYTHON3 = command -v python3 >/dev/null || { echo "python3 is not installed"; exit 1; }; python3
+ARCH   ?= $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | \
+            sed -n '1s/\([0-9]*\)[.]/sm_\1/p')
+NVCC    = nvcc -x cu -O2 -g $(CPPFLAGS) -Xcompiler -Wall,-Wextra $(if $(ARCH),-arch=$(ARCH), \
+            -gencode arch=compute_75,code=sm_75 -gencode arch=compute_80,code=[sm_80,compute_80])
 
 all: paged tour llama replay hello tests
 
@@ -68,7 +70,7 @@ cuda-bench: examples/bench.c $(ENGINE) fast/fast.c  ## the same for a GPU
 	$(NVCC) -DPAGED_FAST -DPAGED_NO_MAIN paged.cu.c examples/bench.c -o build/cuda-bench
 	build/cuda-bench $(BENCH)
 
-cuda: $(ENGINE)   ## build/cuda-paged with nvcc: sm_75 and PTX, or ARCH=sm_90
+cuda: $(ENGINE)   ## build/cuda-paged with nvcc: for the GPU here or ARCH=sm_90, else sm_75 and PTX of sm_80
 	@mkdir -p build
 	$(NVCC) paged.cu.c -o build/cuda-paged
 
@@ -91,6 +93,19 @@ exercise:         ## an exercise of the walkthrough: make exercise N=3a
 	$(CC) -O1 -g $(WARN) $(CPPFLAGS) exercises/$(N).c -o build/exercise-$(N) -lm
 	@build/exercise-$(N)
 
+hunt:             ## a bug, to be found by what it does: N=7, HINT=1, ANSWER=seq_rewind; without N: a list
+	@export CC="$(CC)" CPPFLAGS="$(CPPFLAGS)"; $(PYTHON3) hunts/hunt.py $(N) \
+	    $(if $(HINT),--hint) $(if $(ANSWER),--answer "$(ANSWER)")
+
+learn:            ## writes learn/paged.cu.c, the engine for you to finish; FORCE=1: anew
+	@$(PYTHON3) learn/learn.py make $(if $(FORCE),--force)
+
+stage:            ## tests of what you wrote: N=4, stages 1 to 4; SHOW=seq_append; without N: a list
+	@$(PYTHON3) learn/learn.py stage $(N) $(if $(SHOW),--show $(SHOW))
+
+debug-stage:      ## N=4: gdb in the first of these tests that fails
+	@$(PYTHON3) learn/learn.py debug $(N)
+
 build/llama-tests: checks/llama_tests.c
 	@mkdir -p build
 	$(COMPILE) checks/llama_tests.c -o $@ -lm
@@ -105,6 +120,7 @@ quick:            ## from an edit to the first answer, in seconds: the engine's 
 
 test-all: all tests-fast  ## sanitizers, valgrind, all compilers as C and C++, planted bugs, other machines
 	sh checks/all.sh
+	sh checks/learn.sh --all
 	sh checks/mutants.sh
 	sh checks/cuda.sh --all
 	sh checks/portability.sh
@@ -140,14 +156,15 @@ lint:             ## gcc -fanalyzer, clang-tidy, cppcheck: about a minute
 portability:      ## 32-bit x86, AArch64, big-endian s390x, musl
 	sh checks/portability.sh
 
-gpu-check:        ## all that can be seen on a real GPU, in one call
-	sh checks/cuda.sh --gpu
+gpu-check:        ## all that can be seen on a real GPU: DEPS=folder of stb_ds.h and the model, PART=tests
+	sh checks/cuda.sh --gpu $(PART)
 
 format:           ## clang-format over the sources
-	clang-format -i paged.cu.c paged.h fast/fast.c tests.c examples/*.c examples/*.h checks/*.c
+	clang-format -i paged.cu.c paged.h fast/fast.c tests.c examples/*.c examples/*.h checks/*.c \
+	    hunts/*.c learn/stage_tests.c learn/simple.c
 
 clean:            ## removes what was built
 	rm -rf paged tour llama replay hello tests tests-fast build *.o
 
 .PHONY: all help bench cuda cuda-bench debug exercise plots pictures test quick test-all mutants gpu-check
-.PHONY: format clean mutant mutate fuzz soak coverage lint portability
+.PHONY: format clean mutant mutate fuzz soak coverage lint portability learn stage debug-stage hunt

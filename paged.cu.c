@@ -302,6 +302,7 @@ size_t pool_bytes_per_block(const PoolConfig *c)
     return config_ok(c) ? multiply(pool_bytes_per_token(c), c->block_size) : 0;
 }
 
+// Takes a free block out of the list, wherever in the ring it is.
 static void free_list_remove(Pool *pool, int block)
 {
     Block *b = pool->blocks;
@@ -311,6 +312,7 @@ static void free_list_remove(Pool *pool, int block)
     pool->num_free--;
 }
 
+// Makes `block` the neighbour after `prev`, a free block or the head.
 static void free_list_insert_after(Pool *pool, int prev, int block)
 {
     Block *b = pool->blocks;
@@ -401,7 +403,7 @@ static int block_sealed(const Pool *pool, int block)
     return pool->blocks[block].ref_count > 1 || pool->blocks[block].serial != 0;
 }
 
-// Takes the first free block. The caller has counted: there is one.
+// Takes the first free block and counts one reference to it. The caller has counted: there is one.
 static int block_take(Pool *pool)
 {
     int block = pool->blocks[pool->config.num_blocks].next;
@@ -607,6 +609,7 @@ static int prefix_find(const Pool *pool, uint64_t parent, const int *tokens)
     return block;
 }
 
+// Publishes a block: gives it a serial and puts it into its bucket.
 static void prefix_insert(Pool *pool, int block, uint64_t parent, const int *tokens)
 {
     Block *b = &pool->blocks[block];
@@ -618,6 +621,7 @@ static void prefix_insert(Pool *pool, int block, uint64_t parent, const int *tok
     memcpy(block_tokens(pool, block), tokens, pool->config.block_size * sizeof *tokens);
 }
 
+// Takes a block out of its bucket; it is no longer published.
 static void prefix_remove(Pool *pool, int block)
 {
     Block *b = &pool->blocks[block];

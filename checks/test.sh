@@ -19,6 +19,8 @@ sh checks/walkthrough.sh
 build/llama-tests
 sh checks/cuda.sh
 sh checks/gdb.sh
+sh checks/learn.sh
+sh checks/hunts.sh
 sh checks/programs.sh
 sh checks/golden.sh
 sh checks/fuzz.sh

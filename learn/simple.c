@@ -1,0 +1,69 @@
+// The first bodies of the functions that are written twice: right for a pool without sharing and
+// without a prefix cache, and what the stages before those need.
+//
+//     cc -Wall -Wextra -c learn/simple.c -o build/simple.o
+//
+// The engine has its own under the same names, so those get others here.
+
+#define PAGED_NO_MAIN
+#define block_take final_block_take
+#define block_drop final_block_drop
+#define token_offset final_token_offset
+#define seq_append final_seq_append
+#include "../paged.cu.c"
+#undef block_take
+#undef block_drop
+#undef token_offset
+#undef seq_append
+#pragma GCC diagnostic ignored "-Wunused-function"  // the engine calls its own
+
+// Stage 2. Takes the first free block. The caller has counted: there is one.
+static int block_take(Pool *pool)
+{
+    int block = pool->blocks[pool->config.num_blocks].next;
+    INVARIANT(pool->num_free > 0 && block < pool->config.num_blocks, "no free block to take");
+    INVARIANT(pool->blocks[block].ref_count == 0, "a block on the free list is in use");
+    free_list_remove(pool, block);
+    pool->blocks[block].ref_count = 1;
+    block_poison(pool, block, 0, pool->config.block_size);
+    return block;
+}
+
+// Drops one reference; the last one frees the block.
+static void block_drop(Pool *pool, int block)
+{
+    Block *b = &pool->blocks[block];
+    INVARIANT(b->ref_count > 0, "a free block is given back");
+    b->ref_count--;
+    if (b->ref_count > 0) return;
+    block_poison(pool, block, 0, pool->config.block_size);
+    free_list_insert_after(pool, pool->config.num_blocks, block);
+}
+
+// Stage 3. All blocks are counted before one is taken, so a call that fails changes nothing.
+int seq_append(Seq *seq, int n)
+{
+    if (!seq || n < 0) return PAGED_BAD_ARGUMENT;
+    if (n == 0) return PAGED_OK;
+    Pool *pool = seq->pool;
+    int block_size = pool->config.block_size;
+    int64_t length = (int64_t)seq->length + n;
+    if (length > (int64_t)pool->config.num_blocks * block_size || length > INT_MAX)
+        return PAGED_TOO_LONG;
+    int missing = ceil_div(length, block_size) - (int)arrlen(seq->block_table);
+    if (missing > pool->num_free) return PAGED_OUT_OF_BLOCKS;
+
+    plan_expire(seq);
+    for (int i = 0; i < missing; i++) arrput(seq->block_table, block_take(pool));
+    seq->length = (int)length;
+    return PAGED_OK;
+}
+
+// Stage 4. The walk, without the dense copy.
+HD static size_t token_offset(const View *view, int seq, int position, int kv_head)
+{
+    const PoolConfig *c = &view->layout;
+    const int *block_table = view->tables + view->starts[seq].table;
+    int block = block_table[position / c->block_size];
+    return kv_offset(c, view->layer, block, kv_head, position % c->block_size);
+}
