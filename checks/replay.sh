@@ -103,6 +103,7 @@ malformed "text" "2023-11-16 18:15:47,374,many" "after TIMESTAMP"
 malformed "a fraction" "2023-11-16 18:15:47,374,4.5" "after TIMESTAMP"
 malformed "no answer" "2023-11-16 18:15:47,374," "after TIMESTAMP"
 malformed "one more than allowed" "2023-11-16 18:15:47,16777217,1" "after TIMESTAMP"
+malformed "one more than allowed in an answer" "2023-11-16 18:15:47,1,16777217" "after TIMESTAMP"
 malformed "more than an int" "2023-11-16 18:15:47,374,4294967297" "after TIMESTAMP"
 malformed "an empty line" "" "TIMESTAMP is not a time"
 malformed "no time" "yesterday,374,44" "TIMESTAMP is not a time"
@@ -120,10 +121,14 @@ equal "an empty file" "1 1" "$? $(grep -c 'it contains no request' $dir/out)"
 replay $dir/nowhere.csv; equal "no such file" 1 $?
 printf '%s\r\n%s\r\n2024-02-29 00:00:00,1,0' $header "$good" >$dir/good.csv; replay $dir/good.csv
 equal "CRLF, a leap day, no answer and no newline at the end are good" 0 $?
+printf '%s\n%s\n' $header "2024-02-29 00:00:00,16777216,16777216" >$dir/good.csv
+replay $dir/good.csv --block-size 16 --blocks 1048576
+equal "the largest prompt, answer and budget are good" "0 1" \
+    "$? $(grep -c '^0 requests in 4 runs .*; 4 refused' $dir/out)"
 for options in "" "a.csv --blocks 0" "a.csv --blocks 0x10" "a.csv --blocks 1.5" \
                "a.csv --preempt maybe" "a.csv --limit" "a.csv --wrong" "a.csv b.csv" \
                "a.csv --generate 3" "a.csv --seed 3" "a.csv --save b.csv" "--generate 3 --limit 2" \
-               "a.csv --saturate --step-ms 5" "a.csv --block-size 131073"; do
+               "a.csv --block-size 131073" "a.csv --blocks 1048577"; do
     $REPLAY $options >$dir/out 2>&1
     equal "usage: '$options'" "2 1" "$? $(grep -c '^replay: ' $dir/out)"
 done
@@ -163,11 +168,10 @@ replay $dir/hand.csv --saturate --blocks 8 --block-size 4 --shared-prefix 5 --ve
 equal "by hand: shared prefix" "0.250000 0.031250 0.093750 0.000000 0.625000 0.750000" \
     "$(columns "paged 4, shared prefix" "$shares $at_end")"
 
-# The second arrives 100 ms after the first: at step 4, or 2. It takes two steps.
+# The second arrives 100 ms after the first: at step 4. It takes two steps.
 printf '%s\n%s\n%s\n' $header "2023-12-31 23:59:59.95,1,1" "2024-01-01 00:00:00.05,1,1" \
     >$dir/hand.csv
 replay $dir/hand.csv; equal "by hand: arrivals" 6 "$(columns "paged 16" $steps)"
-replay $dir/hand.csv --step-ms 50; equal "by hand: --step-ms" 4 "$(columns "paged 16" $steps)"
 
 # The second can never end in 8 slots; the third can.
 trace 3,2 8,1 4,4 >$dir/hand.csv
@@ -182,6 +186,174 @@ trace 3,5 >$dir/hand.csv
 replay $dir/hand.csv --saturate --blocks 8 --block-size 1
 equal "by hand: a reservation is cut to the budget" "0 6" \
     "$(columns "reserve power of 2" $refused) $(columns "reserve power of 2" $steps)"
+
+# ---- random traces
+
+cat >$dir/serve.awk <<'END_OF_AWK'
+# What replay must find, said once more: the same tables as --csv writes, for --block-size bs,
+# --blocks blocks, --shared-prefix prefix. There are no blocks here, only counts of slots.
+function ceil_div(a, b) { return int((a + b - 1) / b) }
+function needed(r, tokens,    size, answer) {
+    if (rule == "paged") return ceil_div(tokens, bs) * bs - shared
+    for (answer = 1; answer < g[r]; answer *= 2) {}
+    size = rule == "maximum" ? longest : c[r] + (rule == "exactly" ? g[r] : answer)
+    return size > budget && c[r] + g[r] <= budget ? budget : size
+}
+function get(r,    start, i, next_start) { # takes room for its tokens; 0: there is none
+    if (rule == "paged") {
+        if (needed(r, len[r] + (said[r] > 0)) > room) return 0
+        room -= size[r] = needed(r, len[r])
+        return 1
+    }
+    size[r] = needed(r, len[r])
+    for (start = 0; start + size[r] <= budget; start = next_start) { # the first hole
+        next_start = 0
+        for (i = 1; i <= nr; i++)
+            if (at[run[i]] < start + size[r] && start < at[run[i]] + size[run[i]])
+                next_start = at[run[i]] + size[run[i]]
+        if (next_start) continue
+        at[r] = start
+        room -= size[r]
+        return 1
+    }
+    return 0
+}
+function arrival(r) { return saturate ? 0 : int((t[r] - t[1]) / 2.5) } # hundredths, in 25 ms
+function head() { return nw > 0 && arrival(w[nw]) <= step ? w[nw] : 0 }
+function serve(name, prefix,    i, r, common, kept, measured, sum) {
+    shared = int(prefix / bs) * bs
+    common = ceil_div(prefix, bs) * bs
+    room = budget - common
+    used_at_end = prefix
+    taken_at_end = common
+    nr = nw = step = peak = ended = out = waited = preempted = moved = measured = running = 0
+    used = reserved = internal = external = 0
+    for (r = n; r >= 1; r--) {
+        len[r] = c[r]
+        said[r] = 0
+        new[r] = 1
+        used_at_end += c[r] + g[r] - shared
+        taken_at_end += needed(r, c[r] + g[r])
+        if (needed(r, c[r] + g[r]) > room) out++
+        else w[++nw] = r
+    }
+    while (nr + nw > 0) {
+        if (nr == 0 && !head()) step = arrival(w[nw])
+        counts = !saturate || head()
+        for (i = 1; i <= nr; ) {
+            r = run[i]
+            if (rule == "paged" && len[r] % bs == 0) {
+                if (room == 0) {
+                    r = w[++nw] = run[nr--]
+                    room += size[r]
+                    preempted++
+                    moved += len[r] - prefix
+                    continue
+                }
+                room -= bs
+                size[r] += bs
+            }
+            len[r]++
+            said[r]++
+            i++
+        }
+        while ((r = head()) && get(r)) {
+            run[++nr] = r
+            nw--
+            if (new[r]) waited += step - arrival(r)
+            new[r] = 0
+        }
+        if (counts) {
+            measured++
+            running += nr
+            if (nr > peak) peak = nr
+            used += prefix
+            internal += common - prefix
+            for (i = 1; i <= nr; i++) {
+                r = run[i]
+                empty = size[r] - (len[r] - shared)
+                left = c[r] + g[r] - len[r]
+                used += len[r] - shared
+                reserved += empty < left ? empty : left
+                internal += empty < left ? 0 : empty - left
+            }
+            if (head() && needed(head(), len[head()]) <= room) external += room
+        }
+        kept = 0
+        for (i = 1; i <= nr; i++) {
+            r = run[i]
+            if (said[r] < g[r]) run[++kept] = r
+            else {
+                room += size[r]
+                ended++
+            }
+        }
+        nr = kept
+        step++
+    }
+    sum = measured ? measured * budget : 1
+    rest = 1 - used / sum - reserved / sum - internal / sum - external / sum
+    if (rest < 0) rest = 0
+    printf "\"%s\",%d,%.6f,%.6f,%.6f,%.6f,%.6f,%.6f,%.3f,%d,%d,%.3f,%d,%d,%d\n", name,
+        rule == "paged" ? bs : 0, used / sum, reserved / sum, internal / sum, external / sum,
+        rest, used_at_end / taken_at_end, measured ? running / measured : 0, peak, step,
+        ended ? waited / ended : 0, preempted, moved, out
+}
+NR > 1 {
+    split($1, time, /[ :]/)
+    t[++n] = int((time[3] * 60 + time[4]) * 100 + 0.5)
+    c[n] = $2 + prefix
+    g[n] = $3
+    if (c[n] + g[n] > longest) longest = c[n] + g[n]
+}
+END {
+    budget = blocks * bs
+    rule = "maximum"
+    serve("reserve maximum", 0)
+    rule = "power"
+    serve("reserve power of 2", 0)
+    rule = "exactly"
+    serve("reserve exactly", 0)
+    rule = "paged"
+    serve("paged " bs, 0)
+    if (prefix) serve("paged " bs ", shared prefix", prefix)
+}
+END_OF_AWK
+
+# Draws a trace; prints a block size, a number of blocks, a shared prefix, and whether to saturate.
+draw() {
+    awk -v seed="$1" -v header=$header -v file=$dir/draw.csv '
+        function between(low, high) { return low + int(rand() * (high - low + 1)) }
+        BEGIN {
+            srand(seed); print header >file
+            at = 5000
+            for (n = between(1, 40); n > 0; n--) {
+                printf "2024-01-01 00:%02d:%05.2f,%d,%d\n", at / 6000, at % 6000 / 100,
+                    between(1, 20), between(0, 16) >file
+                at += between(0, 40) * between(0, 1)
+            }
+            print between(1, 7), between(9, 14), between(0, 1) * between(1, 9), between(0, 1)
+        }'
+}
+
+# Each column of each table is what awk says.
+as_by_awk() {
+    for seed in $(seq "$1"); do
+        set -- $(draw $seed)
+        saturate=; [ $4 = 0 ] || saturate=--saturate
+        awk -F, -v bs=$1 -v blocks=$2 -v prefix=$3 -v saturate=$4 -f $dir/serve.awk $dir/draw.csv \
+            >$dir/expected
+        replay $dir/draw.csv --block-size $1 --blocks $2 --shared-prefix $3 $saturate --verify
+        tail -n +2 $dir/tables.csv | diff - $dir/expected ||
+            { echo "$seed: --block-size $1 --blocks $2 --shared-prefix $3 $saturate"; return 1; }
+        cat $dir/expected >>$dir/all
+    done
+    # Requests were preempted and refused, and memory was in pieces.
+    awk -F, '$13 > 0 { a++ } $15 > 0 { b++ } $6 > 0 { c++ }
+        END { exit !(a > 9 && b > 9 && c > 9) }' $dir/all
+}
+rm -f $dir/all
+check "random traces: all columns are what awk finds" as_by_awk 40
 
 # ---- generated traces
 
@@ -281,9 +453,9 @@ if [ ! -f "$OBJECT" ]; then
     OBJECT=$dir/paged.o
     ${CC:-cc} -O1 ${CPPFLAGS:-} -DPAGED_NO_MAIN -c paged.cu.c -o $OBJECT
 fi
-planted "preemption drops a token" 'arrput(s->preempted, newest);' \
-    'arrput(s->preempted, newest), newest->length--;'
-planted "preemption loses the request" 'arrput(s->preempted, newest);' ';'
+planted "preemption drops a token" 'arrput(s->waiting, newest);' \
+    'arrput(s->waiting, newest), newest->length--;'
+planted "preemption loses the request" 'arrput(s->waiting, newest);' ';'
 planted "other tokens are swapped in" 'size_t first = .*;' 'size_t first = 0;' \
     --preempt swap --shared-prefix 16 --verify --block-size 16
 planted "recompute leaves out a token" 'r->num_new = r->length - s->system.length;' \

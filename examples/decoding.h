@@ -120,7 +120,7 @@ static void take_candidates(Beam *beams, int *count, Beam *best, int found)
         const Beam *parent = &beams[beam->parent];
         arrsetlen(beam->tokens, arrlenu(parent->tokens));
         memcpy(beam->tokens, parent->tokens, arrlenu(parent->tokens) * sizeof(int));
-        if (!parent->seq || beam->token == BOS) continue;  // ended
+        if (beam->token == BOS) continue;  // ended
         arrput(beam->tokens, beam->token);
         must(seq_fork(parent->seq, parent->seq->length, &beam->seq), "seq_fork");
     }
@@ -132,14 +132,17 @@ static void take_candidates(Beam *beams, int *count, Beam *best, int found)
     *count = found;
 }
 
-// Computes a step of all beams that have not ended. NULL: there are none, or no positions are left.
-static const float *compute_beams(Server *s, const Beam *beams, int count)
+// Computes a step of all beams that have not ended. Returns 0 if there are none, or no positions
+// are left.
+static int compute_beams(Server *s, const Beam *beams, int count)
 {
     clear_input(&s->input);
     for (int b = 0; b < count; b++)
         if (beams[b].seq && beams[b].seq->length < s->options.steps)
             must(add_rows(s, beams[b].seq, beams[b].tokens, NULL), "seq_append");
-    return arrlen(s->input.seqs) > 0 ? compute(s) : NULL;
+    if (arrlen(s->input.seqs) == 0) return 0;
+    compute(s);
+    return 1;
 }
 
 static void beam_search(Server *s, Request *r)
@@ -151,9 +154,9 @@ static void beam_search(Server *s, Request *r)
     if (!beams) die(1, "out of memory");
     beams[0].tokens = r->tokens;
     must(seq_create(s->pool, &beams[0].seq), "seq_create");
-    for (const float *logits; (logits = compute_beams(s, beams, count)) != NULL;) {
+    while (compute_beams(s, beams, count)) {
         if (arrlen(s->input.wanted) == 0) continue;  // the prompt is not all in yet
-        int found = best_candidates(beams, count, max, logits, s->model.vocab_size, best);
+        int found = best_candidates(beams, count, max, s->work.logits, s->model.vocab_size, best);
         take_candidates(beams, &count, best, found);
     }
     r->tokens = beams[0].tokens;

@@ -40,7 +40,7 @@ typedef struct ModelInput {
     int *wanted;      // [num_wanted] the rows whose logits are wanted: seldom those of a prompt
 } ModelInput;
 
-typedef struct Workspace {  // the activations
+typedef struct Workspace {  // the activations: arrays of stb_ds
     float *x;               // [rows][dim] the residual stream
     float *norm, *y;        // [rows][dim] what goes into a matrix product, and what comes back
     float *q;               // [rows][num_heads][head_dim]
@@ -48,9 +48,8 @@ typedef struct Workspace {  // the activations
     float *h1, *h3;         // [rows][hidden_dim]
     float *rope;            // [rows][head_dim / 2][2] cosine and sine
     float *logits;          // [num_wanted][vocab_size]
-    float *on_device;       // [rows] of q, k, v and the result, for a pool that is not on the CPU
+    float *on_device;       // a tensor of q, k, v and the result, if the pool is not on the CPU
     size_t device_rows;
-    float *memory;  // all but on_device: an array of stb_ds that grows with the largest step
 } Workspace;
 
 // out[r] = the sum of x[r][i] * weight[i], for one to four rows x. The order of summation depends
@@ -148,7 +147,9 @@ static void attention(const Model *m, Pool *pool, int flags, int layer, size_t r
         k = q + rows * m->dim;
         v = k + rows * m->kv_dim;
         out = v + rows * m->kv_dim;
-        tensor_copy(pool, q, w->q, rows * (m->dim + 2 * m->kv_dim));  // q, k and v are neighbours
+        tensor_copy(pool, q, w->q, rows * m->dim);
+        tensor_copy(pool, k, w->k, rows * m->kv_dim);
+        tensor_copy(pool, v, w->v, rows * m->kv_dim);
     }
     must(pool_write(pool, layer, k, v), "pool_write");
     must(attend(pool, flags, layer, m->num_heads, 0, q, out, NULL), "attend");
@@ -189,30 +190,19 @@ static void feed_forward_layer(const Model *m, int layer, int rows, Workspace *w
     for (size_t i = 0; i < rows * dim; i++) w->x[i] += w->y[i];
 }
 
-static float *carve(float **memory, size_t count)
-{
-    float *part = *memory;
-    *memory += count;
-    return part;
-}
-
 static void size_workspace(Workspace *w, const Model *m, const Pool *pool, size_t rows,
                            size_t num_wanted)
 {
-    size_t per_row = 4 * m->dim + 2 * m->kv_dim + 2 * m->hidden_dim + m->head_dim;
-    arrsetlen(w->memory, rows * per_row + num_wanted * m->vocab_size);
-    float *memory = w->memory;
-    w->x = carve(&memory, rows * m->dim);
-    w->norm = carve(&memory, rows * m->dim);
-    w->y = carve(&memory, rows * m->dim);
-    w->q = carve(&memory, rows * m->dim);
-    w->k = carve(&memory, rows * m->kv_dim);
-    w->v = carve(&memory, rows * m->kv_dim);
-    w->h1 = carve(&memory, rows * m->hidden_dim);
-    w->h3 = carve(&memory, rows * m->hidden_dim);
-    w->rope = carve(&memory, rows * m->head_dim);
-    w->logits = carve(&memory, num_wanted * m->vocab_size);
-
+    arrsetlen(w->x, rows * m->dim);
+    arrsetlen(w->norm, rows * m->dim);
+    arrsetlen(w->y, rows * m->dim);
+    arrsetlen(w->q, rows * m->dim);
+    arrsetlen(w->k, rows * m->kv_dim);
+    arrsetlen(w->v, rows * m->kv_dim);
+    arrsetlen(w->h1, rows * m->hidden_dim);
+    arrsetlen(w->h3, rows * m->hidden_dim);
+    arrsetlen(w->rope, rows * m->head_dim);
+    arrsetlen(w->logits, num_wanted * m->vocab_size);
     if (pool->config.device == PAGED_CPU || w->device_rows >= rows) return;
     tensor_free(pool, w->on_device);
     w->on_device = tensor_create(pool, rows * 2 * (m->dim + m->kv_dim));
@@ -358,6 +348,7 @@ typedef struct Request {
     Seq *seq;      // holds K and V of the first seq->length tokens; NULL while it waits
     uint64_t rng;  // moved by sampling alone: a preemption repeats no draw
     int lost;      // tokens whose K and V a preemption dropped
+    int ended;
     ptrdiff_t printed;  // tokens at the front that need not be printed any more
 } Request;
 
@@ -483,7 +474,7 @@ static int add_to_step(Server *s, Request *r)
         arrsetlen(r->draft, 0);
         error = add_rows(s, r->seq, r->tokens, r->draft);
     }
-    if (!error) s->num_drafted += arrlen(r->draft);
+    s->num_drafted += arrlen(r->draft);  // none if there is no room
     return error;
 }
 
@@ -563,42 +554,36 @@ static Request *fork_request(Server *s, Request *r)
     return child;
 }
 
-// Keeps the request in the batch, or, if its text has ended, gives its blocks to the others.
-static void keep_or_end(Request ***kept, Request *r, int ended)
-{
-    if (ended)
-        give_back_blocks(r);
-    else
-        arrput(*kept, r);
-}
-
 // Samples for each request whose known tokens are all computed. Requests that fork off are the
-// newest.
+// newest. Those whose text has ended leave.
 static void take_tokens(Server *s, const float *logits)
 {
-    Request **kept = NULL;
-    Request **forked = NULL;
-    for (ptrdiff_t i = 0; i < arrlen(s->running); i++) {
+    const ptrdiff_t num_running = arrlen(s->running);
+    for (ptrdiff_t i = 0; i < num_running; i++) {
         Request *r = s->running[i];
-        int ended = 0;
         if (r->seq->length >= arrlen(r->tokens)) {
             while (r->forks > 0) {
                 Request *child = fork_request(s, r);
-                keep_or_end(&forked, child, sample_request(s, child, logits));
+                child->ended = sample_request(s, child, logits);
+                arrput(s->running, child);
             }
-            ended = sample_request(s, r, logits);
+            r->ended = sample_request(s, r, logits);
             logits += (1 + arrlenu(r->draft)) * s->model.vocab_size;
         }
         // Wrong guesses are gone by now: what the sequence holds are known tokens.
         if (s->options.prefix_cache)
             must(seq_publish(r->seq, r->tokens, r->seq->length), "seq_publish");
         if (arrlen(s->requests) == 1) print_request(&s->tokenizer, r);
-        keep_or_end(&kept, r, ended);
     }
-    for (ptrdiff_t i = 0; i < arrlen(forked); i++) arrput(kept, forked[i]);
-    arrfree(forked);
-    arrfree(s->running);
-    s->running = kept;
+    ptrdiff_t kept = 0;
+    for (ptrdiff_t i = 0; i < arrlen(s->running); i++) {
+        Request *r = s->running[i];
+        if (r->ended)
+            give_back_blocks(r);
+        else
+            s->running[kept++] = r;
+    }
+    arrsetlen(s->running, kept);
 }
 
 static void serve(Server *s)

@@ -49,7 +49,8 @@ enum {
     MAX_TOKENS = 1 << 24,     // of a prompt, an answer, a budget: all sums fit into an int
     DEFAULT_BUDGET = 131072,  // slots: see --help
     DEFAULT_BLOCK_SIZE = 16,
-    TICKS = 10000000,  // of 100 ns, in a second
+    TICKS = 10000000,   // of 100 ns, in a second
+    STEP = TICKS / 40,  // what a step takes, for the arrivals
 };
 
 // ---- the trace --------------------------------------------------------------------------------
@@ -67,7 +68,7 @@ typedef struct Request {
     int size;
     Seq *seq;        // paged: its blocks; NULL while it waits
     Oracle *oracle;  // with --verify: its K and V once more
-    bool refused;
+    bool admitted;   // has been running
 } Request;
 
 typedef struct Trace {
@@ -84,9 +85,8 @@ static const char time_format[] = "%Y-%m-%d %H:%M:%S";
 // in the text, or NULL.
 static const char *parse_time(const char *text, int64_t *ticks)
 {
-    struct tm date;
+    struct tm date = {0};
     char again[20];
-    memset(&date, 0, sizeof date);
     if (!strptime(text, time_format, &date)) return NULL;
     *ticks = (int64_t)timegm(&date) * TICKS;
     // strptime() accepts missing zeros and 30 February, but these do not print as they were written.
@@ -148,8 +148,7 @@ static void read_trace(Trace *trace, const char *path, int limit, int prefix)
             if (strcmp(line, header) != 0) die(1, "%s:1: this is not '%s'", path, header);
             continue;
         }
-        Request r;
-        memset(&r, 0, sizeof r);
+        Request r = {0};
         const char *error = parse_line(line, previous_arrival, &r);
         if (error) die(1, "%s:%d: %s", path, number, error);
         previous_arrival = r.arrival;
@@ -179,8 +178,7 @@ static void generate_trace(Trace *trace, int count, uint64_t seed, int prefix, F
     double elapsed = 0;
     if (save) fprintf(save, "%s\n", header);
     for (int i = 0; i < count; i++) {
-        Request r;
-        memset(&r, 0, sizeof r);
+        Request r = {0};
         r.arrival = (int64_t)first * TICKS + (int64_t)(elapsed * TICKS);
         r.context = log_normal(&seed, 800, 0.85, 14000);
         r.generated = log_normal(&seed, 150, 0.85, 1000);
@@ -204,7 +202,7 @@ typedef struct Options {
     const char *path;                // of the trace, NULL: it is generated
     const char *save, *csv, *curve;  // paths of outputs, NULL: not wanted
     FILE *curve_out;
-    int generate, limit, step_ms, prefix, preempt;
+    int generate, limit, prefix, preempt;
     int block_size, num_blocks;  // 0: not given
     int budget;                  // slots
     int64_t seed;                // -1: not given
@@ -224,9 +222,8 @@ typedef struct Server {  // serves the whole trace through one allocator
     int shared_slots;  // in the full blocks among them; a partly filled one is copied on write
 
     int64_t step;
-    int next;             // the request that arrives next, or waits and was never admitted
-    Request **running;    // the oldest first (both are arrays of stb_ds)
-    Request **preempted;  // these go before all others; the oldest is the last
+    Request **waiting;  // or yet to arrive: the head of the queue is the last
+    Request **running;  // the oldest first (both are arrays of stb_ds)
 
     int64_t slots[NUM_KINDS];  // sums over measured steps, as the next one
     int64_t num_running;
@@ -395,22 +392,14 @@ static void verify(const Server *s, const Request *r)
 static int64_t arrival_step(const Server *s, const Request *r)
 {
     if (s->options->saturate) return 0;
-    return (r->arrival - s->trace->requests[0].arrival) / (s->options->step_ms * (TICKS / 1000));
-}
-
-// The next request that is not refused, NULL after the last.
-static Request *next_request(Server *s)
-{
-    while (s->next < arrlen(s->trace->requests) && s->trace->requests[s->next].refused) s->next++;
-    return s->next < arrlen(s->trace->requests) ? &s->trace->requests[s->next] : NULL;
+    return (r->arrival - s->trace->requests[0].arrival) / STEP;
 }
 
 // The head of the queue, NULL if no request waits.
-static Request *queue_head(Server *s)
+static Request *queue_head(const Server *s)
 {
-    if (arrlen(s->preempted) > 0) return arrlast(s->preempted);
-    Request *r = next_request(s);
-    return r && arrival_step(s, r) <= s->step ? r : NULL;
+    if (arrlen(s->waiting) == 0 || arrival_step(s, arrlast(s->waiting)) > s->step) return NULL;
+    return arrlast(s->waiting);
 }
 
 static void preempt_newest(Server *s)
@@ -420,7 +409,7 @@ static void preempt_newest(Server *s)
     s->moved += newest->length - s->system.length;
     if (s->options->verify && s->options->preempt == SWAP) verify(s, newest);  // gathers K and V
     release(s, newest);
-    arrput(s->preempted, newest);
+    arrput(s->waiting, newest);
 }
 
 // One more token for each running request. The oldest gets its room, if need be by preempting all
@@ -440,13 +429,9 @@ static void grow_all(Server *s)
 static void admit_all(Server *s)
 {
     for (Request *head; (head = queue_head(s)) && admit(s, head);) {
-        arrput(s->running, head);
-        if (arrlen(s->preempted) > 0) {
-            (void)arrpop(s->preempted);
-        } else {
-            s->waited += s->step - arrival_step(s, head);
-            s->next++;
-        }
+        arrput(s->running, arrpop(s->waiting));
+        if (!head->admitted) s->waited += s->step - arrival_step(s, head);
+        head->admitted = true;
     }
 }
 
@@ -508,13 +493,13 @@ static void end_requests(Server *s)
     arrsetlen(s->running, kept);
 }
 
-// Resets all requests, and refuses those that could never end.
+// Resets all requests. They wait, but for those that could never end.
 static void begin(Server *s)
 {
     int taken_now = slots_taken(s);
     double used = s->system.length;
     double taken = taken_now;
-    for (int i = 0; i < arrlen(s->trace->requests); i++) {
+    for (int i = (int)arrlen(s->trace->requests) - 1; i >= 0; i--) {
         Request *r = &s->trace->requests[i];
         int final_length = r->context + r->generated;
         int needed = slots_needed(s, r, final_length);
@@ -522,17 +507,20 @@ static void begin(Server *s)
         taken += needed;
         r->delivered = 0;
         r->length = r->context;
-        r->refused = needed > s->budget - taken_now;
-        s->refused += r->refused;
+        r->admitted = false;
+        if (needed > s->budget - taken_now)
+            s->refused++;
+        else
+            arrput(s->waiting, r);
     }
     s->at_end = used / taken;
 }
 
 static void run_steps(Server *s)
 {
-    while (arrlen(s->running) + arrlen(s->preempted) > 0 || next_request(s)) {
+    while (arrlen(s->running) + arrlen(s->waiting) > 0) {
         if (arrlen(s->running) == 0 && !queue_head(s))
-            s->step = arrival_step(s, next_request(s));  // nothing to do until then
+            s->step = arrival_step(s, arrlast(s->waiting));  // nothing to do until then
         bool measured = !s->options->saturate || queue_head(s);
         grow_all(s);
         admit_all(s);
@@ -573,13 +561,8 @@ static void create_pool(Server *s, int prefix)
 static Server serve(const Options *o, const Trace *trace, int rule, int block_size, int prefix)
 {
     static const char *const names[] = {"reserve maximum", "reserve power of 2", "reserve exactly"};
-    Server s;
-    memset(&s, 0, sizeof s);
-    s.options = o;
-    s.trace = trace;
-    s.rule = rule;
-    s.budget = o->budget;
-    s.block_size = block_size;
+    Server s = {
+        .options = o, .trace = trace, .rule = rule, .budget = o->budget, .block_size = block_size};
     if (rule == PAGED) {
         snprintf(s.name, sizeof s.name, "paged %d%s", block_size, prefix ? ", shared prefix" : "");
         create_pool(&s, prefix);
@@ -598,7 +581,7 @@ static Server serve(const Options *o, const Trace *trace, int rule, int block_si
     pool_destroy(s.pool);
     arrfree(s.reserved);
     arrfree(s.running);
-    arrfree(s.preempted);
+    arrfree(s.waiting);
     return s;
 }
 
@@ -717,8 +700,8 @@ static const char help[] =
     "  --seed N            the same seed, the same requests (1)\n"
     "  --save FILE         write the trace that was made up to FILE, too\n"
     "  --limit N           only the first N requests of TRACE.csv\n"
-    "  --saturate          all requests wait from the start (otherwise they arrive when they did)\n"
-    "  --step-ms N         milliseconds that a step takes, for the arrivals (25)\n"
+    "  --saturate          all requests wait from the start (otherwise they arrive when they did,\n"
+    "                      and a step takes 25 ms)\n"
     "  --block-size N      paged with this block size only (1, 8, 16, 32, 64, 128 and 256)\n"
     "  --blocks N          the budget, in blocks of that size, or of 16 (131072 slots: 16 GiB\n"
     "                      at 128 KiB a token, as Llama 3 8B has, or 64 GiB at 512 KiB)\n"
@@ -736,14 +719,14 @@ static Options parse_options(int argc, char **argv)
 {
     static const char *const policies[] = {"recompute", "swap", NULL};
     static const struct option names[] = {
-        {"generate", 1, NULL, 'g'}, {"seed", 1, NULL, 'r'},       {"save", 1, NULL, 'o'},
-        {"limit", 1, NULL, 'l'},    {"saturate", 0, NULL, 's'},   {"step-ms", 1, NULL, 't'},
-        {"blocks", 1, NULL, 'n'},   {"block-size", 1, NULL, 'b'}, {"preempt", 1, NULL, 'p'},
-        {"csv", 1, NULL, 'c'},      {"curve", 1, NULL, 'u'},      {"shared-prefix", 1, NULL, 'x'},
-        {"verify", 0, NULL, 'v'},   {"help", 0, NULL, 'h'},       {NULL, 0, NULL, 0}};
-    Options o;
-    memset(&o, 0, sizeof o);
-    o.seed = -1;
+        {"generate", 1, NULL, 'g'},      {"seed", 1, NULL, 'r'},
+        {"save", 1, NULL, 'o'},          {"limit", 1, NULL, 'l'},
+        {"saturate", 0, NULL, 's'},      {"blocks", 1, NULL, 'n'},
+        {"block-size", 1, NULL, 'b'},    {"preempt", 1, NULL, 'p'},
+        {"csv", 1, NULL, 'c'},           {"curve", 1, NULL, 'u'},
+        {"shared-prefix", 1, NULL, 'x'}, {"verify", 0, NULL, 'v'},
+        {"help", 0, NULL, 'h'},          {NULL, 0, NULL, 0}};
+    Options o = {.seed = -1, .limit = INT_MAX};
     for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;) {
         switch (c) {
         case 'g': o.generate = parse_count("--generate"); break;
@@ -751,7 +734,6 @@ static Options parse_options(int argc, char **argv)
         case 'o': o.save = optarg; break;
         case 'l': o.limit = parse_count("--limit"); break;
         case 's': o.saturate = true; break;
-        case 't': o.step_ms = parse_count("--step-ms"); break;
         case 'b': o.block_size = parse_count("--block-size"); break;
         case 'n': o.num_blocks = parse_count("--blocks"); break;
         case 'p': o.preempt = parse_choice("--preempt", optarg, policies); break;
@@ -767,10 +749,7 @@ static Options parse_options(int argc, char **argv)
     if (argc - optind > 1 || !o.path == !o.generate)
         die(2, "one TRACE.csv or --generate N is needed; see --help");
     if (o.path && (o.seed >= 0 || o.save)) die(2, "--seed and --save are for --generate");
-    if (o.generate && o.limit) die(2, "--limit is for a TRACE.csv");
-    if (o.saturate && o.step_ms) die(2, "--step-ms means nothing with --saturate");
-    if (!o.step_ms) o.step_ms = 25;
-    if (!o.limit) o.limit = INT_MAX;
+    if (o.generate && o.limit != INT_MAX) die(2, "--limit is for a TRACE.csv");
     int block_size = o.block_size ? o.block_size : DEFAULT_BLOCK_SIZE;
     if ((int64_t)o.num_blocks * block_size > MAX_TOKENS)
         die(2, "--blocks %d: a budget has at most %d slots", o.num_blocks, MAX_TOKENS);

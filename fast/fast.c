@@ -2,49 +2,43 @@
 // is compiled with -DPAGED_FAST, after the plain code, which does the same sums and is to be read
 // first: attend_row() on the CPU, attend_paged() on a GPU.
 //
-// On the CPU: for gcc (12 and later) and clang, head_dim 64 and 128, in vectors as wide as the
-// processor has. What differs from attend_row():
+// On the CPU: for gcc (12 and later) and clang, every head_dim that is a multiple of 16, in vectors
+// as wide as the processor has. What differs from attend_row():
 //
-//   - Four query vectors (heads of a group, rows of a chunk) go through a tile together, so that an
-//     element of K or V, once in a register, serves all four.
+//   - A tile is 64 tokens, so that what is done once per tile hardly counts.
+//   - Up to eight query vectors (heads of a group, rows of a chunk) go through a tile together: an
+//     element of K or V, once in a register, serves them all.
 //   - All heads of a tile come before the next tile, so that memory is read in long runs.
-//   - While a tile is computed, the next ones are asked for (prefetch).
-//   - exp() is a polynomial, and 16 or fewer scores go through it at once.
+//   - While a tile is computed, the next one is asked for (prefetch), in eight places at a time.
+//   - exp() is a polynomial, of a vector of scores at once.
 //
 // What a query vector adds up, and in which order, does not depend on its company, on block sizes
 // or on threads, so gather and paged agree in every bit here, too.
 
+// ---- CPU --------------------------------------------------------------------------------------
+
 #ifdef _OPENMP
 #include <omp.h>
 #endif
-
-// ---- CPU --------------------------------------------------------------------------------------
-
 #ifndef THREADS_FROM
-#define THREADS_FROM 100000  // elements of K to be read: some 50 microseconds; less is not shared
+#define THREADS_FROM 200000  // elements of K and V: some 50 microseconds; less is not shared
 #endif
 
-#ifdef __has_builtin
-#define HAS_SHUFFLE __has_builtin(__builtin_shufflevector)  // gcc 12 and later, and clang
-#else
-#define HAS_SHUFFLE 0
+#if (__GNUC__ >= 12 || defined(__clang__)) && !defined(__CUDACC__)
+#ifdef __F16C__
+#include <immintrin.h>
 #endif
-#if defined(__GNUC__) && HAS_SHUFFLE && !defined(__CUDACC__)
+#define PICK4(i) i, i + 2, i + 4, i + 6
+#define PICK8(i) PICK4(i), PICK4(i + 8)
 #ifdef __AVX512F__
 #define LANES 16
-#define EVEN 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
-#define ODD 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
+#define PICK(i) PICK8(i), PICK8(i + 16)
 #elif defined(__AVX__)
 #define LANES 8
-#define EVEN 0, 2, 4, 6, 8, 10, 12, 14
-#define ODD 1, 3, 5, 7, 9, 11, 13, 15
+#define PICK(i) PICK8(i)
 #else
 #define LANES 4
-#define EVEN 0, 2, 4, 6
-#define ODD 1, 3, 5, 7
-#endif
-#if defined(__F16C__) && LANES > 4
-#include <immintrin.h>
+#define PICK(i) PICK4(i)
 #endif
 #define INLINE static inline __attribute__((always_inline))
 #ifdef __clang__
@@ -54,252 +48,337 @@
 #endif
 #define EACH(i, n) UNROLLED for (int i = 0; i < (n); i++)
 
-typedef float Vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-typedef int32_t VecInt __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-typedef uint16_t VecHalf __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
-enum { QUAD = 4, VECTORS = 64, HAND_DIM = 128 };  // query vectors at a time, and in hand; 64 KB
-enum { STEP = LANES == 16 ? 4 : 2 };              // QUAD * STEP sums fit into the registers
+typedef float Vec __attribute__((vector_size(4 * LANES)));
+typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
+typedef uint32_t Bits __attribute__((vector_size(4 * LANES)));
+typedef float Floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));  // anywhere
+typedef uint16_t Halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
 
-INLINE Vec choose(VecInt yes, Vec x, Vec y)
-{
-    return (Vec)(((VecInt)x & yes) | ((VecInt)y & ~yes));
-}
-INLINE Vec evens(Vec x, Vec y) { return __builtin_shufflevector(x, y, EVEN); }
-INLINE Vec odds(Vec x, Vec y) { return __builtin_shufflevector(x, y, ODD); }
+enum {
+    TOKENS = 64,                   // in a tile, ...
+    RUNS = 4,                      // which is that many runs of neighbours
+    PARTS = TOKENS / LANES,        // vectors that hold a number for each token
+    MOST = 8,                      // query vectors that go through a tile together
+    SUMS = LANES == 16 ? 16 : 8,   // vectors of sums that fit into the registers
+    HAND = 8192, HAND_VECTORS = 128  // elements of query vectors in hand, 32 KB; and vectors
+};
 
-// load_element() for LANES elements. For f16, compilers do not find the instruction themselves.
-INLINE Vec load_lanes(const void *plane, size_t at, int dtype)
+INLINE Vec choose(Ints yes, Vec x, Vec y) { return (Vec)(((Ints)x & yes) | ((Ints)y & ~yes)); }
+INLINE Vec evens(Vec x, Vec y) { return __builtin_shufflevector(x, y, PICK(0)); }
+INLINE Vec odds(Vec x, Vec y) { return __builtin_shufflevector(x, y, PICK(1)); }
+
+// LANES elements of K or V. For f16, compilers do not find the instruction themselves.
+INLINE Vec load_lanes(const char *from, int dtype)
 {
-    if (dtype == PAGED_F32) return *(const Vec *)((const float *)plane + at);
-    VecHalf h = *(const VecHalf *)((const uint16_t *)plane + at);
+    if (dtype == PAGED_F32) return *(const Floats *)from;
+    Halves h = *(const Halves *)from;
 #if defined(__F16C__) && LANES == 16
     if (dtype == PAGED_F16) return (Vec)_mm512_cvtph_ps((__m256i)h);
-    if (dtype == PAGED_BF16) return (Vec)(_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)h), 16));
+    if (dtype == PAGED_BF16) return (Vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)h), 16);
 #elif defined(__F16C__) && LANES == 8
     if (dtype == PAGED_F16) return (Vec)_mm256_cvtph_ps((__m128i)h);
 #endif
-    VecInt bits = __builtin_convertvector(h, VecInt);
+    Bits bits = __builtin_convertvector(h, Bits);
     if (dtype == PAGED_BF16) return (Vec)(bits << 16);
     Vec x = (Vec)((bits & 0x7fff) << 13) * 0x1p112f;  // as in f16_to_f32()
-    return (Vec)((bits & 0x8000) << 16 | (VecInt)x | ((x >= 65536.0f) & 0x7f800000));
+    return (Vec)((bits & 0x8000) << 16 | (Bits)x | ((Bits)(x >= 65536.0f) & 0x7f800000));
 }
 
-// exp(x) for x <= 0: with x = n log(2) + r it is 2^n e^r. A NaN stays one; below -87 it is 0.
-INLINE Vec exp_lanes(Vec x)
+// 2^x for x <= 0: with x = n + r it is 2^n times a polynomial, the series of e^(r log 2). A NaN
+// stays one. Below -94 it is 0: times HEADROOM, that would be a subnormal number.
+INLINE Vec exp2_lanes(Vec x)
 {
     const float rounder = 0x1.8p23f;  // adding it leaves no bits for a fraction
-    VecInt tiny = x < -87.0f;
-    x = choose(tiny, (Vec){0} - 87.0f, x);  // further down, the exponent below would overflow
-    Vec n = x * 1.44269504f + rounder, r = (x * 1.44269504f - (n - rounder)) * 0.693147181f;
-    Vec p = 1 / 24.0f + r * (1 / 120.0f + r * (1 / 720.0f));
-    p = 1 + r * (1 + r * (0.5f + r * (1 / 6.0f + r * p)));
-    p *= (Vec)(((VecInt)n << 23) + 0x3f800000);  // n into the exponent
-    return (Vec)((VecInt)p & ~tiny);
+    Vec n = x + rounder;
+    Vec r = x - (n - rounder);
+    Vec p = 0.00961812911f + r * (0.00133335581f + r * 0.000154035304f);
+    p = 1 + r * (0.693147181f + r * (0.240226507f + r * (0.0555041087f + r * p)));
+    p *= (Vec)(((Bits)n << 23) + 0x3f800000);  // n into the exponent
+    return (Vec)((Ints)p & ~(x < -94.0f));
+}
+
+// Sums across the lanes of n vectors, by pairs of neighbours: x[0] ends with LANES / n parts of the
+// sum of each.
+INLINE void add_across(Vec *x, int n)
+{
+    UNROLLED for (n /= 2; n > 0; n /= 2) EACH(j, n)
+        x[j] = evens(x[2 * j], x[2 * j + 1]) + odds(x[2 * j], x[2 * j + 1]);
 }
 
 typedef struct Hand {  // the query vectors that go through a sequence together, and their state
-    float q[VECTORS][HAND_DIM], o[VECTORS][HAND_DIM], m[VECTORS];
-    Vec l[VECTORS];  // in LANES parts
-} __attribute__((aligned(64))) Hand;
+    int count;
+    Vec q[HAND / LANES];     // [head_dim / LANES][count], times scale / log(2)
+    float *o[HAND_VECTORS];  // where the output goes; until then, the sum of weights times V
+    float m[HAND_VECTORS];   // the largest score, as a power of 2
+    Vec l[HAND_VECTORS];     // the sum of the weights, in LANES parts
+} Hand;
 
 typedef struct Tile {
-    size_t at[TILE];          // where the rows of these 16 tokens are in the planes
-    size_t next[TILE][TILE];  // and those of the tiles after it
-    int tokens, prefetch;
+    const char *kv[2];       // K and V of a head
+    const size_t *at;        // [TOKENS], bytes from there to the rows of the tokens
+    const char *next_kv[2];  // likewise, of the tile that comes next
+    const size_t *next;      // or NULL
+    int tokens, dim;
 } Tile;
 
-// Asks for `bytes` bytes of what comes, `from` counted as if it were one tile: its row r stands for
-// row r of the tile that comes TILE - r tiles later. So a tile is asked for row by row, from far
-// ahead, and as many places of the memory are at work at a time.
-INLINE void fetch(const void *plane, const Tile *tile, size_t from, size_t bytes, int dim,
-                  size_t size)
+typedef struct Ahead {  // how far that tile has been asked for
+    const char *line;
+    int left, row;
+} Ahead;
+
+// Asks for `bytes` bytes of the next tile, a row of K, a row of V, and so on. Neighbours in this
+// order are in different blocks, so that many places in memory are at work.
+INLINE void fetch(const Tile *tile, Ahead *ahead, int bytes, int row_bytes)
 {
-    if (!tile->prefetch || from % 64 != 0) return;
-    for (size_t at = from; at < from + bytes; at += 64) {
-        size_t row = at / (dim * size), element = tile->next[TILE - 1 - row][row];
-        __builtin_prefetch((const char *)plane + element * size + at % (dim * size), 0, 2);
+    for (; bytes > 0 && ahead->row < 2 * TOKENS; bytes -= 64) {
+        if (ahead->left <= 0) {
+            ahead->line = tile->next_kv[ahead->row % 2] + tile->next[ahead->row / 2];
+            ahead->left = row_bytes;
+        }
+        __builtin_prefetch(ahead->line, 0, 2);
+        ahead->line += 64;
+        ahead->left -= 64;
+        ahead->row += ahead->left <= 0;
+    }
+}
+
+// 1. The scores of n query vectors, `width` tokens at a time.
+INLINE void score_tile(const Tile *tile, Ahead *ahead, const Hand *hand, int first, int n,
+                       int width, int dtype, Vec (*score)[PARTS])
+{
+    const int size = dtype_size(dtype);
+    int row_bytes = tile->dim * size;
+    for (int t = 0; t < tile->tokens; t += LANES) {
+        Vec sum[MOST][LANES];
+        for (int u = 0; u < LANES; u += width) {
+            Vec acc[MOST][4];
+            Vec k[4];
+            const char *row[4];
+            const Vec *q = hand->q + first;
+            EACH(j, width) row[j] = tile->kv[0] + tile->at[t + u + j];
+            EACH(i, n) EACH(j, width) acc[i][j] = (Vec){0};
+            for (int d = 0; d < row_bytes; d += LANES * size, q += hand->count) {
+                fetch(tile, ahead, width * LANES * size, row_bytes);
+                EACH(j, width) k[j] = load_lanes(row[j] + d, dtype);
+                EACH(i, n) EACH(j, width) acc[i][j] += q[i] * k[j];
+            }
+            EACH(i, n) add_across(acc[i], width);
+            EACH(i, n) sum[i][u / width] = acc[i][0];
+        }
+        EACH(i, n) add_across(sum[i], LANES / width);
+        EACH(i, n) score[i][t / LANES] = sum[i][0];
+    }
+}
+
+// 2. Makes weights of the scores of a query vector, and raises m and l. Returns the factor for o.
+__attribute__((noinline)) static float weigh(Vec *score, int tokens, float *m, Vec *l)
+{
+    Ints lane;
+    EACH(j, LANES) lane[j] = j;
+    Vec top = (Vec){0} + *m;
+    if (tokens < TOKENS) EACH(j, PARTS)
+            score[j] = choose(lane < tokens - j * LANES, score[j], (Vec){0} - INFINITY);
+    EACH(j, PARTS) top = choose(score[j] > top, score[j], top);
+    UNROLLED for (int left = LANES; left > 1; left /= 2)
+        top = choose(evens(top, top) > odds(top, top), evens(top, top), odds(top, top));
+    float base = top[0] == -INFINITY ? 0 : top[0];  // -inf minus -inf is NaN
+    float shrink = top[0] == *m ? 1 : exp2f(*m - base);
+    Vec sum = *l * shrink;
+    EACH(j, PARTS)
+    {
+        score[j] = exp2_lanes(score[j] - base) * HEADROOM;
+        sum += score[j];
+    }
+    *m = top[0];
+    *l = sum;
+    return shrink;
+}
+
+// 3. Adds up the values: `width` vectors of each row of V, from element d on.
+INLINE void add_values(const Tile *tile, Ahead *ahead, float *const *o, int n, int width, int dtype,
+                       Vec (*weight)[PARTS], const float *shrink, int d)
+{
+    const int size = dtype_size(dtype);
+    Vec acc[MOST][4];
+    Vec v[4];
+    EACH(i, n) EACH(j, width) acc[i][j] = (Vec){0};
+    for (int t = 0; t < tile->tokens; t++) {
+        const char *row = tile->kv[1] + tile->at[t] + d * size;
+        fetch(tile, ahead, width * LANES * size, tile->dim * size);
+        EACH(j, width) v[j] = load_lanes(row + j * LANES * size, dtype);
+        EACH(i, n) EACH(j, width) acc[i][j] += ((float *)weight[i])[t] * v[j];
+    }
+    EACH(i, n) EACH(j, width)
+    {
+        Floats *to = (Floats *)(o[i] + d + j * LANES);
+        *to = *to * shrink[i] + acc[i][j];
     }
 }
 
 // n query vectors from `first` on over a tile.
-INLINE void attend_tile(const AttendJob *job, Hand *hand, int first, int n, const Tile *tile,
-                        int dim, int dtype)
+INLINE void attend_tile(const Tile *tile, Hand *hand, int first, int n, int dtype)
 {
-    Vec sum[QUAD][TILE], acc[QUAD][STEP];
-    float weight[QUAD][TILE] __attribute__((aligned(64)));
-    VecInt lane;
-    size_t size = dtype_size(dtype);
-    EACH(j, LANES) lane[j] = j;
-
-    // 1. Products, in LANES parts.
-    for (int t = 0; t < TILE; t += STEP) {
-        EACH(i, n) EACH(j, STEP) acc[i][j] = (Vec){0};
-        for (int d = 0; d < dim; d += LANES) {
-            Vec k[STEP];
-            fetch(job->view.k, tile, (t * dim + d * STEP) * size, STEP * LANES * size, dim, size);
-            EACH(j, STEP) k[j] = load_lanes(job->view.k, tile->at[t + j] + d, dtype);
-            EACH(i, n) EACH(j, STEP) acc[i][j] += *(Vec *)(hand->q[first + i] + d) * k[j];
-        }
-        EACH(i, n) EACH(j, STEP) sum[i][t + j] = acc[i][j];
-    }
-
-    // 2. Their sums by pairs: in the end a lane has the score of a token. Then the weights.
-    EACH(i, n)
-    {
-        UNROLLED for (int left = TILE / 2; left >= TILE / LANES; left /= 2) EACH(j, left)
-            sum[i][j] =
-                evens(sum[i][2 * j], sum[i][2 * j + 1]) + odds(sum[i][2 * j], sum[i][2 * j + 1]);
-        float m = hand->m[first + i];
-        Vec top = (Vec){0} + m;
-        for (int j = 0; j < TILE / LANES; j++) {
-            sum[i][j] = choose(lane < tile->tokens - j * LANES, sum[i][j], (Vec){0} - INFINITY);
-            top = choose(sum[i][j] > top, sum[i][j], top);
-        }
-        UNROLLED for (int left = LANES; left > 1; left /= 2) top =
-            choose(evens(top, top) > odds(top, top), evens(top, top), odds(top, top));
-        float base = top[0] == -INFINITY ? 0 : top[0];  // -inf minus -inf is NaN
-        if (top[0] != m) {
-            float shrink = expf(m - base);
-            for (int d = 0; d < dim; d += LANES) *(Vec *)(hand->o[first + i] + d) *= shrink;
-            hand->l[first + i] *= shrink;
-            hand->m[first + i] = top[0];
-        }
-        for (int j = 0; j < TILE / LANES; j++) {
-            Vec p = exp_lanes(sum[i][j] - base) * HEADROOM;
-            hand->l[first + i] += p;
-            *(Vec *)(weight[i] + j * LANES) = p;
-        }
-    }
-
-    // 3. The values.
-    for (int d = 0; d < dim; d += STEP * LANES) {
-        EACH(i, n) EACH(j, STEP) acc[i][j] = *(Vec *)(hand->o[first + i] + d + j * LANES);
-        for (int t = 0; t < tile->tokens; t++) {
-            Vec v[STEP];
-            fetch(job->view.v, tile, (d * TILE + t * STEP * LANES) * size, STEP * LANES * size, dim,
-                  size);
-            EACH(j, STEP) v[j] = load_lanes(job->view.v, tile->at[t] + d + j * LANES, dtype);
-            EACH(i, n) EACH(j, STEP) acc[i][j] += weight[i][t] * v[j];
-        }
-        EACH(i, n) EACH(j, STEP) * (Vec *)(hand->o[first + i] + d + j * LANES) = acc[i][j];
-    }
+    const int width = SUMS / n < 4 ? SUMS / n : 4;
+    Ahead ahead = {NULL, 0, tile->next ? 0 : 2 * TOKENS};
+    Vec score[MOST][PARTS];
+    float shrink[MOST];
+    int d = 0;
+    score_tile(tile, &ahead, hand, first, n, width, dtype, score);
+    EACH(i, n) shrink[i] = weigh(score[i], tile->tokens, &hand->m[first + i], &hand->l[first + i]);
+    for (; d + width * LANES <= tile->dim; d += width * LANES)
+        add_values(tile, &ahead, hand->o + first, n, width, dtype, score, shrink, d);
+    for (; d < tile->dim; d += LANES)
+        add_values(tile, &ahead, hand->o + first, n, 1, dtype, score, shrink, d);
 }
 
 // Out of line and with constants: inlined into its caller, it runs at half the speed.
-typedef void TileFunction(const AttendJob *job, Hand *hand, int first, const Tile *tile);
-#define ATTEND_TILE(name, n, dim, dtype) \
-    __attribute__((noinline)) static void name(const AttendJob *job, Hand *hand, int first, \
-                                               const Tile *tile) \
+typedef void TileFunction(const Tile *tile, Hand *hand, int first);
+#define TILE_FUNCTION(n, dtype) \
+    __attribute__((noinline)) static void attend_##n##_##dtype(const Tile *t, Hand *h, int first) \
     { \
-        attend_tile(job, hand, first, n, tile, dim, dtype); \
+        attend_tile(t, h, first, n, dtype); \
     }
-#define ATTEND_TILES(suffix, dtype) \
-    ATTEND_TILE(attend_64_1_##suffix, 1, 64, dtype) \
-    ATTEND_TILE(attend_64_4_##suffix, 4, 64, dtype) \
-    ATTEND_TILE(attend_128_1_##suffix, 1, 128, dtype) \
-    ATTEND_TILE(attend_128_4_##suffix, 4, 128, dtype)
-ATTEND_TILES(f32, PAGED_F32)
-ATTEND_TILES(f16, PAGED_F16)
-ATTEND_TILES(bf16, PAGED_BF16)
-static TileFunction *const tile_functions[3][2][2] = {
-    {{attend_64_1_f32, attend_64_4_f32}, {attend_128_1_f32, attend_128_4_f32}},
-    {{attend_64_1_f16, attend_64_4_f16}, {attend_128_1_f16, attend_128_4_f16}},
-    {{attend_64_1_bf16, attend_64_4_bf16}, {attend_128_1_bf16, attend_128_4_bf16}}};
+#define FOR_EACH_DTYPE(n) \
+    TILE_FUNCTION(n, PAGED_F32) TILE_FUNCTION(n, PAGED_F16) TILE_FUNCTION(n, PAGED_BF16)
+FOR_EACH_DTYPE(1) FOR_EACH_DTYPE(2) FOR_EACH_DTYPE(4) FOR_EACH_DTYPE(8)
+#define FUNCTIONS(n) {attend_##n##_PAGED_F32, attend_##n##_PAGED_F16, attend_##n##_PAGED_BF16}
+static TileFunction *const tile_functions[4][3] = {FUNCTIONS(1), FUNCTIONS(2), FUNCTIONS(4),
+                                                   FUNCTIONS(8)};
 
-// The walk for a tile: rows of one block follow each other. After the last token, the first one is
-// repeated.
-static void find_rows(const AttendJob *job, int seq, int kv_head, int start, int end, size_t *at)
+typedef struct Piece {  // of the work: some rows of one sequence, some KV heads
+    const AttendJob *job;
+    int first_row, rows, kv_head, heads;
+} Piece;
+
+// The walk for a tile: where the rows of n tokens from `start` on are, in bytes. A whole tile is
+// read slot by slot across its runs, what is left at the end of a sequence as it comes.
+static void find_rows(const Piece *piece, int start, int n, size_t *at)
 {
-    const View *view = &job->view;
-    int block_size = view->tables ? view->layout.block_size : 1;  // a dense copy has no blocks
-    for (int t = 0; t < TILE; t++) {
-        if (start + t >= end)
-            at[t] = at[0];
-        else if (t > 0 && (start + t) % block_size != 0)
-            at[t] = at[t - 1] + view->layout.head_dim;
-        else
-            at[t] = token_offset(view, seq, start + t, kv_head);
+    const View *view = &piece->job->view;
+    const PoolConfig *c = &view->layout;
+    size_t size = dtype_size(c->dtype);
+    size_t next = size * c->head_dim;  // from a row to the next one of its block
+    int run = TOKENS / RUNS;
+    if (!view->tables) next *= c->num_kv_heads;
+    for (int t = 0, end; t < n; t = end) {
+        int seq = view->queries[piece->first_row].seq;
+        size_t row = size * token_offset(view, seq, start + t, piece->kv_head);
+        end = n;
+        if (view->tables) end = min_int(n, t + c->block_size - (start + t) % c->block_size);
+        for (int i = t; i < end; i++, row += next)
+            at[n == TOKENS ? i % run * RUNS + i / run : i] = row;
+    }
+    for (int t = n; t < TOKENS; t++) at[t] = at[0];  // is loaded, but not used
+}
+
+// Rows `row` to `row + rows - 1` of a piece over a tile, head by head.
+static void attend_heads(const Piece *piece, Hand *hand, const size_t *at, const size_t *next,
+                         int tokens, int row, int rows)
+{
+    const View *view = &piece->job->view;
+    const PoolConfig *c = &view->layout;
+    const char *k = (const char *)view->k;
+    const char *v = (const char *)view->v;
+    int group = piece->job->num_q_heads / c->num_kv_heads;
+    size_t head = c->head_dim * dtype_size(c->dtype);  // bytes from one to the next
+    if (view->tables) head *= c->block_size;
+    for (int h = 0; h < piece->heads; h++) {
+        Tile tile = {{k + h * head, v + h * head}, at, {k, v}, next, tokens, c->head_dim};
+        if (h + 1 < piece->heads) {
+            tile.next_kv[0] += (h + 1) * head;
+            tile.next_kv[1] += (h + 1) * head;
+            tile.next = at;
+        }
+        int i = (h * piece->rows + row) * group;
+        int left = rows * group;
+        for (int power = 3; power >= 0; power--)
+            for (; left >= 1 << power; left -= 1 << power) {
+                tile_functions[power][c->dtype](&tile, hand, i);
+                i += 1 << power;
+                tile.next = NULL;  // it has been asked for
+            }
     }
 }
 
-// n rows of one sequence, from r on, for KV heads kv_head to kv_head + heads - 1.
-static void attend_rows(const AttendJob *job, int r, int n, int kv_head, int heads)
+static void attend_piece(const Piece *piece)
 {
-    const QueryToken *row = job->view.queries + r;
-    int dim = job->view.layout.head_dim, group = job->num_q_heads / job->view.layout.num_kv_heads;
-    int count = n * group, end = row[n - 1].position + 1;  // count: query vectors of a KV head
-    TileFunction *const *function = tile_functions[job->view.layout.dtype][dim == 128];
-    size_t vector[VECTORS];
+    const AttendJob *job = piece->job;
+    const QueryToken *query = job->view.queries + piece->first_row;
+    int dim = job->view.layout.head_dim;
+    int group = job->num_q_heads / job->view.layout.num_kv_heads;
+    int end = query[piece->rows - 1].position + 1;
+    double factor = job->scale / 0.69314718055994531;
+    size_t at[TOKENS];
+    size_t next[TOKENS];
     Hand hand;
-    Tile tile;
-    for (int i = 0; i < heads * count; i++) {
-        vector[i] = (size_t)(r + i % count / group) * job->num_q_heads;
-        vector[i] += (kv_head + i / count) * group + i % group;
-        for (int d = 0; d < dim; d++) hand.q[i][d] = job->q[vector[i] * dim + d] * job->scale;
-        memset(hand.o[i], 0, dim * sizeof(float));
-        hand.l[i] = (Vec){0};
+    hand.count = piece->heads * piece->rows * group;
+    for (int i = 0; i < hand.count; i++) {
+        int head = (piece->kv_head + i / group / piece->rows) * group + i % group;
+        size_t row = piece->first_row + i / group % piece->rows;
+        size_t vector = (row * job->num_q_heads + head) * dim;
+        hand.o[i] = job->out + vector;
         hand.m[i] = -INFINITY;
-    }
-    int tiles = ceil_div(end, TILE) * heads;  // tile t: of head t % heads
-    for (int t = -TILE; t < tiles; t++) {     // those below 0 just look up what comes
-        int start = t / heads * TILE, first = t % heads * count;
-        int ahead = t + TILE < tiles ? t + TILE : tiles - 1;
-        memcpy(tile.at, tile.next[0], sizeof tile.at);
-        memmove(tile.next[0], tile.next[1], sizeof tile.next - sizeof tile.at);
-        find_rows(job, row->seq, kv_head + ahead % heads, ahead / heads * TILE, end,
-                  tile.next[TILE - 1]);
-        tile.prefetch = t + 1 < tiles;
-        if (t < 0) continue;
-        for (int i = 0, some; i < count; i += some) {  // rows that see all of the tile, or one row
-            int visible = row[i / group].position + 1 - start;
-            tile.tokens = visible < TILE ? visible : TILE;
-            some = visible < TILE ? group : count - i;
-            for (int j = i; j < i + some && visible > 0; tile.prefetch = 0) {
-                int quad = i + some - j >= QUAD;
-                function[quad](job, &hand, first + j, &tile);
-                j += quad ? QUAD : 1;
-            }
+        hand.l[i] = (Vec){0};
+        for (int d = 0; d < dim; d++) {
+            hand.q[d / LANES * hand.count + i][d % LANES] = (float)(job->q[vector + d] * factor);
+            hand.o[i][d] = 0;
         }
     }
-    for (int i = 0; i < heads * count; i++) {
+    find_rows(piece, 0, min_int(end, TOKENS), next);
+    for (int start = 0; start < end; start += TOKENS) {
+        int left = end - start - TOKENS;  // tokens after this tile
+        int whole = 0;                    // rows from this one on see all of it
+        while (whole < piece->rows && query[whole].position + 1 - start < TOKENS) whole++;
+        memcpy(at, next, sizeof at);
+        if (left > 0) find_rows(piece, start + TOKENS, min_int(left, TOKENS), next);
+        attend_heads(piece, &hand, at, left > 0 ? next : NULL, TOKENS, whole, piece->rows - whole);
+        for (int row = 0; row < whole; row++) {
+            int visible = query[row].position + 1 - start;
+            if (visible <= 0) continue;
+            find_rows(piece, start, visible, at);
+            attend_heads(piece, &hand, at, NULL, visible, row, 1);
+        }
+    }
+    for (int i = 0; i < hand.count; i++) {
         float l = 0;
         EACH(j, LANES) l += hand.l[i][j];
-        for (int d = 0; d < dim; d++) job->out[vector[i] * dim + d] = l != 0 ? hand.o[i][d] / l : 0;
-        if (job->lse) job->lse[vector[i]] = hand.m[i] + logf(l / HEADROOM);
+        for (int d = 0; d < dim; d++) hand.o[i][d] = l != 0 ? hand.o[i][d] / l : 0;
+        double lse = hand.m[i] * 0.69314718055994531 + log(l / HEADROOM);
+        if (job->lse) job->lse[(hand.o[i] - job->out) / dim] = (float)lse;
     }
 }
 
-// Attention of a whole step, or 0 if its shape is one for attend_row(). A piece of work is some
-// rows of one sequence, up to a position that is a multiple of `rows`, for all KV heads; or, where
-// there are fewer pieces than threads, for some of them.
+// Attention of a whole step, or 0 if its shape is one for attend_row(). The pieces are as large as
+// the hand is, unless there would be fewer of them than threads.
 static int attend_on_cpu(const AttendJob *job)
 {
-    int kv_heads = job->view.layout.num_kv_heads, group = job->num_q_heads / kv_heads,
-        dim = job->view.layout.head_dim;
-    int threads = 1, seqs = 1;
-    if ((dim != 64 && dim != 128) || group > VECTORS) return 0;
+    const View *view = &job->view;
+    int total = view->num_query_tokens;
+    int kv_heads = view->layout.num_kv_heads;
+    int group = job->num_q_heads / kv_heads;
+    int vectors = min_int(HAND_VECTORS, HAND / view->layout.head_dim);
+    int most_heads = kv_heads;
+    int rows;
+    if (view->layout.head_dim % 16 != 0 || group > vectors) return 0;
 #ifdef _OPENMP
-    threads = omp_get_max_threads();
+    most_heads = ceil_div((int64_t)kv_heads * view->num_seqs, omp_get_max_threads());
+    double elements = 2.0 * total * kv_heads * view->max_seq_len * view->layout.head_dim;
+#pragma omp parallel if (elements > THREADS_FROM)
+#pragma omp single
 #endif
-    for (int r = 1; r < job->view.num_query_tokens; r++)
-        seqs += job->view.queries[r].seq != job->view.queries[r - 1].seq;
-    int rows = seqs == job->view.num_query_tokens ? 1 : VECTORS / group,
-        heads = VECTORS / (rows * group);
-    if (heads > kv_heads) heads = kv_heads;
-    while (heads > 1 && seqs * ceil_div(kv_heads, heads) < threads) heads = ceil_div(heads, 2);
-    int parts = ceil_div(kv_heads, heads);
-    int64_t items = (int64_t)job->view.num_query_tokens * parts;
+    for (int row = 0; row < total; row += rows) {
+        const QueryToken *query = view->queries + row;
+        rows = 1;
+        while (row + rows < total && query[rows].seq == query->seq && (rows + 1) * group <= vectors)
+            rows++;
+        int heads = min_int(vectors / (rows * group), most_heads);
+        for (int h = 0; h < kv_heads; h += heads) {
+            Piece piece = {job, row, rows, h, min_int(heads, kv_heads - h)};
 #ifdef _OPENMP
-#pragma omp parallel for schedule(dynamic) if (items * heads * job->view.max_seq_len > \
-                                               2 * THREADS_FROM / dim)
+#pragma omp task firstprivate(piece)
 #endif
-    for (int64_t i = 0; i < items; i++) {
-        int r = (int)(i / parts), h = (int)(i % parts) * heads, n = 1;
-        const QueryToken *row = job->view.queries + r,
-                         *end = job->view.queries + job->view.num_query_tokens;
-        if (r > 0 && row[-1].seq == row->seq && row->position % rows != 0) continue;  // no start
-        while (row + n < end && row[n].seq == row->seq && row[n].position % rows != 0) n++;
-        attend_rows(job, r, n, h, kv_heads - h < heads ? kv_heads - h : heads);
+            attend_piece(&piece);
+        }
     }
     return 1;
 }
@@ -309,55 +388,123 @@ static int attend_on_cpu(const AttendJob *job) { return (void)job, 0; }
 #endif
 
 // ---- GPU --------------------------------------------------------------------------------------
+// The upper rungs of the ladder; 1, gather, and 2, paged, are in paged.cu.c.
+//
+//     3 split          A sequence is cut into splits of 512 tokens, each a thread block, so that
+//                      one long sequence fills the whole GPU; a second kernel merges them. All
+//                      query heads of a group, up to 8, use each K and V that was loaded.
+//     4 tensor cores   For groups, in 16-bit types: one instruction multiplies 16 x 16 by 16 x 8
+//                      numbers. For 4 KB of K and V and 8 heads, rung 3 takes 1500 instructions,
+//                      counted in the compiled code, and this takes 200. By its datasheet, an H200
+//                      issues some 800 in the time of reading them.
+//
+// Memory answers after some 600 ns, so many loads must be in flight, each of 16 bytes a lane, the
+// most that there is. The walk through the table therefore comes first, for the whole split.
 
 #ifdef __CUDACC__
-#define UNROLL _Pragma("unroll")  // so that arrays can live in registers
+#define EVERY(i, n) _Pragma("unroll") for (int i = 0; i < (n); i++)  // arrays stay in registers
 #else
-#define UNROLL
+#define EVERY(i, n) for (int i = 0; i < (n); i++)
 #endif
 
-// Rung 3 of the ladder, paged and split (rungs 1 and 2: paged.cu.c). The sequence is cut into
-// splits of SPLIT tokens, each a thread block, so that one long sequence fills the whole GPU; a
-// second kernel merges them. A lane holds 8 neighbouring elements, which is 16 bytes of a 16-bit
-// type, the most that one load can bring, and only as many lanes share a vector as it needs:
-// several tokens to a warp, and fewer shuffles a sum. Up to `heads` query heads of a group use each
-// K and V that was loaded. Memory answers after some 600 ns, so many loads must be in flight: the
-// walk through the table is done first, for the whole split, and a lane then has K and V of
-// IN_FLIGHT tokens on their way before it waits.
-enum { SPLIT = 512, VEC = 8, IN_FLIGHT = 4, MAX_HEADS = 8 };
+enum { SPLIT = 512, VEC = 8, MAX_HEADS = 8 };  // tokens; elements that a lane loads; query heads
+#define STATES (shared + SPLIT * sizeof(Offset) / sizeof(float))
 
 typedef struct __attribute__((aligned(16), may_alias)) Words {
     uint32_t w[4];
 } Words;
 typedef size_t __attribute__((may_alias)) Offset;
 
-// Elements at to at + VEC - 1 of a plane, as they are stored; those from `count` on are 0.
-DEVICE void load_words(const void *plane, size_t at, int dtype, int count, Words *x)
+typedef struct SplitJob {
+    AttendJob attend;
+    float *partial;  // states, [num_query_tokens][num_q_heads][num_splits][head_dim + 2]
+    int num_splits;
+} SplitJob;
+
+typedef struct Split {  // what a thread block works on
+    size_t vector;      // its first query vector, of [num_query_tokens][num_q_heads]
+    int heads;          // and how many follow
+    int count;          // tokens; none if the row does not reach this split
+    int head_dim;
+} Split;
+
+// Also walks through the table: an offset for each token, in shared memory.
+DEVICE Split find_split(const SplitJob *s, int heads)
 {
-    if (count >= VEC && at % VEC == 0) {
-        const Words *from = (const Words *)((const char *)plane + at * dtype_size(dtype));
-        x[0] = from[0];
-        if (dtype == PAGED_F32) x[1] = from[1];
-        return;
-    }
-    for (int i = 0; i < VEC; i++) {
-        uint32_t bits = 0;
-        if (i < count && dtype == PAGED_F32) bits = ((const uint32_t *)plane)[at + i];
-        if (i < count && dtype != PAGED_F32) bits = ((const uint16_t *)plane)[at + i];
-        if (dtype == PAGED_F32)
-            x[i / 4].w[i % 4] = bits;
-        else
-            x[0].w[i / 2] = i % 2 ? x[0].w[i / 2] | bits << 16 : bits;
+    const View *view = &s->attend.view;
+    const QueryToken *row = view->queries + blockIdx.x;
+    int group = s->attend.num_q_heads / view->layout.num_kv_heads;
+    int tiles = (group + heads - 1) / heads;  // of query heads, in a group
+    int kv_head = blockIdx.y / tiles;
+    int first = blockIdx.y % tiles * heads;  // head of the group
+    int start = blockIdx.z * SPLIT;
+    Split split;
+    split.vector = (size_t)blockIdx.x * s->attend.num_q_heads + kv_head * group + first;
+    split.heads = group - first < heads ? group - first : heads;
+    split.count = row->position + 1 - start < SPLIT ? row->position + 1 - start : SPLIT;
+    split.head_dim = view->layout.head_dim;
+    for (int t = threadIdx.x; t < split.count; t += THREADS)
+        ((Offset *)shared)[t] = token_offset(view, row->seq, start + t, kv_head);
+    __syncthreads();
+    return split;
+}
+
+// Where K or V of token t of the split is, in its plane.
+DEVICE size_t split_offset(const Split *split, int t)
+{
+    return t < split->count ? ((const Offset *)shared)[t] : 0;
+}
+
+// 8 elements as they are stored. Those that are not live must be 0, as their weight is: 0 * NaN is
+// NaN.
+DEVICE void load_words(const void *plane, size_t at, int live, int dtype, uint32_t *x)
+{
+    size_t size = dtype_size(dtype);
+    const Words *from = (const Words *)((const char *)plane + at * size);
+    for (int i = 0; i < VEC * (int)size / 16; i++) {
+        Words words = {{0, 0, 0, 0}};
+        if (live) words = from[i];
+        for (int j = 0; j < 4; j++) x[4 * i + j] = words.w[j];
     }
 }
 
 // Element i of what load_words() loaded.
-DEVICE float word_element(const Words *x, int i, int dtype)
+DEVICE float word_element(const uint32_t *x, int i, int dtype)
 {
-    if (dtype == PAGED_F32) return bits_float(x[i / 4].w[i % 4]);
-    uint16_t h = (uint16_t)(x[0].w[i / 2] >> i % 2 * 16);
+    if (dtype == PAGED_F32) return bits_float(x[i]);
+    uint16_t h = (uint16_t)(x[i / 2] >> i % 2 * 16);
     return dtype == PAGED_F16 ? f16_to_f32(h) : bf16_to_f32(h);
 }
+
+// Element d of query vector h of the split.
+DEVICE float query_element(const SplitJob *s, const Split *split, int h, int d)
+{
+    if (h >= split->heads || d >= split->head_dim) return 0;
+    return s->attend.q[(split->vector + h) * split->head_dim + d] * s->attend.scale;
+}
+
+// The thread block's states, [heads][count][head_dim + 2], become one for each head.
+DEVICE void merge_states(const SplitJob *s, const Split *split, int count)
+{
+    int size = split->head_dim + 2;
+    __syncthreads();
+    for (int i = threadIdx.x; i < split->heads * split->head_dim; i += THREADS) {
+        int h = i / split->head_dim;
+        int d = i % split->head_dim;
+        float *partial = s->partial + ((split->vector + h) * s->num_splits + blockIdx.z) * size;
+        float m, l;
+        partial[2 + d] = merge(STATES + h * count * size, count, split->head_dim, d, &m, &l);
+        if (d > 0) continue;
+        partial[0] = m;
+        partial[1] = l;
+    }
+}
+
+// Rung 3, split. A lane holds 8 neighbouring elements, and only as many lanes share a vector as it
+// needs: several tokens to a warp, and fewer shuffles a sum. A lane loads IN_FLIGHT tokens before
+// it uses the first. Each step is then taken for all of them and all heads, so that K and V are
+// converted to float32 once, and many shuffles are on their way at a time.
+enum { IN_FLIGHT = 4 };
 
 // Lanes that share a vector: the smallest power of two that holds it.
 HD static int lanes_per_vector(int head_dim)
@@ -367,120 +514,321 @@ HD static int lanes_per_vector(int head_dim)
     return lanes;
 }
 
-typedef struct SplitJob {
-    AttendJob attend;
-    float *partial;  // states, [num_query_tokens][num_q_heads][num_splits][head_dim + 2]
-    int num_splits;
-} SplitJob;
-
 DEVICE void attend_split(const SplitJob *s, int dtype, int heads)
 {
-    const AttendJob *job = &s->attend;
-    const View *view = &job->view;
-    int head_dim = view->layout.head_dim, group = job->num_q_heads / view->layout.num_kv_heads;
-    int tiles = (group + heads - 1) / heads;  // of query heads, in a group
-    int row = blockIdx.x, kv_head = blockIdx.y / tiles, split = blockIdx.z;
-    int head = kv_head * group + blockIdx.y % tiles * heads, end_head = (kv_head + 1) * group;
-    int lanes = lanes_per_vector(head_dim), tokens = THREADS / lanes;
-    int d = threadIdx.x % lanes * VEC, token = threadIdx.x / lanes;  // elements d.. of which token
-    int start = split * SPLIT, left = view->queries[row].position + 1 - start;
-    int count = left < SPLIT ? left : SPLIT;  // tokens of this split; none if it begins too late
-    size_t vector = ((size_t)row * job->num_q_heads + head) * head_dim;
-
-    // 1. The walk through the table, and the queries.
-    Offset *offset = (Offset *)shared;  // [SPLIT]
-    for (int t = threadIdx.x; t < count; t += THREADS)
-        offset[t] = token_offset(view, view->queries[row].seq, start + t, kv_head);
-    __syncthreads();
-    float q[MAX_HEADS][VEC], o[MAX_HEADS][VEC], m[MAX_HEADS], l[MAX_HEADS];
-    UNROLL
-    for (int h = 0; h < heads; h++) {
+    const Split split = find_split(s, heads);
+    int lanes = lanes_per_vector(split.head_dim);
+    int tokens = THREADS / lanes;
+    int token = threadIdx.x / lanes;
+    int d = threadIdx.x % lanes * VEC;
+    float q[MAX_HEADS][VEC], o[MAX_HEADS][VEC] = {{0}}, m[MAX_HEADS], l[MAX_HEADS] = {0};
+    if (split.count <= 0) return;
+    EVERY (h, heads) {
         m[h] = -INFINITY;
-        l[h] = 0;
-        for (int i = 0; i < VEC; i++) {
-            int live = head + h < end_head && d + i < head_dim;
-            q[h][i] = live ? job->q[vector + h * head_dim + d + i] * job->scale : 0;
-            o[h][i] = 0;
-        }
+        EVERY (i, VEC) q[h][i] = query_element(s, &split, h, d + i);
     }
 
-    // 2. IN_FLIGHT tokens at a time: all loads first, then scores, then the sum.
-    for (int base = token; base - token < count; base += tokens * IN_FLIGHT) {
-        Words k[IN_FLIGHT][2], v[IN_FLIGHT][2];
-        for (int u = 0; u < IN_FLIGHT; u++) {
+    for (int base = token; base - token < split.count; base += tokens * IN_FLIGHT) {
+        uint32_t k[IN_FLIGHT][VEC], v[IN_FLIGHT][VEC];
+        float p[MAX_HEADS][IN_FLIGHT], x[VEC];
+        EVERY (u, IN_FLIGHT) {
             int t = base + u * tokens;
-            size_t at = t < count ? offset[t] + d : 0;
-            load_words(view->k, at, dtype, t < count ? head_dim - d : 0, k[u]);
-            load_words(view->v, at, dtype, t < count ? head_dim - d : 0, v[u]);
+            int live = t < split.count && d < split.head_dim;
+            load_words(s->attend.view.k, split_offset(&split, t) + d, live, dtype, k[u]);
+            load_words(s->attend.view.v, split_offset(&split, t) + d, live, dtype, v[u]);
         }
-        UNROLL
-        for (int h = 0; h < heads; h++) {
-            float score[IN_FLIGHT], new_m = m[h];
-            for (int u = 0; u < IN_FLIGHT; u++) {
-                score[u] = 0;
-                for (int i = 0; i < VEC; i++) score[u] += q[h][i] * word_element(k[u], i, dtype);
-                for (int bits = lanes / 2; bits > 0; bits /= 2)
-                    score[u] += __shfl_xor_sync(ALL_LANES, score[u], bits);
-                if (base + u * tokens >= count) score[u] = -INFINITY;
-                new_m = fmaxf(new_m, score[u]);
+
+        // 1. Scores.
+        EVERY (u, IN_FLIGHT) {
+            EVERY (i, VEC) x[i] = word_element(k[u], i, dtype);
+            EVERY (h, heads) {
+                p[h][u] = 0;
+                EVERY (i, VEC) p[h][u] += q[h][i] * x[i];
             }
-            float base = new_m == -INFINITY ? 0 : new_m;  // as -inf minus -inf is NaN
-            float shrink = expf(m[h] - base);
-            l[h] *= shrink;
-            for (int i = 0; i < VEC; i++) o[h][i] *= shrink;
-            for (int u = 0; u < IN_FLIGHT; u++) {
-                float p = expf(score[u] - base) * HEADROOM;
-                l[h] += p;
-                for (int i = 0; i < VEC; i++) o[h][i] += p * word_element(v[u], i, dtype);
+        }
+        for (int bits = lanes / 2; bits > 0; bits /= 2)
+            EVERY (h, heads)
+                EVERY (u, IN_FLIGHT) p[h][u] += __shfl_xor_sync(ALL_LANES, p[h][u], bits);
+
+        // 2. Weights.
+        EVERY (h, heads) {
+            float new_m = m[h];
+            EVERY (u, IN_FLIGHT) {
+                if (base + u * tokens >= split.count) p[h][u] = -INFINITY;
+                new_m = fmaxf(new_m, p[h][u]);
             }
+            float zero = new_m == -INFINITY ? 0 : new_m;  // as -inf minus -inf is NaN
+            float shrink = expf(m[h] - zero);
             m[h] = new_m;
+            l[h] *= shrink;
+            EVERY (i, VEC) o[h][i] *= shrink;
+            EVERY (u, IN_FLIGHT) {
+                p[h][u] = expf(p[h][u] - zero) * HEADROOM;
+                l[h] += p[h][u];
+            }
+        }
+
+        // 3. Values.
+        EVERY (u, IN_FLIGHT) {
+            EVERY (i, VEC) x[i] = word_element(v[u], i, dtype);
+            EVERY (h, heads)
+                EVERY (i, VEC) o[h][i] += p[h][u] * x[i];
         }
     }
 
-    // 3. The states of all tokens in hand become one, for each head.
-    float *states = shared + SPLIT * sizeof(size_t) / sizeof(float), all_m, all_l;
-    UNROLL
-    for (int h = 0; h < heads; h++) {
-        if (head + h >= end_head) break;
-        float *state = states + token * (head_dim + 2);
-        for (int i = 0; i < VEC; i++)
-            if (d + i < head_dim) state[2 + d + i] = o[h][i];
-        if (d == 0) state[0] = m[h], state[1] = l[h];
-        __syncthreads();
-        size_t to = ((size_t)row * job->num_q_heads + head + h) * s->num_splits + split;
-        float *partial = s->partial + to * (head_dim + 2);
-        for (int i = threadIdx.x; i < head_dim; i += THREADS) {
-            partial[2 + i] = merge(states, tokens, head_dim, i, &all_m, &all_l);
-            if (i == 0) partial[0] = all_m, partial[1] = all_l;
+    EVERY (h, heads) {
+        float *state = STATES + (h * tokens + token) * (split.head_dim + 2);
+        if (d == 0) {
+            state[0] = m[h];
+            state[1] = l[h];
         }
-        __syncthreads();
+        for (int i = 0; i < VEC && d < split.head_dim; i++) state[2 + d + i] = o[h][i];
+    }
+    merge_states(s, &split, tokens);
+}
+
+// In C++ these would be templates; here it is a forced-inline body with constant arguments.
+#define ATTEND_SPLIT(suffix, dtype) \
+    KERNEL(attend_split_##suffix##_1, SplitJob) { attend_split(&job, dtype, 1); } \
+    KERNEL(attend_split_##suffix##_4, SplitJob) { attend_split(&job, dtype, 4); } \
+    KERNEL(attend_split_##suffix##_8, SplitJob) { attend_split(&job, dtype, 8); }
+ATTEND_SPLIT(f32, PAGED_F32)
+ATTEND_SPLIT(f16, PAGED_F16)
+ATTEND_SPLIT(bf16, PAGED_BF16)
+
+// Rung 4, tensor cores. One instruction of a warp, mma, does d += a * b, where a is 16 x 16 and b
+// 16 x 8 numbers of 16 bits, and d is 16 x 8 in float32. The matrices lie spread over the lanes.
+// With r = lane / 4 and c = lane % 4 * 2, a lane holds
+//
+//     of a   columns c, c + 1 of rows r and r + 8, then columns c + 8, c + 9 of both
+//     of b   rows c, c + 1, c + 8, c + 9 of column r
+//     of d   columns c, c + 1 of rows r and r + 8
+//
+// (PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type"). It fits attention well:
+//
+//   - Scores are q times K: the rows are query heads, the columns tokens. A dot product may be
+//     summed in any order, so 16 bytes of K, as loaded, are a lane's part of b for two mma.
+//   - The lane then has the scores of those heads and tokens whose weights are its part of a in
+//     weights times V. Nothing but maxima and sums goes from lane to lane.
+//   - 16 bits are too few for q and for weights. Each is split: x rounded, and what that cuts off.
+//     Rows 0 to 7, one for each head, take the high parts, rows 8 to 15 the low ones, and in the
+//     end the two results are added. bf16 has only 8 bits, so that q needs a third part.
+enum { MMA_DIM = 128, MMA_TOKENS = 16 };  // the largest head_dim; tokens of a tile
+
+// Rounds two floats to 16 bits each, and leaves in x what that cuts off.
+DEVICE uint32_t take_pair(float *x, int dtype)
+{
+    uint32_t pair;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    if (dtype == PAGED_F16)
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(x[1]), "f"(x[0]));
+    else
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(x[1]), "f"(x[0]));
+#else
+    uint32_t low = dtype == PAGED_F16 ? f32_to_f16(x[0]) : f32_to_bf16(x[0]);
+    uint32_t high = dtype == PAGED_F16 ? f32_to_f16(x[1]) : f32_to_bf16(x[1]);
+    pair = high << 16 | low;
+#endif
+    EVERY (i, 2) x[i] -= word_element(&pair, i, dtype);
+    return pair;
+}
+
+DEVICE void mma(float *d, const uint32_t *a, const uint32_t *b, int dtype)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#define MMA(type) \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 " \
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+    if (dtype == PAGED_F16)
+        MMA("f16");
+    else
+        MMA("bf16");
+#elif defined(__CUDACC__)
+    __trap();  // the instruction exists from sm_80 on: see has_mma()
+#else  // the stand-in: each lane puts its parts where they belong, then reads rows and columns
+    static float a_whole[WARPS][16][16], b_whole[WARPS][16][8];
+    int warp = threadIdx.x / WARP;
+    int r = threadIdx.x % WARP / 4;
+    int c = threadIdx.x % 4 * 2;
+    for (int i = 0; i < 8; i++)
+        a_whole[warp][r + i / 2 % 2 * 8][c + i / 4 * 8 + i % 2] = word_element(a, i, dtype);
+    for (int i = 0; i < 4; i++) b_whole[warp][c + i / 2 * 8 + i % 2][r] = word_element(b, i, dtype);
+    __shfl_xor_sync(ALL_LANES, 0, 0);  // all have written
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 16; j++)
+            d[i] += a_whole[warp][r + i / 2 * 8][j] * b_whole[warp][j][c + i % 2];
+    __shfl_xor_sync(ALL_LANES, 0, 0);  // all have read
+#endif
+}
+
+// The sum of two parts. If the high one is infinite or NaN, the low one means nothing.
+DEVICE float both(float high, float low) { return fabsf(high) < INFINITY ? high + low : high; }
+
+// What a lane holds of a tile. rows is 2 for K: of the tokens t and t + 8, 16 bytes in every 64. It
+// is 4 for V: of t, t + 1, t + 8 and t + 9, 16 bytes in every 128.
+DEVICE void load_tile(const Split *split, const void *plane, int rows, int t, int d, int dim,
+                      int dtype, uint32_t words[][4])
+{
+    int step = rows * 2 * VEC;
+    EVERY (i, rows) {
+        int token = t + i / (rows / 2) * 8 + i % (rows / 2);
+        size_t at = split_offset(split, token) + d;
+        EVERY (j, dim / step) {
+            int live = token < split->count && d + j * step < split->head_dim;
+            load_words(plane, at + j * step, live, dtype, words[i * (dim / step) + j]);
+        }
     }
 }
 
-// In C++ this would be a template; here it is a forced-inline body with constant arguments.
-#define ATTEND_SPLIT(suffix, dtype, heads) \
-    KERNEL(attend_split_##suffix, SplitJob) { attend_split(&job, dtype, heads); }
-ATTEND_SPLIT(f32_1, PAGED_F32, 1)
-ATTEND_SPLIT(f32_4, PAGED_F32, 4)
-ATTEND_SPLIT(f32_8, PAGED_F32, 8)
-ATTEND_SPLIT(f16_1, PAGED_F16, 1)
-ATTEND_SPLIT(f16_4, PAGED_F16, 4)
-ATTEND_SPLIT(f16_8, PAGED_F16, 8)
-ATTEND_SPLIT(bf16_1, PAGED_BF16, 1)
-ATTEND_SPLIT(bf16_4, PAGED_BF16, 4)
-ATTEND_SPLIT(bf16_8, PAGED_BF16, 8)
-
-KERNEL(merge_splits, SplitJob)  // of row x and query head y
+DEVICE void attend_mma(const SplitJob *s, int dtype, int dim)  // dim: 64 or 128, >= head_dim
 {
+    const Split split = find_split(s, MAX_HEADS);
+    int warp = threadIdx.x / WARP;
+    int r = threadIdx.x % WARP / 4;  // the lane's head
+    int c = threadIdx.x % 4 * 2;
+    if (split.count <= 0) return;
+
+    // 1. The query: those elements that the lane will have of K. For f16, it is divided by a power
+    //    of two so that its largest element is 2^14 or more: any q fits in, and keeps 22 bits.
+    float x[MMA_DIM / 4], largest = 0x1p-100f;
+    uint32_t q[MMA_DIM / 16][4], rest[MMA_DIM / 16][4];
+    EVERY (i, dim / 4) {
+        x[i] = query_element(s, &split, r, i / 8 * 32 + c / 2 * VEC + i % 8);
+        largest = fmaxf(largest, fabsf(x[i]));
+    }
+    for (int bits = 1; bits < 4; bits *= 2)
+        largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, bits));
+    float unit = dtype == PAGED_F16 ? bits_float(float_bits(largest) & 0x7f800000) * 0x1p-14f : 1;
+    EVERY (i, dim / 4) x[i] *= 1 / unit;
+    EVERY (i, dim / 16)
+        EVERY (j, 2) {
+            q[i][2 * j] = take_pair(x + 4 * i + 2 * j, dtype);
+            q[i][2 * j + 1] = take_pair(x + 4 * i + 2 * j, dtype);
+            rest[i][2 * j] = take_pair(x + 4 * i + 2 * j, dtype);
+            rest[i][2 * j + 1] = 0;
+        }
+
+    // Weights times HEADROOM are too small for f16, and its V too small to overflow a sum.
+    const float room = dtype == PAGED_F16 ? 0x1p15f : HEADROOM;
+    float o[MMA_DIM / 8][4] = {{0}}, m = -INFINITY, l = 0;
+    uint32_t k[MMA_DIM / 16][4], v[MMA_DIM / 16][4];
+    int base = warp * MMA_TOKENS;
+    load_tile(&split, s->attend.view.k, 2, base + r, c * 4, dim, dtype, k);
+    load_tile(&split, s->attend.view.v, 4, base + c, r * 8, dim, dtype, v);
+    for (; base < split.count; base += WARPS * MMA_TOKENS) {
+        int next = base + WARPS * MMA_TOKENS;
+        // 2. Scores. After the products, the registers of K are free for the next tile.
+        float score[2][4] = {{0}}, more[2][4] = {{0}}, p[2][2], new_m = m;
+        EVERY (i, dim / 16)
+            EVERY (j, 2) {
+                const uint32_t *b = &k[j * (dim / 32) + i / 2][i % 2 * 2];
+                mma(score[j], q[i], b, dtype);
+                if (dtype == PAGED_BF16) mma(more[j], rest[i], b, dtype);
+            }
+        load_tile(&split, s->attend.view.k, 2, next + r, c * 4, dim, dtype, k);
+        EVERY (j, 2)
+            EVERY (i, 2) {
+                p[j][i] = both(score[j][i], score[j][2 + i] + more[j][i]) * unit;
+                if (base + j * 8 + c + i >= split.count) p[j][i] = -INFINITY;
+                new_m = fmaxf(new_m, p[j][i]);
+            }
+        for (int bits = 1; bits < 4; bits *= 2)
+            new_m = fmaxf(new_m, __shfl_xor_sync(ALL_LANES, new_m, bits));
+
+        // 3. Weights.
+        uint32_t weight[4];
+        float zero = new_m == -INFINITY ? 0 : new_m;
+        float shrink = expf(m - zero);
+        m = new_m;
+        l *= shrink;
+        EVERY (j, 2) {
+            EVERY (i, 2) l += p[j][i] = expf(p[j][i] - zero) * room;
+            weight[2 * j] = take_pair(p[j], dtype);
+            weight[2 * j + 1] = take_pair(p[j], dtype);
+            EVERY (i, 2) l -= p[j][i];  // what the two parts do not hold
+        }
+
+        // 4. Values: b is an element of 8 vectors, two tokens to a register.
+        EVERY (i, dim / 8) {
+            uint32_t b[2];
+            EVERY (j, 2) {
+                uint32_t first = v[2 * j * (dim / 64) + i / 8][i % 8 / 2] >> i % 2 * 16;
+                uint32_t second = v[(2 * j + 1) * (dim / 64) + i / 8][i % 8 / 2] >> i % 2 * 16;
+                b[j] = second << 16 | (first & 0xffff);
+            }
+            EVERY (j, 4) o[i][j] *= shrink;
+            mma(o[i], weight, b, dtype);
+        }
+        load_tile(&split, s->attend.view.v, 4, next + c, r * 8, dim, dtype, v);
+    }
+
+    for (int bits = 1; bits < 4; bits *= 2) l += __shfl_xor_sync(ALL_LANES, l, bits);
+    float *state = STATES + (r * WARPS + warp) * (split.head_dim + 2);
+    if (c == 0) {
+        state[0] = m;
+        state[1] = l * (HEADROOM / room);
+    }
+    EVERY (i, dim / 8)
+        EVERY (j, 2) {
+            int d = i / 8 * 64 + (c + j) * VEC + i % 8;
+            if (d < split.head_dim) state[2 + d] = both(o[i][j], o[i][2 + j]) * (HEADROOM / room);
+        }
+    merge_states(s, &split, WARPS);
+}
+
+KERNEL(attend_mma_f16_64, SplitJob) { attend_mma(&job, PAGED_F16, 64); }
+KERNEL(attend_mma_f16_128, SplitJob) { attend_mma(&job, PAGED_F16, 128); }
+KERNEL(attend_mma_bf16_64, SplitJob) { attend_mma(&job, PAGED_BF16, 64); }
+KERNEL(attend_mma_bf16_128, SplitJob) { attend_mma(&job, PAGED_BF16, 128); }
+
+// The states of all splits of row x and query head y become the result, as in merge(), but 16 are
+// loaded at once: one by one, 64 of them would take longer here than in the kernel before.
+KERNEL(merge_splits, SplitJob)
+{
+    enum { AT_ONCE = 16 };
     int head_dim = job.attend.view.layout.head_dim;
     int splits = job.attend.view.queries[blockIdx.x].position / SPLIT + 1;
     size_t to = (size_t)blockIdx.x * job.attend.num_q_heads + blockIdx.y;
     const float *states = job.partial + to * job.num_splits * (head_dim + 2);
     for (int d = threadIdx.x; d < head_dim; d += THREADS) {
-        float m, l, o = merge(states, splits, head_dim, d, &m, &l);
+        float m = -INFINITY, l = 0, o = 0;
+        for (int base = 0; base < splits; base += AT_ONCE) {
+            float part_m[AT_ONCE], part_l[AT_ONCE], part_o[AT_ONCE], new_m = m;
+            EVERY (i, AT_ONCE) {
+                const float *state = states + (base + i) * (size_t)(head_dim + 2);
+                part_m[i] = base + i < splits ? state[0] : -INFINITY;
+                part_l[i] = base + i < splits ? state[1] : 0;
+                part_o[i] = base + i < splits ? state[2 + d] : 0;
+            }
+            EVERY (i, AT_ONCE) new_m = fmaxf(new_m, part_m[i]);
+            float zero = new_m == -INFINITY ? 0 : new_m;
+            float shrink = expf(m - zero);
+            m = new_m;
+            l *= shrink;
+            o *= shrink;
+            EVERY (i, AT_ONCE) {
+                float weight = expf(part_m[i] - zero);
+                l += weight * part_l[i];
+                o += weight * part_o[i];
+            }
+        }
         job.attend.out[to * head_dim + d] = l != 0 ? o / l : 0;
         if (d == 0 && job.attend.lse) job.attend.lse[to] = m + logf(l / HEADROOM);
     }
+}
+
+// Was this kernel compiled for a generation of GPUs that has mma?
+static int has_mma(Entry kernel)
+{
+#ifdef __CUDACC__
+    cudaFuncAttributes attributes;
+    CUDA(cudaFuncGetAttributes(&attributes, kernel));
+    return attributes.ptxVersion >= 80;
+#else
+    return kernel != NULL;
+#endif
 }
 
 static void attend_on_gpu(const AttendJob *attend, void *workspace)
@@ -489,26 +837,40 @@ static void attend_on_gpu(const AttendJob *attend, void *workspace)
         {ENTRY(attend_split_f32_1), ENTRY(attend_split_f32_4), ENTRY(attend_split_f32_8)},
         {ENTRY(attend_split_f16_1), ENTRY(attend_split_f16_4), ENTRY(attend_split_f16_8)},
         {ENTRY(attend_split_bf16_1), ENTRY(attend_split_bf16_4), ENTRY(attend_split_bf16_8)}};
+    static const Entry mma[2][2] = {{ENTRY(attend_mma_f16_64), ENTRY(attend_mma_f16_128)},
+                                    {ENTRY(attend_mma_bf16_64), ENTRY(attend_mma_bf16_128)}};
     const View *view = &attend->view;
     int head_dim = view->layout.head_dim;
+    int dtype = view->layout.dtype;
     int kv_heads = view->layout.num_kv_heads;
     int group = attend->num_q_heads / kv_heads;
     int wide = (group > 1) + (group > 4);
     int heads = wide ? 4 * wide : 1;
-    int tokens = THREADS / lanes_per_vector(head_dim);
-    int shared_floats = SPLIT * (int)(sizeof(size_t) / sizeof(float)) + tokens * (head_dim + 2);
+    int states = THREADS / lanes_per_vector(head_dim);  // in a thread block, of each head
+    Entry kernel = split[dtype][wide];
+    const char *name = "attend_split";
+    if (dtype != PAGED_F32 && group > 1 && head_dim <= MMA_DIM && has_mma(mma[0][0])) {
+        kernel = mma[dtype == PAGED_BF16][head_dim > 64];
+        name = "attend_mma";
+        heads = MAX_HEADS;
+        states = WARPS;
+    }
+    int shared_floats = SPLIT * (int)(sizeof(Offset) / sizeof(float));
+    shared_floats += heads * states * (head_dim + 2);
     SplitJob job = {*attend, (float *)workspace, ceil_div(view->max_seq_len, SPLIT)};
-    launch(split[view->layout.dtype][wide], "attend_split", view->num_query_tokens,
-           kv_heads * ceil_div(group, heads), job.num_splits, shared_floats, &job);
+    launch(kernel, name, view->num_query_tokens, kv_heads * ceil_div(group, heads), job.num_splits,
+           shared_floats, &job);
     LAUNCH(merge_splits, view->num_query_tokens, attend->num_q_heads, 1, 0, job);
 }
 
 // ---- which path -------------------------------------------------------------------------------
 
-// A grid has at most 65535 splits; longer sequences go the plain way.
+// A grid has at most 65535 splits, and a lane loads 8 elements; other shapes go the plain way.
 static int splits(const AttendJob *job)
 {
-    return job->view.layout.device != PAGED_CPU && job->view.max_seq_len <= 65535 * SPLIT;
+    const PoolConfig *c = &job->view.layout;
+    if (c->device == PAGED_CPU || c->head_dim % VEC != 0) return 0;
+    return job->view.max_seq_len <= 65535 * SPLIT;
 }
 
 // Bytes of memory that attend_fast() needs; SIZE_MAX if that overflows.
