@@ -53,10 +53,10 @@ tests: tests.c $(ENGINE)  ## the tests of the engine alone: ./tests --list
 tests-fast: tests.c $(ENGINE) fast/fast.c  ## the same with the fast paths compiled in
 	$(COMPILE) $(FAST) tests.c -o $@ -lm
 
-plots: replay     ## draws a replay into build/, with gnuplot: TRACE=file.csv, or a generated trace
+plots: replay     ## draws a replay into build/, with gnuplot: TRACE=file.csv
 	sh checks/plots.sh $(TRACE)
 
-pictures: build/paged.o  ## docs/blocks.svg and docs/life.svg, from live pools: TRACE=file.csv, or a made up one
+pictures: build/paged.o  ## docs/blocks.svg and docs/life.svg: TRACE=file.csv
 	$(COMPILE) examples/draw.c build/paged.o -o build/draw -lm
 	build/draw blocks >docs/blocks.svg
 	build/draw life $(TRACE) >docs/life.svg
@@ -70,7 +70,7 @@ cuda-bench: examples/bench.c $(ENGINE) fast/fast.c  ## the same for a GPU
 	$(NVCC) -DPAGED_FAST -DPAGED_NO_MAIN paged.cu.c examples/bench.c -o build/cuda-bench
 	build/cuda-bench $(BENCH)
 
-cuda: $(ENGINE)   ## build/cuda-paged with nvcc: for the GPU here or ARCH=sm_90, else sm_75 and PTX of sm_80
+cuda: $(ENGINE)   ## build/cuda-paged with nvcc, for the GPU here, or ARCH=sm_90
 	@mkdir -p build
 	$(NVCC) paged.cu.c -o build/cuda-paged
 
@@ -88,19 +88,19 @@ debug: build/debug build/debug-tour  ## gdb in ./paged, with the commands of deb
 
 exercise:         ## an exercise of the walkthrough: make exercise N=3a
 	@test -f "exercises/$(N).c" || \
-	    { echo "usage: make exercise N=3a; there are:" exercises/*.c; exit 2; }
+	    { echo "usage: make exercise N=3a; there are:"; cd exercises; echo *.c | fold -sw 72; exit 2; }
 	@mkdir -p build
 	$(CC) -O1 -g $(WARN) $(CPPFLAGS) exercises/$(N).c -o build/exercise-$(N) -lm
 	@build/exercise-$(N)
 
-hunt:             ## a bug, to be found by what it does: N=7, HINT=1, ANSWER=seq_rewind; without N: a list
+hunt:             ## a bug to be found: N=7, HINT=1, ANSWER=seq_rewind
 	@export CC="$(CC)" CPPFLAGS="$(CPPFLAGS)"; $(PYTHON3) hunts/hunt.py $(N) \
 	    $(if $(HINT),--hint) $(if $(ANSWER),--answer "$(ANSWER)")
 
-learn:            ## writes learn/paged.cu.c, the engine for you to finish; FORCE=1: anew
+learn:            ## writes learn/paged.cu.c for you to finish; FORCE=1: anew
 	@$(PYTHON3) learn/learn.py make $(if $(FORCE),--force)
 
-stage:            ## tests of what you wrote: N=4, stages 1 to 4; SHOW=seq_append; without N: a list
+stage:            ## tests of what you wrote: N=4, SHOW=seq_append; without N: list
 	@$(PYTHON3) learn/learn.py stage $(N) $(if $(SHOW),--show $(SHOW))
 
 debug-stage:      ## N=4: gdb in the first of these tests that fails
@@ -113,12 +113,12 @@ build/llama-tests: checks/llama_tests.c
 test: all tests-fast build/llama-tests  ## all tests, and what they start
 	sh checks/test.sh
 
-quick:            ## from an edit to the first answer, in seconds: the engine's tests on the CPU
+quick:            ## the engine's tests on the CPU, in seconds: after each edit
 	@mkdir -p build
 	$(CC) -O1 -g $(WARN) $(CPPFLAGS) tests.c -o build/quick -lm
 	build/quick --cpu --quick
 
-test-all: all tests-fast  ## sanitizers, valgrind, all compilers as C and C++, planted bugs, other machines
+test-all: all tests-fast  ## sanitizers, valgrind, all compilers, planted bugs and more
 	sh checks/all.sh
 	sh checks/learn.sh --all
 	sh checks/mutants.sh
@@ -127,10 +127,10 @@ test-all: all tests-fast  ## sanitizers, valgrind, all compilers as C and C++, p
 	sh checks/lint.sh
 	sh checks/coverage.sh
 
-mutants:          ## plants the bugs of checks/bugs.txt and shows which test catches each
+mutants:          ## plants the bugs of checks/bugs.txt: which test catches each?
 	sh checks/mutants.sh
 
-mutant:           ## BUG=cow-not-counted: builds one of them, and says how to watch it fail
+mutant:           ## BUG=cow-not-counted: builds one, says how to watch it fail
 	@test -n "$(BUG)" || { echo "usage: make mutant BUG=name; the names are:"; \
 	    sh checks/mutants.sh --list | column -c 80; exit 2; }
 	sh checks/mutants.sh --build $(BUG)
@@ -156,7 +156,7 @@ lint:             ## gcc -fanalyzer, clang-tidy, cppcheck: about a minute
 portability:      ## 32-bit x86, AArch64, big-endian s390x, musl
 	sh checks/portability.sh
 
-gpu-check:        ## all that can be seen on a real GPU: DEPS=folder of stb_ds.h and the model, PART=tests
+gpu-check:        ## all that a real GPU can show: PART=tests, DEPS=folder
 	sh checks/cuda.sh --gpu $(PART)
 
 format:           ## clang-format over the sources

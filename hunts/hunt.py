@@ -120,17 +120,14 @@ def list_hunts(hunts):
         print(f'{number:4}  {hunt["title"]} (after {hunt["after"]})')
 
 
-def show(number, hunt, hint):
+def show(number, hunt):
     program = build(number, hunt['bug'])
     print(f'Hunt {number}. {hunt["title"]}\n\n$ {program} {number}\n{run(program, number, 5)[1]}')
     print(f'Which function of paged.cu.c has the bug? To look:\n'
           f'    gdb -x debugger/paged.gdb --args {program} {number}')
     for command in hunt.get('look', 'break noticed; run; up 2').split('; '):
         print(f'    (gdb) {command}')
-    if hint:
-        print(textwrap.fill(f'Hint: {hunt["hint"]}', 90))
-    else:
-        print(f'A hint:    make hunt N={number} HINT=1')
+    print(f'A hint:    make hunt N={number} HINT=1')
     print(f'An answer: make hunt N={number} ANSWER=function')
 
 
@@ -143,7 +140,7 @@ def answer(number, hunt, function):
         print(f'hunt {number}: not yet: {function}() does what it should')
     else:
         old, new = read_bug(hunt['bug'])
-        print(textwrap.fill(f'hunt {number}: right: {hunt["why"]}', 90))
+        print(textwrap.fill(f'hunt {number}: right: {hunt["why"]}', 79))
         print(f'This bug is called {hunt["bug"]} in checks/bugs.txt:\n'
               f'    {old}\nbecame\n    {new or "nothing at all"}')
         return 0
@@ -205,7 +202,9 @@ def main():
         return print(digest(numbers[0], options.words[1]))
     if options.answer:
         return answer(numbers[0], hunts[numbers[0]], options.answer)
-    return show(numbers[0], hunts[numbers[0]], options.hint)
+    if options.hint:
+        return print(textwrap.fill(f'Hint: {hunts[numbers[0]]["hint"]}', 79))
+    return show(numbers[0], hunts[numbers[0]])
 
 
 if __name__ == '__main__':
