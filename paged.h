@@ -180,13 +180,15 @@ int seq_create(Pool *pool, Seq **seq);
 // Makes room for n >= 0 more tokens: decode (n = 1), a chunk of prefill, a draft. Takes the blocks
 // that are missing. If the last block is partly filled and shared or published, takes one more and
 // copies the filled slots of every layer into it. (A published block that only this sequence uses
-// is withdrawn from the prefix cache and written in place if there is no free block for the copy.)
+// is withdrawn from the prefix cache and written in place if there is no free block for the copy;
+// with `poison`, its other slots are poisoned then.)
 // All or nothing. The K and V of the new tokens are undefined until pool_write().
 // Errors: PAGED_BAD_ARGUMENT, PAGED_OUT_OF_BLOCKS, PAGED_TOO_LONG.
 int seq_append(Seq *seq, int n);
 
 // Makes a child that shares the first `at` tokens of the parent, 0 <= at <= length: the same
-// blocks, counted once more. No K or V is copied and no block is taken.
+// blocks, counted once more. No K or V is copied and no block is taken. Of these tokens, those are
+// computed, and those blocks published, that are so for the parent.
 // Errors: PAGED_BAD_ARGUMENT, PAGED_OUT_OF_MEMORY.
 int seq_fork(const Seq *parent, int at, Seq **child);
 
@@ -217,9 +219,10 @@ void seq_dump(const Seq *seq, FILE *out);
 // was given at positions 0 to n - 1. Cheap to call after every step: blocks published before are
 // not looked at again. Leave out draft tokens that may yet be rejected. Where another sequence has
 // published the same tokens already, this one drops its own copy and takes that block into its
-// table (taking it off the free list if no sequence uses it).
-// Errors: PAGED_BAD_ARGUMENT, also if n is more than num_computed_tokens, or if a block that this
-// sequence shares is published under other tokens.
+// table (taking it off the free list if no sequence uses it). It stops early, without an error, at
+// a block that a sharer has published after another copy of its parent.
+// Errors: PAGED_BAD_ARGUMENT, also if n is more than num_computed_tokens, or if one of these blocks,
+// from num_published on, is published under other tokens: by a sequence that shares it.
 int seq_publish(Seq *seq, const int *tokens, int n);
 
 // For an empty sequence that is to hold tokens[0] to tokens[n - 1]: takes the longest published

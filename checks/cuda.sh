@@ -214,7 +214,7 @@ run_debugger() {
     check "cuda-gdb stops in lane 5 of attend_paged" sh -c "
         cuda-gdb -batch -nx -ex 'set cuda break_on_launch none' -ex 'break attend_paged' -ex run \
             -ex 'cuda thread 5' -ex 'info cuda kernels' -ex 'print threadIdx.x' \
-            -ex 'print visible' --args build/cuda-debug --gpu >build/cuda-gdb.log 2>&1
+            -ex 'print visible' --args build/cuda-debug >build/cuda-gdb.log 2>&1
         cat build/cuda-gdb.log; grep -q '= 5' build/cuda-gdb.log"
 }
 

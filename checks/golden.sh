@@ -22,37 +22,40 @@ if [ -z "$python" ]; then
     exit 0
 fi
 
-# library NAME FLAGS ARGUMENTS: the shapes on a library compiled with these flags.
-library() {
-    name=$1 flags=$2 arguments=$3
+# compile NAME FLAGS: the engine as a library.
+compile() {
     # shellcheck disable=SC2086
-    if ! $CC $flags -fPIC -shared -DPAGED_NO_MAIN ${CPPFLAGS:-} paged.cu.c -o "$OUT/$name.so" -lm; then
-        echo "FAIL  golden: $name does not compile"; failed=$((failed + 1)); return
-    fi
+    $CC $2 -fPIC -shared -DPAGED_NO_MAIN ${CPPFLAGS:-} paged.cu.c -o "$OUT/$1.so" -lm && return
+    echo "FAIL  golden: $1 does not compile"
+    failed=$((failed + 1))
+    return 1
+}
+
+# compare NAME LIBRARY ARGUMENTS: the shapes on this library.
+compare() {
     # shellcheck disable=SC2086
-    $python checks/golden.py "$OUT/$name.so" $arguments >"$OUT/log" 2>&1
+    $python checks/golden.py "$OUT/$2.so" $3 >"$OUT/log" 2>&1
     grep -v ' passed, ' "$OUT/log"
     line=$(grep -E '^[0-9]+ passed, [0-9]+ failed' "$OUT/log" || echo "0 passed, 1 failed")
-    echo "golden, $name: $line"
+    echo "golden, $1: $line"
     passed=$((passed + ${line%% passed*}))
     line=${line#*passed, }
     failed=$((failed + ${line%% failed*}))
 }
 
+# fast LANES SEED FLAGS: the fast paths, compiled for so many lanes.
+fast() {
+    compile "fast-$1" "-O1 -DPAGED_FAST $3" && compare "fast, $1 lanes" "fast-$1" "--shapes $shapes --seed $2"
+}
+
 has() { grep -qw "$1" /proc/cpuinfo 2>/dev/null; }
-library plain "-O2" "--shapes $shapes"
-library stand-in "-O2" "--shapes 1 --standin"
-case $(uname -m) in
-x86_64)
-    library fast-4-lanes "-O2 -DPAGED_FAST" "--shapes $shapes --seed 2"
-    if has avx2 && has f16c && has fma; then
-        library fast-8-lanes "-O3 -mavx2 -mf16c -mfma -DPAGED_FAST" "--shapes $shapes --seed 3"
+compile plain -O1 && compare plain plain "--shapes $shapes" && compare stand-in plain "--shapes 1 --standin"
+fast 4 2 ""
+if [ "$(uname -m)" = x86_64 ]; then
+    if has avx2 && has f16c && has fma; then fast 8 3 "-mavx2 -mf16c -mfma"
     else skip "golden: this processor has no AVX2"; fi
-    if has avx512f && has f16c; then
-        library fast-16-lanes "-O3 -mavx512f -mavx512vl -mavx512bw -mf16c -mfma -DPAGED_FAST" "--shapes $shapes --seed 4"
+    if has avx512f && has f16c; then fast 16 4 "-mavx512f -mavx512vl -mavx512bw -mf16c -mfma"
     else skip "golden: this processor has no AVX-512"; fi
-    ;;
-*) library fast "-O2 -DPAGED_FAST" "--shapes $shapes --seed 2" ;;
-esac
+fi
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed = 0 ]

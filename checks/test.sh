@@ -11,20 +11,20 @@ trap 'exit 1' INT TERM
 
 # The longest come first.
 cat >$out/parts <<'END'
-./tests --standin
 sh checks/walkthrough.sh
-./tests --cpu
-./tests-fast --quick --cpu
-./tests-fast --quick --standin every_split_kernel scale_and_lse bug_unused_slots scores_of_minus_infinity unseen_tokens shapes_vllm
-build/llama-tests
 sh checks/cuda.sh
-sh checks/gdb.sh
 sh checks/learn.sh
-sh checks/hunts.sh
+build/llama-tests
 sh checks/programs.sh
 sh checks/golden.sh
 sh checks/fuzz.sh
+./tests --standin
+sh checks/hunts.sh
+sh checks/gdb.sh
+./tests --cpu
 sh checks/replay.sh
+./tests-fast --quick --standin every_split_kernel splits_and_groups queries_of_any_size scale_and_lse bug_unused_slots scores_of_minus_infinity shapes_crossed
+./tests-fast --quick --cpu
 END
 
 worker() {

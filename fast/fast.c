@@ -54,14 +54,10 @@ typedef uint32_t Bits __attribute__((vector_size(4 * LANES)));
 typedef float Floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));  // anywhere
 typedef uint16_t Halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
 
-enum {
-    TOKENS = 64,                   // in a tile, ...
-    RUNS = 4,                      // which is that many runs of neighbours
-    PARTS = TOKENS / LANES,        // vectors that hold a number for each token
-    MOST = 8,                      // query vectors that go through a tile together
-    SUMS = LANES == 16 ? 16 : 8,   // vectors of sums that fit into the registers
-    HAND = 8192, HAND_VECTORS = 128  // elements of query vectors in hand, 32 KB; and vectors
-};
+enum { TOKENS = 64, RUNS = 4 };        // in a tile; a run is 16 neighbours
+enum { PARTS = TOKENS / LANES };       // vectors that hold a number for each token
+enum { HAND = 8192, VECTORS = 128 };   // query vectors in hand: elements, and number
+enum { SUMS = LANES == 16 ? 16 : 8 };  // vectors of sums that fit into the registers
 
 INLINE Vec choose(Ints yes, Vec x, Vec y) { return (Vec)(((Ints)x & yes) | ((Ints)y & ~yes)); }
 INLINE Vec evens(Vec x, Vec y) { return __builtin_shufflevector(x, y, PICK(0)); }
@@ -73,8 +69,9 @@ INLINE Vec load_lanes(const char *from, int dtype)
     if (dtype == PAGED_F32) return *(const Floats *)from;
     Halves h = *(const Halves *)from;
 #if defined(__F16C__) && LANES == 16
-    if (dtype == PAGED_F16) return (Vec)_mm512_cvtph_ps((__m256i)h);
-    if (dtype == PAGED_BF16) return (Vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)h), 16);
+    if (dtype == PAGED_F16) return (Vec)_mm512_maskz_cvtph_ps(0xffff, (__m256i)h);
+    if (dtype == PAGED_BF16)
+        return (Vec)((Bits)_mm512_maskz_cvtepu16_epi32(0xffff, (__m256i)h) << 16);
 #elif defined(__F16C__) && LANES == 8
     if (dtype == PAGED_F16) return (Vec)_mm256_cvtph_ps((__m128i)h);
 #endif
@@ -97,90 +94,66 @@ INLINE Vec exp2_lanes(Vec x)
     return (Vec)((Ints)p & ~(x < -94.0f));
 }
 
-// Sums across the lanes of n vectors, by pairs of neighbours: x[0] ends with LANES / n parts of the
-// sum of each.
+// Sums across the lanes of n vectors, by pairs of neighbours: x[0] ends with LANES / n partial sums
+// of each vector.
 INLINE void add_across(Vec *x, int n)
 {
     UNROLLED for (n /= 2; n > 0; n /= 2) EACH(j, n)
+    {
         x[j] = evens(x[2 * j], x[2 * j + 1]) + odds(x[2 * j], x[2 * j + 1]);
+    }
 }
 
 typedef struct Hand {  // the query vectors that go through a sequence together, and their state
-    int count;
-    Vec q[HAND / LANES];     // [head_dim / LANES][count], times scale / log(2)
-    float *o[HAND_VECTORS];  // where the output goes; until then, the sum of weights times V
-    float m[HAND_VECTORS];   // the largest score, as a power of 2
-    Vec l[HAND_VECTORS];     // the sum of the weights, in LANES parts
+    size_t count;
+    Vec q[HAND / LANES];  // [head_dim / LANES][count], times scale / log(2)
+    float *o[VECTORS];    // where the output goes; until then, the sum of weights times V
+    float m[VECTORS];     // the largest score, as a power of 2
+    Vec l[VECTORS];       // the sum of the weights, in LANES parts
 } Hand;
 
 typedef struct Tile {
-    const char *kv[2];       // K and V of a head
-    const size_t *at;        // [TOKENS], bytes from there to the rows of the tokens
-    const char *next_kv[2];  // likewise, of the tile that comes next
-    const size_t *next;      // or NULL
-    int tokens, dim;
+    const char *k, *v;  // of a head
+    const size_t *at;   // [TOKENS], bytes from there to the rows of the tokens
+    const char *next_k, *next_v;
+    const size_t *next;  // likewise, of the tile that comes next; or NULL
+    int tokens, row_bytes;
+    const char *line;  // of the next tile: the cache line to be asked for
+    int left, row;     // bytes left of its row; rows of K and V before the next one
 } Tile;
 
-typedef struct Ahead {  // how far that tile has been asked for
-    const char *line;
-    int left, row;
-} Ahead;
-
-// Asks for `bytes` bytes of the next tile, a row of K, a row of V, and so on. Neighbours in this
-// order are in different blocks, so that many places in memory are at work.
-INLINE void fetch(const Tile *tile, Ahead *ahead, int bytes, int row_bytes)
+// Asks for `bytes` bytes of the next tile: a row of K, a row of V, and so on. Neighbours in this
+// order are in different blocks, so many places of the memory are at work at a time.
+INLINE void fetch(Tile *tile, int bytes)
 {
-    for (; bytes > 0 && ahead->row < 2 * TOKENS; bytes -= 64) {
-        if (ahead->left <= 0) {
-            ahead->line = tile->next_kv[ahead->row % 2] + tile->next[ahead->row / 2];
-            ahead->left = row_bytes;
+    for (; bytes > 0; bytes -= 64) {
+        if (tile->left <= 0) {
+            if (tile->row == 2 * TOKENS) return;
+            tile->line = (tile->row % 2 ? tile->next_v : tile->next_k) + tile->next[tile->row / 2];
+            tile->left = tile->row_bytes;
+            tile->row++;
         }
-        __builtin_prefetch(ahead->line, 0, 2);
-        ahead->line += 64;
-        ahead->left -= 64;
-        ahead->row += ahead->left <= 0;
+        __builtin_prefetch(tile->line, 0, 2);  // to the L2 cache
+        tile->line += 64;
+        tile->left -= 64;
     }
 }
 
-// 1. The scores of n query vectors, `width` tokens at a time.
-INLINE void score_tile(const Tile *tile, Ahead *ahead, const Hand *hand, int first, int n,
-                       int width, int dtype, Vec (*score)[PARTS])
-{
-    const int size = dtype_size(dtype);
-    int row_bytes = tile->dim * size;
-    for (int t = 0; t < tile->tokens; t += LANES) {
-        Vec sum[MOST][LANES];
-        for (int u = 0; u < LANES; u += width) {
-            Vec acc[MOST][4];
-            Vec k[4];
-            const char *row[4];
-            const Vec *q = hand->q + first;
-            EACH(j, width) row[j] = tile->kv[0] + tile->at[t + u + j];
-            EACH(i, n) EACH(j, width) acc[i][j] = (Vec){0};
-            for (int d = 0; d < row_bytes; d += LANES * size, q += hand->count) {
-                fetch(tile, ahead, width * LANES * size, row_bytes);
-                EACH(j, width) k[j] = load_lanes(row[j] + d, dtype);
-                EACH(i, n) EACH(j, width) acc[i][j] += q[i] * k[j];
-            }
-            EACH(i, n) add_across(acc[i], width);
-            EACH(i, n) sum[i][u / width] = acc[i][0];
-        }
-        EACH(i, n) add_across(sum[i], LANES / width);
-        EACH(i, n) score[i][t / LANES] = sum[i][0];
-    }
-}
-
-// 2. Makes weights of the scores of a query vector, and raises m and l. Returns the factor for o.
+// Makes weights of the scores of a query vector, and raises m and l. Returns the factor for o.
 __attribute__((noinline)) static float weigh(Vec *score, int tokens, float *m, Vec *l)
 {
     Ints lane;
-    EACH(j, LANES) lane[j] = j;
+    EACH(i, LANES) lane[i] = i;
+    Vec unseen = (Vec){0} - INFINITY;
     Vec top = (Vec){0} + *m;
-    if (tokens < TOKENS) EACH(j, PARTS)
-            score[j] = choose(lane < tokens - j * LANES, score[j], (Vec){0} - INFINITY);
+    if (tokens < TOKENS) {
+        EACH(j, PARTS) score[j] = choose(lane < tokens - j * LANES, score[j], unseen);
+    }
     EACH(j, PARTS) top = choose(score[j] > top, score[j], top);
     UNROLLED for (int left = LANES; left > 1; left /= 2)
+    {
         top = choose(evens(top, top) > odds(top, top), evens(top, top), odds(top, top));
+    }
     float base = top[0] == -INFINITY ? 0 : top[0];  // -inf minus -inf is NaN
     float shrink = top[0] == *m ? 1 : exp2f(*m - base);
     Vec sum = *l * shrink;
@@ -194,60 +167,80 @@ __attribute__((noinline)) static float weigh(Vec *score, int tokens, float *m, V
     return shrink;
 }
 
-// 3. Adds up the values: `width` vectors of each row of V, from element d on.
-INLINE void add_values(const Tile *tile, Ahead *ahead, float *const *o, int n, int width, int dtype,
-                       Vec (*weight)[PARTS], const float *shrink, int d)
+// n query vectors over a tile, `width` rows or columns of it at a time.
+INLINE void attend_tile(Tile *tile, Hand *hand, int first, int n, int dtype)
 {
-    const int size = dtype_size(dtype);
-    Vec acc[MOST][4];
-    Vec v[4];
-    EACH(i, n) EACH(j, width) acc[i][j] = (Vec){0};
-    for (int t = 0; t < tile->tokens; t++) {
-        const char *row = tile->kv[1] + tile->at[t] + d * size;
-        fetch(tile, ahead, width * LANES * size, tile->dim * size);
-        EACH(j, width) v[j] = load_lanes(row + j * LANES * size, dtype);
-        EACH(i, n) EACH(j, width) acc[i][j] += ((float *)weight[i])[t] * v[j];
-    }
-    EACH(i, n) EACH(j, width)
-    {
-        Floats *to = (Floats *)(o[i] + d + j * LANES);
-        *to = *to * shrink[i] + acc[i][j];
-    }
-}
+    const int width = n * 4 > SUMS ? SUMS / n : 4;  // so that n * width sums stay in registers
+    const int step = LANES * (int)dtype_size(dtype);
+    Vec score[8][PARTS];
+    Vec sum[8][LANES];
+    Vec acc[8][4];
+    Vec x[4];
+    float shrink[8];
 
-// n query vectors from `first` on over a tile.
-INLINE void attend_tile(const Tile *tile, Hand *hand, int first, int n, int dtype)
-{
-    const int width = SUMS / n < 4 ? SUMS / n : 4;
-    Ahead ahead = {NULL, 0, tile->next ? 0 : 2 * TOKENS};
-    Vec score[MOST][PARTS];
-    float shrink[MOST];
-    int d = 0;
-    score_tile(tile, &ahead, hand, first, n, width, dtype, score);
+    // 1. The scores. Each is a sum in LANES parts, first of all.
+    for (int t = 0; t < tile->tokens; t += LANES) {
+        for (int u = 0; u < LANES; u += width) {
+            const Vec *q = hand->q + first;
+            const char *k[4];
+            EACH(j, width) k[j] = tile->k + tile->at[t + u + j];
+            EACH(i, n) EACH(j, width) acc[i][j] = (Vec){0};
+            for (int d = 0; d < tile->row_bytes; d += step, q += hand->count) {
+                fetch(tile, width * step);
+                EACH(j, width) x[j] = load_lanes(k[j] + d, dtype);
+                EACH(i, n) EACH(j, width) acc[i][j] += q[i] * x[j];
+            }
+            EACH(i, n) add_across(acc[i], width);
+            EACH(i, n) sum[i][u / width] = acc[i][0];
+        }
+        EACH(i, n) add_across(sum[i], LANES / width);
+        EACH(i, n) score[i][t / LANES] = sum[i][0];
+    }
+
+    // 2. Their weights.
     EACH(i, n) shrink[i] = weigh(score[i], tile->tokens, &hand->m[first + i], &hand->l[first + i]);
-    for (; d + width * LANES <= tile->dim; d += width * LANES)
-        add_values(tile, &ahead, hand->o + first, n, width, dtype, score, shrink, d);
-    for (; d < tile->dim; d += LANES)
-        add_values(tile, &ahead, hand->o + first, n, 1, dtype, score, shrink, d);
+
+    // 3. The values. The last columns may be fewer than `width`: some are added up in vain then.
+    for (int d = 0; d < tile->row_bytes; d += width * step) {
+        int column[4];
+        EACH(j, width) column[j] = min_int(d + j * step, tile->row_bytes - step);
+        EACH(i, n) EACH(j, width) acc[i][j] = (Vec){0};
+        for (int t = 0; t < tile->tokens; t++) {
+            const char *v = tile->v + tile->at[t];
+            fetch(tile, width * step);
+            EACH(j, width) x[j] = load_lanes(v + column[j], dtype);
+            EACH(i, n) EACH(j, width) acc[i][j] += ((float *)score[i])[t] * x[j];
+        }
+        EACH(i, n) EACH(j, width)
+        {
+            Floats *o = (Floats *)hand->o[first + i] + d / step + j;
+            if (column[j] == d + j * step) *o = *o * shrink[i] + acc[i][j];
+        }
+    }
 }
 
 // Out of line and with constants: inlined into its caller, it runs at half the speed.
-typedef void TileFunction(const Tile *tile, Hand *hand, int first);
+typedef void TileFunction(Tile tile, Hand *hand, int first);
 #define TILE_FUNCTION(n, dtype) \
-    __attribute__((noinline)) static void attend_##n##_##dtype(const Tile *t, Hand *h, int first) \
+    __attribute__((noinline)) static void attend_##n##_##dtype(Tile tile, Hand *hand, int first) \
     { \
-        attend_tile(t, h, first, n, dtype); \
+        attend_tile(&tile, hand, first, n, dtype); \
     }
-#define FOR_EACH_DTYPE(n) \
+#define TILE_FUNCTIONS(n) \
     TILE_FUNCTION(n, PAGED_F32) TILE_FUNCTION(n, PAGED_F16) TILE_FUNCTION(n, PAGED_BF16)
-FOR_EACH_DTYPE(1) FOR_EACH_DTYPE(2) FOR_EACH_DTYPE(4) FOR_EACH_DTYPE(8)
-#define FUNCTIONS(n) {attend_##n##_PAGED_F32, attend_##n##_PAGED_F16, attend_##n##_PAGED_BF16}
-static TileFunction *const tile_functions[4][3] = {FUNCTIONS(1), FUNCTIONS(2), FUNCTIONS(4),
-                                                   FUNCTIONS(8)};
+TILE_FUNCTIONS(1)
+TILE_FUNCTIONS(2)
+TILE_FUNCTIONS(4)
+TILE_FUNCTIONS(8)
+static TileFunction *const tile_functions[4][3] = {
+    {attend_1_PAGED_F32, attend_1_PAGED_F16, attend_1_PAGED_BF16},
+    {attend_2_PAGED_F32, attend_2_PAGED_F16, attend_2_PAGED_BF16},
+    {attend_4_PAGED_F32, attend_4_PAGED_F16, attend_4_PAGED_BF16},
+    {attend_8_PAGED_F32, attend_8_PAGED_F16, attend_8_PAGED_BF16}};
 
 typedef struct Piece {  // of the work: some rows of one sequence, some KV heads
     const AttendJob *job;
-    int first_row, rows, kv_head, heads;
+    int first_row, rows, kv_head, heads, group;
 } Piece;
 
 // The walk for a tile: where the rows of n tokens from `start` on are, in bytes. A whole tile is
@@ -256,19 +249,17 @@ static void find_rows(const Piece *piece, int start, int n, size_t *at)
 {
     const View *view = &piece->job->view;
     const PoolConfig *c = &view->layout;
+    int seq = view->queries[piece->first_row].seq;
+    int run = TOKENS / RUNS;
     size_t size = dtype_size(c->dtype);
     size_t next = size * c->head_dim;  // from a row to the next one of its block
-    int run = TOKENS / RUNS;
     if (!view->tables) next *= c->num_kv_heads;
-    for (int t = 0, end; t < n; t = end) {
-        int seq = view->queries[piece->first_row].seq;
+    memset(at, 0, TOKENS * sizeof *at);  // what is not used is loaded, too
+    for (int t = 0, end = n; t < n; end = n) {
         size_t row = size * token_offset(view, seq, start + t, piece->kv_head);
-        end = n;
-        if (view->tables) end = min_int(n, t + c->block_size - (start + t) % c->block_size);
-        for (int i = t; i < end; i++, row += next)
-            at[n == TOKENS ? i % run * RUNS + i / run : i] = row;
+        if (view->tables) end = min_int(n, t + (c->block_size - (start + t) % c->block_size));
+        for (; t < end; t++, row += next) at[n < TOKENS ? t : t % run * RUNS + t / run] = row;
     }
-    for (int t = n; t < TOKENS; t++) at[t] = at[0];  // is loaded, but not used
 }
 
 // Rows `row` to `row + rows - 1` of a piece over a tile, head by head.
@@ -279,73 +270,79 @@ static void attend_heads(const Piece *piece, Hand *hand, const size_t *at, const
     const PoolConfig *c = &view->layout;
     const char *k = (const char *)view->k;
     const char *v = (const char *)view->v;
-    int group = piece->job->num_q_heads / c->num_kv_heads;
-    size_t head = c->head_dim * dtype_size(c->dtype);  // bytes from one to the next
+    int row_bytes = c->head_dim * (int)dtype_size(c->dtype);
+    size_t head = row_bytes;  // bytes from one to the next
     if (view->tables) head *= c->block_size;
-    for (int h = 0; h < piece->heads; h++) {
-        Tile tile = {{k + h * head, v + h * head}, at, {k, v}, next, tokens, c->head_dim};
-        if (h + 1 < piece->heads) {
-            tile.next_kv[0] += (h + 1) * head;
-            tile.next_kv[1] += (h + 1) * head;
-            tile.next = at;
+    for (int h = 0; h < piece->heads; h++, k += head, v += head) {
+        Tile tile = {k, v, at, k + head, v + head, at, tokens, row_bytes, NULL, 0, 0};
+        if (h == piece->heads - 1) {
+            tile.next_k = (const char *)view->k;
+            tile.next_v = (const char *)view->v;
+            tile.next = next;
         }
-        int i = (h * piece->rows + row) * group;
-        int left = rows * group;
+        if (!tile.next) tile.row = 2 * TOKENS;
+        int i = (h * piece->rows + row) * piece->group;
+        int end = i + rows * piece->group;
         for (int power = 3; power >= 0; power--)
-            for (; left >= 1 << power; left -= 1 << power) {
-                tile_functions[power][c->dtype](&tile, hand, i);
-                i += 1 << power;
-                tile.next = NULL;  // it has been asked for
+            for (; i + (1 << power) <= end; i += 1 << power) {
+                tile_functions[power][c->dtype](tile, hand, i);
+                tile.row = 2 * TOKENS;  // all has been asked for
             }
     }
 }
 
-static void attend_piece(const Piece *piece)
+static void take_in_hand(const Piece *piece, Hand *hand)
 {
     const AttendJob *job = piece->job;
-    const QueryToken *query = job->view.queries + piece->first_row;
     int dim = job->view.layout.head_dim;
-    int group = job->num_q_heads / job->view.layout.num_kv_heads;
-    int end = query[piece->rows - 1].position + 1;
     double factor = job->scale / 0.69314718055994531;
+    hand->count = piece->heads * piece->rows * piece->group;
+    for (size_t i = 0; i < hand->count; i++) {
+        size_t row = piece->first_row + i / piece->group % piece->rows;
+        size_t head = piece->kv_head + i / piece->group / piece->rows;
+        size_t at = (row * job->num_q_heads + head * piece->group + i % piece->group) * dim;
+        hand->o[i] = job->out + at;
+        hand->m[i] = -INFINITY;
+        hand->l[i] = (Vec){0};
+        memset(hand->o[i], 0, dim * sizeof(float));
+        for (int d = 0; d < dim; d++)
+            hand->q[d / LANES * hand->count + i][d % LANES] = (float)(job->q[at + d] * factor);
+    }
+}
+
+static void finish(const AttendJob *job, const Hand *hand, size_t i)
+{
+    int dim = job->view.layout.head_dim;
+    float l = 0;
+    EACH(j, LANES) l += hand->l[i][j];
+    for (int d = 0; d < dim; d++) hand->o[i][d] = l != 0 ? hand->o[i][d] / l : 0;
+    double lse = hand->m[i] * 0.69314718055994531 + log(l / HEADROOM);
+    if (job->lse) job->lse[(hand->o[i] - job->out) / dim] = (float)lse;
+}
+
+static void attend_piece(const Piece *piece)
+{
+    const QueryToken *query = piece->job->view.queries + piece->first_row;
+    int end = query[piece->rows - 1].position + 1;
     size_t at[TOKENS];
     size_t next[TOKENS];
     Hand hand;
-    hand.count = piece->heads * piece->rows * group;
-    for (int i = 0; i < hand.count; i++) {
-        int head = (piece->kv_head + i / group / piece->rows) * group + i % group;
-        size_t row = piece->first_row + i / group % piece->rows;
-        size_t vector = (row * job->num_q_heads + head) * dim;
-        hand.o[i] = job->out + vector;
-        hand.m[i] = -INFINITY;
-        hand.l[i] = (Vec){0};
-        for (int d = 0; d < dim; d++) {
-            hand.q[d / LANES * hand.count + i][d % LANES] = (float)(job->q[vector + d] * factor);
-            hand.o[i][d] = 0;
-        }
-    }
+    take_in_hand(piece, &hand);
     find_rows(piece, 0, min_int(end, TOKENS), next);
     for (int start = 0; start < end; start += TOKENS) {
         int left = end - start - TOKENS;  // tokens after this tile
-        int whole = 0;                    // rows from this one on see all of it
-        while (whole < piece->rows && query[whole].position + 1 - start < TOKENS) whole++;
+        int row = 0;                      // from this one on they see all of it
+        while (row < piece->rows && query[row].position + 1 - start < TOKENS) row++;
         memcpy(at, next, sizeof at);
         if (left > 0) find_rows(piece, start + TOKENS, min_int(left, TOKENS), next);
-        attend_heads(piece, &hand, at, left > 0 ? next : NULL, TOKENS, whole, piece->rows - whole);
-        for (int row = 0; row < whole; row++) {
+        attend_heads(piece, &hand, at, left > 0 ? next : NULL, TOKENS, row, piece->rows - row);
+        while (row-- > 0 && query[row].position >= start) {
             int visible = query[row].position + 1 - start;
-            if (visible <= 0) continue;
             find_rows(piece, start, visible, at);
             attend_heads(piece, &hand, at, NULL, visible, row, 1);
         }
     }
-    for (int i = 0; i < hand.count; i++) {
-        float l = 0;
-        EACH(j, LANES) l += hand.l[i][j];
-        for (int d = 0; d < dim; d++) hand.o[i][d] = l != 0 ? hand.o[i][d] / l : 0;
-        double lse = hand.m[i] * 0.69314718055994531 + log(l / HEADROOM);
-        if (job->lse) job->lse[(hand.o[i] - job->out) / dim] = (float)lse;
-    }
+    for (size_t i = 0; i < hand.count; i++) finish(piece->job, &hand, i);
 }
 
 // Attention of a whole step, or 0 if its shape is one for attend_row(). The pieces are as large as
@@ -356,7 +353,7 @@ static int attend_on_cpu(const AttendJob *job)
     int total = view->num_query_tokens;
     int kv_heads = view->layout.num_kv_heads;
     int group = job->num_q_heads / kv_heads;
-    int vectors = min_int(HAND_VECTORS, HAND / view->layout.head_dim);
+    int vectors = min_int(VECTORS, HAND / view->layout.head_dim);
     int most_heads = kv_heads;
     int rows;
     if (view->layout.head_dim % 16 != 0 || group > vectors) return 0;
@@ -368,12 +365,11 @@ static int attend_on_cpu(const AttendJob *job)
 #endif
     for (int row = 0; row < total; row += rows) {
         const QueryToken *query = view->queries + row;
-        rows = 1;
-        while (row + rows < total && query[rows].seq == query->seq && (rows + 1) * group <= vectors)
-            rows++;
+        int most = min_int(vectors / group, total - row);
+        for (rows = 1; rows < most && query[rows].seq == query->seq;) rows++;
         int heads = min_int(vectors / (rows * group), most_heads);
         for (int h = 0; h < kv_heads; h += heads) {
-            Piece piece = {job, row, rows, h, min_int(heads, kv_heads - h)};
+            Piece piece = {job, row, rows, h, min_int(heads, kv_heads - h), group};
 #ifdef _OPENMP
 #pragma omp task firstprivate(piece)
 #endif
@@ -422,8 +418,8 @@ typedef struct SplitJob {
 } SplitJob;
 
 typedef struct Split {  // what a thread block works on
-    size_t vector;      // its first query vector, of [num_query_tokens][num_q_heads]
-    int heads;          // and how many follow
+    size_t vector;      // the first of its query vectors, of [num_query_tokens][num_q_heads]
+    int heads;          // the number of these
     int count;          // tokens; none if the row does not reach this split
     int head_dim;
 } Split;
@@ -455,8 +451,7 @@ DEVICE size_t split_offset(const Split *split, int t)
     return t < split->count ? ((const Offset *)shared)[t] : 0;
 }
 
-// 8 elements as they are stored. Those that are not live must be 0, as their weight is: 0 * NaN is
-// NaN.
+// 8 elements, as they are stored, or 0 if they are not live: their weight is 0, but 0 * NaN is NaN.
 DEVICE void load_words(const void *plane, size_t at, int live, int dtype, uint32_t *x)
 {
     size_t size = dtype_size(dtype);
@@ -529,7 +524,7 @@ DEVICE void attend_split(const SplitJob *s, int dtype, int heads)
     }
 
     for (int base = token; base - token < split.count; base += tokens * IN_FLIGHT) {
-        uint32_t k[IN_FLIGHT][VEC], v[IN_FLIGHT][VEC];
+        uint32_t k[IN_FLIGHT][VEC] = {{0}}, v[IN_FLIGHT][VEC] = {{0}};
         float p[MAX_HEADS][IN_FLIGHT], x[VEC];
         EVERY (u, IN_FLIGHT) {
             int t = base + u * tokens;
