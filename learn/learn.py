@@ -4,7 +4,7 @@
     learn.py make [--force]         writes learn/paged.cu.c: the engine without the bodies of the
                                     functions of stages.txt (make learn)
     learn.py stage [N]              runs the tests of stages 1 to N on it; without N, lists the
-                                    stages (make stage N=4)
+                                    stages (make stage N=4). Exit status 0: all pass
     learn.py stage N --show NAME    prints the engine's function and the reader's
     learn.py debug N                opens gdb in the first test that fails (make debug-stage N=4)
 
@@ -20,12 +20,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+os.chdir(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MINE = 'learn/paged.cu.c'
 BUILD = 'build/learn'
-SECONDS = 20  # for one test; it stops itself after 5 seconds of processor time
-SUITE_SECONDS = 300
+LIMITS = 'ulimit -S -t 5; ulimit -v 2000000'  # of a test: seconds of processor time, KiB
 STOP = '''\
 // Stands in each function that is yet to be written: says so, and stops the program.
 __attribute__((noreturn, unused)) static void to_write(int stage, const char *name,
@@ -52,32 +52,32 @@ class Stage:
     def __init__(self, number, name, chapter, minutes):
         self.number, self.name = int(number), name
         self.chapter, self.minutes = int(chapter), int(minutes)
-        self.write, self.again, self.tests, self.suite = [], {}, [], []
+        self.write, self.again, self.tests, self.suite = {}, {}, [], []
 
 
 def read(path):
-    with open(os.path.join(ROOT, path), encoding='utf-8', errors='replace') as file:
+    with open(path, encoding='utf-8', errors='replace') as file:
         return file.read()
 
 
 def write(path, text):
-    path = os.path.join(ROOT, path)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, 'w', encoding='utf-8') as file:
         file.write(text)
 
 
 def read_stages():
-    stages = []
+    header, stages = read('paged.h'), []
     for line in read('learn/stages.txt').splitlines():
         word, _, rest = line.partition(' ')
+        name, _, what = rest.partition(': ')
         if word == 'stage':
             stages.append(Stage(*re.fullmatch(
                 r'(\d+): (.*); chapter (\d+); (\d+) minutes', rest).groups()))
         elif word == 'write':
-            stages[-1].write.append(rest)
+            public = re.search(r'\b%s\(.*[,;]$' % name, header, re.M)
+            stages[-1].write[name] = what or ('is in paged.h' if public else 'stands above it')
         elif word == 'again':
-            name, what = rest.split(': ', 1)
             stages[-1].again[name] = what
         elif word == 'tests':
             stages[-1].tests.extend(rest.split())
@@ -90,28 +90,11 @@ def read_stages():
 
 # ---- functions in a C text ----
 
-TOKENS = re.compile(r'''//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+'|[(){}]''', re.S)
-
-
-def closing(text, at):
-    """The place after the bracket that closes the one at `at`."""
-    depth = 0
-    for token in TOKENS.finditer(text, at):
-        depth += (token.group() in '({') - (token.group() in ')}')
-        if depth == 0:
-            return token.end()
-    return len(text)
-
-
 def find(text, name):
     """Where the definition of a function begins, its body, and where that ends; or None."""
-    for head in re.finditer(r'^(?:[A-Za-z_][\w \t*]*\b)?(?:%s\(|KERNEL\(%s,)' % (name, name), text,
-                            re.M):
-        end = closing(text, text.index('(', head.start()))
-        brace = re.compile(r'\s*(?=\{)').match(text, end)
-        if brace:
-            return head.start(), end, closing(text, brace.end())
-    return None
+    head = r'^(?:\w[\w *]*\b%s\(|KERNEL\(%s,)[^;{}]*?' % (name, name)
+    match = re.search(head + r'(\s*\{(?:.*\}$|\n(?:.*\n)*?\}))', text, re.M)
+    return match and (match.start(), match.start(1), match.end())
 
 
 def line_of(text, name):
@@ -130,18 +113,16 @@ def unwritten(text, name):
 
 def skeleton(engine, stages, written=0):
     """The engine without the functions of the stages after `written`."""
-    header = read('paged.h')
     for stage in stages[written:]:
-        for name in stage.write:
+        for name, contract in stage.write.items():
             start, end, last = find(engine, name)
             names = re.findall(r'(\w+)\s*[,)]', engine[engine.index('(', start):end])
             if engine.startswith('KERNEL(', start):
                 names = ['job']
-            contract = 'is in paged.h' if re.search(r'\b%s\(.*[,;]$' % name, header, re.M) \
-                else 'stands above it'
             body = '\n{\n    to_write(%d, __func__, "%s", %d, %s);\n}' % (
                 stage.number, contract, stage.chapter, ', '.join(names))
             engine = engine[:end] + body + engine[last:]
+    engine = engine.replace('panic("paged.cu.c", line, "GPU"', 'panic(__FILE__, line, "stand-in"')
     first, oracle = engine.index('// ---- '), engine.index('// ---- oracle')
     return engine[:first] + STOP + engine[first:oracle] + ORACLE + engine[oracle:]
 
@@ -149,71 +130,67 @@ def skeleton(engine, stages, written=0):
 # ---- build and run ----
 
 def build(program, flags, source='learn/stage_tests.c', engine=None):
-    """Returns what the compiler says if it fails, otherwise None."""
+    """Returns whether it compiles, and what the compiler says."""
     engine = engine or MINE
-    os.makedirs(os.path.join(ROOT, BUILD), exist_ok=True)
+    os.makedirs(BUILD, exist_ok=True)
     command = [*shlex.split(os.environ.get('CC', 'cc')), *flags, '-g', '-Wall', '-Wextra',
-               *['-DENGINE="%s"' % engine][:engine != 'learn/paged.cu.c'],
+               '-Werror=return-type', *['-DENGINE="%s"' % engine][:engine != 'learn/paged.cu.c'],
                '-I' + os.path.dirname(engine), '-I.', *shlex.split(os.environ.get('CPPFLAGS', '')),
                source, '-o', program, '-lm']
-    result = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                             check=False, encoding='utf-8', errors='replace')
-    return result.stdout if result.returncode else None
+    return result.returncode == 0, result.stdout
 
 
-def run(command, seconds):
+def run(command, seconds, limits='true'):
     """Returns what a program printed, and its exit status; None: it was stopped, it took longer."""
+    shell = ['sh', '-c', 'ulimit -c 0; ulimit -f 2048; %s; exec "$@"' % limits, 'sh']
     with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output,
-                                   stderr=subprocess.STDOUT, start_new_session=True)
-        status = None
         try:
-            status = process.wait(seconds)
+            status = subprocess.run(shell + command, stdin=subprocess.DEVNULL, stdout=output,
+                                    stderr=subprocess.STDOUT, timeout=seconds,
+                                    check=False).returncode
         except subprocess.TimeoutExpired:
-            pass
-        finally:
-            if status is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            status = None
         output.seek(0)
         return output.read().decode('utf-8', 'replace'), status
 
 
 def sanitizers_say(test):
     """Where a test that crashed went wrong, if the compiler has sanitizers to ask."""
-    program = BUILD + '/sanitized'
-    if build(program, ['-O0', '-fsanitize=address,undefined', '-fno-sanitize-recover']):
+    flags = ['-O0', '-fsanitize=address,undefined', '-fno-sanitize-recover']
+    if not build(BUILD + '/sanitized', flags)[0]:
         return ''
-    text, _ = run([program, '--debug', test], SECONDS)
-    lines = re.findall(r'(?:runtime error|ERROR: AddressSanitizer): (?:.(?! on ))*.', text)[:1]
+    text, _ = run([BUILD + '/sanitized', '--debug', test], 20)
+    lines = re.findall(r'\S*:\d+: runtime error: .*|ERROR: AddressSanitizer: [\w-]+', text)[:1]
     lines += re.findall(r'in \w+ \S*%s:\d+' % re.escape(MINE), text)[:3]
-    return ''.join('  sanitizer: %s\n' % line.replace(ROOT + '/', '') for line in lines)
+    return ''.join('  %s\n' % line.replace(os.getcwd() + '/', '') for line in lines)
 
 
 def run_test(test, program=None):
     """Returns None if it passes, otherwise what there is to say."""
-    text, status = run([*(program or [BUILD + '/stage_tests']), test], SECONDS)
+    text, status = run([*(program or [BUILD + '/stage_tests']), test], 20, LIMITS)
     if status == 0 and text.endswith('passed %s\n' % test):
         return None
     if status is None:
-        text += 'stopped after %d seconds: it does not end\n' % SECONDS
+        text += 'stopped after 20 seconds: it does not end\n'
     elif status < 0:
-        text += 'killed by signal %d, %s\n' % (-status, signal.Signals(-status).name)
+        text += 'killed by signal %d\n' % -status
+    elif status == 0:
+        text += 'exit() was called in the middle of the test\n'
     lines = text.splitlines(keepends=True)
     if len(lines) > 40:
         lines[20:-20] = ['  ... %d lines ...\n' % (len(lines) - 40)]
     return ''.join(lines)
 
 
-def build_suite():
-    """tests.c on the reader's engine: a copy of it, as it looks for the engine beside itself."""
-    write(BUILD + '/tests.c', read('tests.c'))
-    return build(BUILD + '/tests', ['-O1'], BUILD + '/tests.c')
-
-
 def run_suite(arguments):
-    """Returns None if these tests pass, otherwise what the first that fails has printed."""
-    text, status = run([BUILD + '/tests', *arguments], SUITE_SECONDS)
+    """Tests of tests.c on the reader's engine: a copy of it, as it looks for that beside itself."""
+    write(BUILD + '/tests.c', read('tests.c'))
+    compiles, text = build(BUILD + '/tests', ['-Og'], BUILD + '/tests.c')
+    if not compiles:
+        return text
+    text, status = run([BUILD + '/tests', *arguments], 300)
     if status == 0 and re.search(r'^\d+ passed, 0 failed, \d+ skipped$', text, re.M):
         return None
     failed = re.search(r'^  FAILED: .* (\w+)\n', text, re.M)
@@ -225,15 +202,15 @@ def run_suite(arguments):
 # ---- the commands ----
 
 def make(force):
-    if os.path.exists(os.path.join(ROOT, MINE)):
-        if not force:
-            print('%s is there, and stays as it is. To begin anew: make learn FORCE=1;\n'
-                  'the one that is there becomes %s.1 (or .2, .3, ...).' % (MINE, MINE))
-            return 1
-        n = 1
-        while os.path.exists(os.path.join(ROOT, '%s.%d' % (MINE, n))):
-            n += 1
-        os.rename(os.path.join(ROOT, MINE), os.path.join(ROOT, '%s.%d' % (MINE, n)))
+    n = 1
+    while os.path.exists('%s.%d' % (MINE, n)):
+        n += 1
+    if os.path.exists(MINE) and not force:
+        print('%s is there, and stays as it is. To begin anew: make learn FORCE=1;\n'
+              'the one that is there becomes %s.%d.' % (MINE, MINE, n))
+        return 0
+    if os.path.exists(MINE):
+        os.rename(MINE, '%s.%d' % (MINE, n))
         print('What was in %s is now in %s.%d.' % (MINE, MINE, n))
     stages = read_stages()
     write(MINE, skeleton(read('paged.cu.c'), stages))
@@ -243,82 +220,90 @@ def make(force):
     return 0
 
 
-def say_what_to_write(stage, mine):
-    header = read('paged.h')
-    names = [name for name in stage.write if unwritten(mine, name)]
-    print('\n%s in %s:' % ('To write' if names else 'To look at', MINE))
-    for name in [*(names or stage.write), *stage.again]:
-        declared = re.search(r'^(?!//).*\b%s\(' % name, header, re.M)
-        contract = 'above it'
-        if declared:
-            contract = 'paged.h:%d' % (header.count('\n', 0, declared.start()) + 1)
-        if name in stage.again:
-            contract += '; again: ' + stage.again[name]
-        print('  %-24s line %d; contract: %s' % (name, line_of(mine, name), contract))
-    title = re.search(r'^## %d\. (.*)$' % stage.chapter, read('walkthrough.md'), re.M)
-    print('The text: chapter %d of walkthrough.md, "%s".' % (stage.chapter, title.group(1)))
-    if not names:
-        print('In a debugger: make debug-stage N=%d. The engine has: make stage N=%d SHOW=%s'
-              % (stage.number, stage.number, stage.write[-1]))
-    print('Then: make stage N=%d' % stage.number)
+def say(text, indent=4):
+    """Prints lines, those that are too long for a terminal in several."""
+    for line in text.splitlines():
+        print(textwrap.fill(line, 80, subsequent_indent=' ' * indent, break_on_hyphens=False)
+              if len(line) > 80 else line)
 
 
 def compile_mine():
-    if not os.path.exists(os.path.join(ROOT, MINE)):
+    if not os.path.exists(MINE):
         raise SystemExit('There is no %s yet: make learn' % MINE)
-    error = build(BUILD + '/stage_tests', ['-O0'])
-    if error:
-        lines = error.splitlines()
-        print('\n'.join(lines[:20] + ['...'] * (len(lines) > 20)))
+    compiles, text = build(BUILD + '/stage_tests', ['-O0'])
+    lines = text.splitlines()
+    if compiles:
+        lines = [line for line in lines if MINE in line and 'warning:' in line]
+    say('\n'.join(lines[:20] + ['...'] * (len(lines) > 20)))
+    if not compiles:
         raise SystemExit('%s does not compile.' % MINE)
 
 
 def results(stages):
-    """Runs the tests, and yields each stage with {test: what it says, None if it passes}. After
-    one that does not end, the others are not run."""
-    stuck = False
+    """Runs the tests, and yields each stage with {test: what it says, None if it passes}, up to
+    one that does not end."""
     for stage in stages:
         failures = {}
         for test in stage.tests:
-            failures[test] = 'not run\n' if stuck else run_test(test)
-            stuck = stuck or 'does not end' in (failures[test] or '')
+            failures[test] = run_test(test)
+            if 'does not end' in (failures[test] or ''):
+                break
         if stage.suite and not any(failures.values()):
-            print('          ... and tests of tests.c, which take a minute', flush=True)
-            error = build_suite()
+            print('tests.c, which takes a while ...', flush=True)
             for arguments in stage.suite:
-                failures['tests.c ' + ' '.join(arguments)] = error or run_suite(arguments)
+                failures['tests.c ' + ' '.join(arguments)] = run_suite(arguments)
         yield stage, failures
+
+
+def what_to_do(stage, text):
+    mine = read(MINE)
+    names = [*stage.write, *stage.again]
+    print('\nIn %s:' % MINE)
+    for name in names:
+        state = 'to write' if unwritten(mine, name) else 'written'
+        contract = 'its contract ' + stage.write[name] if name in stage.write \
+            else 'again: ' + stage.again[name]
+        say('  %-23s line %d, %s; %s' % (name, line_of(mine, name), state, contract), 26)
+    title = re.search(r'^## %d\. (.*)$' % stage.chapter, read('walkthrough.md'), re.M)
+    print('The text: chapter %d of walkthrough.md, "%s".' % (stage.chapter, title.group(1)))
+    named = [name for name in names if re.search(r'\b%s\b' % name, text)]
+    if not unwritten(mine, (named or names)[0]):
+        print('In a debugger: make debug-stage N=%d\nThe engine has: make stage N=%d SHOW=%s%s'
+              % (stage.number, stage.number, (named or names)[0],
+                 '' if named or not names[1:] else ', or another of these'))
 
 
 def stage_command(number, stages):
     compile_mine()
-    mine = read(MINE)
-    first = None
     for stage, failures in results(stages[:number]):
         bad = [test for test in failures if failures[test]]
-        print('stage %2d  %-16s %d of %d tests pass' % (
+        if not bad:
+            continue
+        if stage.number > 1:
+            print('Stages 1 to %d: ok' % (stage.number - 1))
+        print('Stage %d, %s: %d of %d tests pass' % (
             stage.number, stage.name, len(failures) - len(bad), len(failures)))
-        if bad and not first:
-            first = stage, bad[0], failures[bad[0]]
-            for test, text in failures.items():
-                print('          %-7s %s' % ('FAILED' if text else 'ok', test))
-    if not first:
-        print('\nAll tests of stages 1 to %d pass.' % number)
-        if number < len(stages):
-            after = stages[number]
-            print('Next: stage %d, %s: %s.\n'
-                  'Read chapter %d of walkthrough.md, then: make stage N=%d'
-                  % (after.number, after.name, ', '.join([*after.write, *after.again]),
-                     after.chapter, after.number))
-        else:
-            print('%s is an engine: cc -O2 -I. %s -o build/mine -lm && build/mine' % (MINE, MINE))
+        for test, text in failures.items():
+            print('  %-7s %s' % ('FAILED' if text else 'ok', test))
+        text = failures[bad[0]]
+        if re.search('signal |corrupt|^free|^munmap|^double', text, re.M):
+            text += sanitizers_say(bad[0])
+        print('\nThe first that fails is %s:' % bad[0])
+        say(text)
+        if bad[0].startswith('tests.c'):
+            print('Your tests of all stages pass: it may be in anything that you wrote.')
+        what_to_do(stage, text)
+        return 1
+    print('Stages 1 to %d: all tests pass.' % number)
+    if number == len(stages):
+        print('%s is an engine: cc -O2 -I. %s -o build/mine -lm && build/mine' % (MINE, MINE))
         return 0
-    stage, test, text = first
-    print('\nThe first that fails is %s:\n%s' % (test, text), end='')
-    if re.search('^signal |corrupt|^free|^munmap|^double', text, re.M):
-        print(sanitizers_say(test), end='')
-    say_what_to_write(stage, mine)
-    return 1
+    after = stages[number]
+    say('Next: stage %d, %s: %s.' % (after.number, after.name,
+                                     ', '.join([*after.write, *after.again])))
+    print('Read chapter %d of walkthrough.md, then: make stage N=%d'
+          % (after.chapter, after.number))
+    return 0
 
 
 def list_stages(stages):
@@ -331,61 +316,54 @@ def list_stages(stages):
         passed = sum(not text for text in failures.values())
         state = '%d of %d tests pass' % (passed, len(failures))
         if missing:
-            state = 'to write: %s' % ', '.join(missing)
-        print('%5d  %-16s %8d %8d  %s' % (stage.number, stage.name, stage.chapter, stage.minutes,
-                                         state))
+            state = 'to write: %s' % ', '.join(missing + list(stage.again))
+        say('%5d  %-16s %8d %8d  %s' % (stage.number, stage.name, stage.chapter, stage.minutes,
+                                        state), 43)
     return 0
 
 
 def show(number, name, stages):
-    engine = 'paged.cu.c'
-    if any(name in stage.again for stage in stages[number:]):
-        engine = 'learn/simple.c'
-    for who, path in ("The engine's", engine), ('Yours', MINE):
-        if os.path.exists(os.path.join(ROOT, path)):
+    again = any(name in stage.again for stage in stages[number:])
+    for who, path in ("The engine's", 'learn/simple.c' if again else 'paged.cu.c'), ('Yours', MINE):
+        if os.path.exists(path):
             text = read(path)
             print('%s, %s:%d\n\n%s\n' % (who, path, line_of(text, name), definition(text, name)))
     return 0
 
 
-def debug_command(number, stages):
-    """gdb in the first test that fails, or nothing if all pass."""
+def debug(number, stages, start=os.execvp):
+    """gdb in the first test that fails."""
     compile_mine()
     for stage, failures in results(stages[:number]):
         for test in [test for test in failures if failures[test]]:
             program = [BUILD + '/stage_tests', '--debug', test]
+            stops = ['to_write', 'panic if !panic_expected', 'failed']
             if test.startswith('tests.c'):
                 program = [BUILD + '/tests', *test.split()[1:3], failures[test].split()[0]]
-            stops = ['to_write', 'panic', 't_fail' if test.startswith('tests.c') else 'failed']
-            print('Stage %d: %s. gdb stops where it fails; `up` leads to the call, `help\n'
-                  'user-defined` lists the commands of paged.gdb. An endless loop: Ctrl-C.'
-                  % (stage.number, test), flush=True)
-            return ['gdb', '-q', '-x', 'debugger/paged.gdb',
-                    *[word for stop in stops for word in ('-ex', 'break ' + stop)],
-                    '-ex', 'run', '-ex', 'backtrace -8', '--args', *program]
-    return []
-
-
-def debug(number, stages):
-    command = debug_command(number, stages)
-    if not command:
-        print('All tests of stages 1 to %d pass.' % number)
-        return 0
-    if not shutil.which('gdb'):
-        raise SystemExit('gdb is not installed: sudo apt-get install gdb')
-    os.chdir(ROOT)
-    return os.execvp('gdb', command)
+                stops = ['panic', 't_fail']
+            if not shutil.which('gdb'):
+                raise SystemExit('gdb is not installed: sudo apt-get install gdb')
+            print('Stage %d: %s. gdb stops where it fails, and shows how it came there; to see\n'
+                  'your function at work: break %s, run. `help user-defined` lists the\n'
+                  'commands of paged.gdb. An endless loop: Ctrl-C.'
+                  % (stage.number, test, [*stage.write][0]), flush=True)
+            return start('gdb', ['gdb', '-q', '-x', 'debugger/paged.gdb',
+                                 *[word for stop in stops for word in ('-ex', 'break ' + stop)],
+                                 '-ex', 'run', '-ex', 'backtrace -8', '--args', *program])
+    print('All tests of stages 1 to %d pass.' % number)
+    return 0
 
 
 def main():
     parser = argparse.ArgumentParser(description='The build track: see the head of this file.')
     parser.add_argument('command', choices=['make', 'stage', 'debug'])
-    parser.add_argument('number', nargs='?', type=int)
+    parser.add_argument('number', nargs='?', type=int, default=0)
     parser.add_argument('--force', action='store_true')
     parser.add_argument('--show')
     options = parser.parse_args()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # for | head
     stages = read_stages()
-    number = options.number or 0
+    number = options.number
     if not 0 <= number <= len(stages):
         raise SystemExit('There are stages 1 to %d.' % len(stages))
     if options.command == 'make':
