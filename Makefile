@@ -135,7 +135,7 @@ mutant:           ## BUG=cow-not-counted: builds one, says how to watch it fail
 	    sh checks/mutants.sh --list | column -c 80; exit 2; }
 	sh checks/mutants.sh --build $(BUG)
 
-mutate:           ## flips operators and constants by machine: N=200 SEED=1 JOBS=2
+mutate:           ## flips operators and constants by machine: checks/ledger.txt
 	python3 checks/mutate.py
 
 fuzz:             ## random calls and files, SECONDS=60 for each target; needs clang

@@ -26,19 +26,23 @@
 
 // Allocations of the engine go through these three, so that a test can make one fail.
 static int t_failing = -1;  // this many allocations succeed, then one fails; -1: none fails
+static size_t t_asked;      // bytes, by all allocations
 
 static void *t_malloc(size_t size)
 {
+    t_asked += size;
     return t_failing >= 0 && t_failing-- == 0 ? NULL : malloc(size);
 }
 
 static void *t_calloc(size_t count, size_t size)
 {
+    t_asked += count * size;
     return t_failing >= 0 && t_failing-- == 0 ? NULL : calloc(count, size);
 }
 
 static void *t_aligned_alloc(size_t alignment, size_t size)
 {
+    t_asked += size;
     return t_failing >= 0 && t_failing-- == 0 ? NULL : aligned_alloc(alignment, size);
 }
 
@@ -644,6 +648,8 @@ static Seq *t_fork(Seq *parent, int at)
         arrput(*t_tokens(child), token);
     }
     CHECK_EQ(pool->num_free, num_free);
+    CHECK_EQ(child->num_published, t_min(at / b, parent->num_published));
+    CHECK_EQ(child->num_computed_tokens, t_min(at, parent->num_computed_tokens));
     CHECK_EQ(arrlen(child->block_table), (at + b - 1) / b);
     for (int i = 0; i < (int)arrlen(child->block_table); i++)
         CHECK_EQ(child->block_table[i], parent->block_table[i]);
@@ -688,6 +694,7 @@ static Seq *t_lookup(Pool *pool, const int *tokens, int n)
     CHECK_OK(seq_lookup(seq, tokens, n));
     CHECK_EQ(seq->length, hits * b);
     CHECK_EQ(seq->num_computed_tokens, hits * b);
+    CHECK_EQ(seq->num_published, hits);
     CHECK_OK(oracle_append(t_oracle(seq), seq->length));
     for (int i = 0; i < seq->length; i++) arrput(*t_tokens(seq), tokens[i]);
     size_t mark = arrlenu(t_memory),
@@ -1585,7 +1592,8 @@ static void test_refused_batches(void)
         {2, twice, zeros},         {3, apart, good_counts},    {2, null, ones},
         {2, foreign, ones},        {2, first, ones},           {2, both, zeros},
         {2, no_tokens, ones},      {2, good_seqs, counts[0]},  {2, good_seqs, counts[1]},
-        {2, good_seqs, counts[2]}, {2, good_seqs, counts[3]}};
+        {2, good_seqs, counts[2]}, {2, good_seqs, counts[3]},  {1, NULL, ones},
+        {1, good_seqs, NULL}};
     float *x = t_floats(2 * 4 * 4), *out = t_same(2 * 4 * 4, 7), *lse = t_same(2 * 4, 7);
     BAD(pool_plan(NULL, &good));
     CHECK_OK(pool_plan(pool, &good));
@@ -1702,6 +1710,23 @@ static void test_out_of_memory(void)
     t_finish(pool);
     t_finish(fresh);
     t_finish(second);
+}
+
+// A pool and a sequence ask for the memory that they need, and no more: K and V, a record for each
+// block and one for the head of the free list, the tokens of all blocks, and a bucket for each.
+static void test_memory_asked_for(void)
+{
+    PoolConfig config = t_config(4, 128);
+    Pool *pool = NULL;
+    Seq *seq = NULL;
+    t_asked = 0;
+    CHECK_OK(pool_create(&config, &pool));
+    size_t records = 129 * sizeof(Block) + 128 * 4 * sizeof(int) + 128 * sizeof(int);
+    CHECK_EQ(t_asked, sizeof(Pool) + 128 * pool_bytes_per_block(&config) + records);
+    t_asked = 0;
+    CHECK_OK(seq_create(pool, &seq));
+    CHECK_EQ(t_asked, sizeof(Seq));
+    t_finish(pool);
 }
 
 // What the calls of the oracle refuse, and what they do when there is no memory left.
@@ -2452,8 +2477,11 @@ static void test_prefix_other_tokens_refused(void)
 static void test_prefix_refused(void)
 {
     Pool *pool = t_pool(t_config(4, 8));
-    Seq *seq = t_seq(pool, 8), *empty = t_seq(pool, 0);
+    Seq *seq = t_seq(pool, 8), *empty = t_seq(pool, 0), *one = t_seq(pool, 1);
     int tokens[9] = {0};
+    CHECK_SAME(pool, PAGED_BAD_ARGUMENT, seq_publish(seq, NULL, 1));
+    CHECK_SAME(pool, PAGED_BAD_ARGUMENT, seq_lookup(empty, NULL, 1));
+    CHECK_SAME(pool, PAGED_BAD_ARGUMENT, seq_lookup(one, tokens, 4));
     CHECK_SAME(pool, PAGED_BAD_ARGUMENT, seq_publish(NULL, tokens, 4));
     CHECK_SAME(pool, PAGED_BAD_ARGUMENT, seq_publish(seq, NULL, 4));
     CHECK_SAME(pool, PAGED_BAD_ARGUMENT, seq_publish(seq, tokens, -1));
@@ -2597,11 +2625,12 @@ static void test_conversions_by_hand(void)
                {65519.996f, 0x7bff}, {65520, 0x7c00},        {-1e30f, 0xfc00},
                {0x1p-24f, 1},        {0x1p-25f, 0},          {0x1.8p-24f, 2},
                {-0.0f, 0x8000},      {1 + 0x1p-11f, 0x3c00}, {1 + 0x1.8p-10f, 0x3c02},
-               {INFINITY, 0x7c00}},
+               {INFINITY, 0x7c00},   {NAN, 0x7e00}},
       bf16[] = {{1, 0x3f80},       {1 + 0x1p-8f, 0x3f80}, {1 + 0x1.8p-7f, 0x3f82},
-                {3.4e38f, 0x7f80}, {-0.0f, 0x8000},       {-INFINITY, 0xff80}};
-    for (int i = 0; i < 13; i++) CHECK_EQ(f32_to_f16(f16[i].x), f16[i].bits);
-    for (int i = 0; i < 6; i++) CHECK_EQ(f32_to_bf16(bf16[i].x), bf16[i].bits);
+                {3.4e38f, 0x7f80}, {-0.0f, 0x8000},       {-INFINITY, 0xff80},
+                {NAN, 0x7fc0}};
+    for (int i = 0; i < 14; i++) CHECK_EQ(f32_to_f16(f16[i].x), f16[i].bits);
+    for (int i = 0; i < 7; i++) CHECK_EQ(f32_to_bf16(bf16[i].x), bf16[i].bits);
     for (uint32_t nan = 0x7f800001; nan - 1 < 0x7fffffff; nan = nan * 2 - 0x7f800000) {
         float x;  // a NaN with one more low bit set each time: none may round to infinity
         memcpy(&x, &nan, sizeof x);
@@ -2942,8 +2971,8 @@ static void test_unwritten_tokens_show(void)
 }
 
 // A sequence of one layer and one head with these K and V, attended by its newest token with a
-// query of ones, alone and in a group of three. Every way must agree with the oracle; NaN must be where
-// the oracle has it.
+// query of ones, alone and in a group of three. Every way must agree with the oracle; NaN must be
+// where the oracle has it.
 static void t_attend_values(int dtype, int dim, int n, float scale, const float *k, const float *v)
 {
     const int one = 1;
@@ -3010,6 +3039,23 @@ static void test_nan_is_not_lost(void)
         t_attend_values(PAGED_F16, dim, n, 0, k, v);
         t_attend_values(PAGED_F16, dim, t_min(n, 1 + (nan > infinite ? nan : infinite)), 0, k, v);
         t_free_to(mark);
+    }
+}
+
+// Scores far below the maximum: exp() of the difference is a subnormal float, then 0. One warp of a
+// kernel, or one tile, sees nothing else, or all the others do.
+static void test_far_scores(void)
+{
+    const float below[] = {88, 103, 178, 266};
+    const int n = 40;
+    for (int i = 0; i < 4 * 4 * 2; i++) {
+        int dim = i % 2 ? 64 : 4;
+        float *k = t_same(n * dim, 0), *v = t_floats(n * dim);
+        for (int t = 0; t < n; t++) {
+            const int far[] = {t % 4 == 0, t % 4 != 0, t < 16, t >= 16};
+            if (far[i / 8]) k[t * dim] = -below[i / 2 % 4];
+        }
+        t_attend_values(PAGED_F32, dim, n, 1, k, v);
     }
 }
 
@@ -3090,16 +3136,15 @@ static void test_workspace_is_kept(void)
     t_finish(pool);
 }
 
-// Around the ends of the splits of the fast kernels, 512 tokens, and with groups that fill a tile of
-// query heads, overflow it, or take several; the last two are larger than the CPU's hand.
+// Around the ends of the splits of the fast kernels, 512 tokens, and with groups that fill a tile
+// of query heads, overflow it, or take several; the last two are larger than the CPU's hand.
 static void test_splits_and_groups(void)
 {
-    const int shapes[][4] = {{PAGED_F32, 511, 9, 24},   {PAGED_F16, 512, 1, 128},
-                             {PAGED_BF16, 513, 17, 8},  {PAGED_F32, 1024, 2, 64},
-                             {PAGED_F16, 1027, 4, 80},  {PAGED_BF16, 40, 8, 256},
-                             {PAGED_BF16, 577, 8, 128}, {PAGED_F16, 70, 8, 136},
-                             {PAGED_F16, 70, 2, 20},    {PAGED_F32, 8200, 1, 8},
-                             {PAGED_F16, 20, 65, 128},  {PAGED_F32, 20, 129, 64}};
+    const int shapes[][4] = {
+        {PAGED_F32, 511, 9, 24},   {PAGED_F16, 512, 1, 128}, {PAGED_BF16, 513, 17, 8},
+        {PAGED_F32, 1024, 2, 64},  {PAGED_F16, 1027, 4, 80}, {PAGED_BF16, 40, 8, 256},
+        {PAGED_BF16, 577, 8, 128}, {PAGED_F16, 70, 8, 136},  {PAGED_F16, 70, 2, 20},
+        {PAGED_F32, 8200, 1, 8},   {PAGED_F16, 20, 65, 128}, {PAGED_F32, 20, 129, 64}};
     int plain = t_on_stand_in() && T_WAYS != 4;  // there it is slow, and has no splits
     for (int i = 0; i < (plain ? 2 : 12); i++) {
         const int *shape = shapes[i];
@@ -3491,8 +3536,9 @@ static void test_shapes_crossed(void)
 {
     const int dims[] = {1, 3, 8, 16, 20, 32, 48, 64, 64, 80, 96, 112, 128, 128, 256};
     const int groups[] = {1, 1, 2, 3, 4, 5, 7, 8, 9, 17, 33, 63, 64, 65, 128, 129};
-    const int draws = t_on_stand_in() ? 30 : 200;
-    for (int i = 0; i < (t_quick ? draws / 5 : draws); i++) {
+    int draws = t_on_stand_in() ? 30 : 200;
+    if (t_quick) draws = t_on_stand_in() ? 6 : 20;
+    for (int i = 0; i < draws; i++) {
         t_state = (t_seed + i) * 0x9e3779b97f4a7c15u;
         int group = groups[t_between(0, t_on_stand_in() ? 9 : 15)], b = t_block_size();
         int is_long = (t_seed + i) % 4 == 0, length = t_between(0, 130);
@@ -3554,7 +3600,7 @@ static void test_shapes_vllm(void)
 {
     const int heads[][2] = {{40, 40}, {64, 8}, {32, 8}}, dims[] = {64, 80, 96, 112, 128, 256};
     const int block_sizes[] = {8, 16, 32};
-    for (int i = 0; i < 18; i += t_on_stand_in() ? 5 : 1) {
+    for (int i = 0; i < 18; i += t_on_stand_in() || t_quick ? 5 : 1) {
         const int *h = heads[i % 3], b = block_sizes[(i / 3 + i) % 3];
         PoolConfig config = {1, h[1], dims[i / 3], b, 5 + 120 / b, (i / 9 + i) % 3, 1, PAGED_CPU};
         t_at("%d query heads, %d KV heads, head_dim %d", h[0], h[1], dims[i / 3]);
@@ -3791,8 +3837,8 @@ static const Test t_tests[] = {
     BOTH(rewind_into_shared_block), BOTH(append_in_full_pool), BOTH(write_to_shared_block_refused),
     BOTH(gather_and_write_back), BOTH(poison), BOTH(no_poison_keeps_bytes),
     BOTH(stale_tokens_of_a_sharer), TEST(refused_pools), TEST(refused_sequence_calls),
-    BOTH(refused_batches), BOTH(refused_steps), TEST(out_of_memory), TEST(oracle_refuses),
-    TEST(refused_limits), BOTH(plan_goes_out_of_date), BOTH(plan_is_a_copy),
+    BOTH(refused_batches), BOTH(refused_steps), TEST(out_of_memory), TEST(memory_asked_for),
+    TEST(oracle_refuses), TEST(refused_limits), BOTH(plan_goes_out_of_date), BOTH(plan_is_a_copy),
     TEST(plan_of_ragged_tables), TEST(plan_of_too_many_tokens), TEST(plan_by_hand),
     BOTH(gather_makes_a_dense_copy), TEST(check_finds_damage), TEST(check_finds_consistent_damage),
     TEST(dump), TEST(dump_to_stdout), BOTH(destroy_with_sequences), BOTH(prefix_by_hand),
@@ -3806,14 +3852,13 @@ static const Test t_tests[] = {
     TEST(bug_longest_sequence), BOTH(bug_unused_slots), BOTH(bug_large_negative_scores),
     BOTH(bug_empty_sequences_in_batch), BOTH(bug_release_orders), BOTH(bug_chunked_prefill),
     BOTH(bug_wrong_block_order_shows), BOTH(scale_and_lse), BOTH(scores_of_minus_infinity),
-    BOTH(nan_is_not_lost), BOTH(overflow_on_the_way), BOTH(unwritten_tokens_show),
+    BOTH(nan_is_not_lost), BOTH(far_scores), BOTH(overflow_on_the_way), BOTH(unwritten_tokens_show),
     BOTH(queries_of_any_size), BOTH(splits_and_groups), BOTH(every_split_kernel), BOTH(tensors),
-    TEST(workspace_is_kept), BOTH(tvm_scripts),
-    BOTH(speculation_every_accept_count), BOTH(speculation_with_samples), BOTH(random),
-    BOTH(shapes_crossed), BOTH(same_bits_however_cut), DEVICE_ONLY(kernels_in_lane_orders),
-    BOTH(shapes_vllm), TEST(bug_tests_that_cannot_fail), TEST(invariants_stop),
-    DEVICE_ONLY(stand_in_stops), NAMED(fails_on_purpose), NAMED(crashes_on_purpose),
-    NAMED(exits_on_purpose),
+    TEST(workspace_is_kept), BOTH(tvm_scripts), BOTH(speculation_every_accept_count),
+    BOTH(speculation_with_samples), BOTH(random), BOTH(shapes_crossed), BOTH(same_bits_however_cut),
+    DEVICE_ONLY(kernels_in_lane_orders), BOTH(shapes_vllm), TEST(bug_tests_that_cannot_fail),
+    TEST(invariants_stop), DEVICE_ONLY(stand_in_stops), NAMED(fails_on_purpose),
+    NAMED(crashes_on_purpose), NAMED(exits_on_purpose),
 };
 // clang-format on
 enum { T_COUNT = sizeof t_tests / sizeof t_tests[0] };

@@ -24,6 +24,10 @@ JOBS=${JOBS:-2}
 LEFT_OUT="bug_tests_that_cannot_fail tvm_scripts speculation_every"
 SECONDS_EACH=60  # of processor time for a test; what takes longer hangs
 
+# With as many lanes as this processor has.
+NATIVE=-march=native
+echo 'int main(void) { return 0; }' | $CC $NATIVE -x c - -o /dev/null 2>/dev/null || NATIVE=
+
 # The fields of a line of bugs.txt: name, old, new, and perhaps "expect ...".
 FIELDS='
 function field(i) { sub(/^[ \t]+/, "", f[i]); sub(/[ \t]+$/, "", f[i]); return f[i] }
@@ -74,7 +78,7 @@ plant() {
 }
 
 compile() {  # NAME WHERE
-    case $2 in fast/*) set -- "$1" -DPAGED_FAST ;; *) set -- "$1" ;; esac
+    case $2 in fast/*) set -- "$1" -DPAGED_FAST $NATIVE ;; *) set -- "$1" ;; esac
     name=$1; shift
     $CC -O1 -g -w ${CPPFLAGS:-} "$@" "$OUT/$name/tests.c" -o "$OUT/$name/tests" -lm 2>"$OUT/$name/log"
 }
