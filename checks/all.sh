@@ -87,7 +87,7 @@ threads() {
     compiles $tsan -fopenmp || { skip "thread sanitizer: no clang with OpenMP"; return; }
     export OMP_NUM_THREADS=4 TSAN_OPTIONS=ignore_noninstrumented_modules=1
     variant "thread sanitizer, the threads of attend()" \
-        "--cpu --quick same_bits_however_cut shapes_vllm shapes_ragged bug_chunked_prefill" \
+        "--cpu --quick same_bits_however_cut shapes_vllm splits_and_groups bug_chunked_prefill" \
         $tsan -fopenmp -DPAGED_FAST -DTHREADS_FROM=0
     for options in "" "-DPAGED_FAST"; do
         name="thread sanitizer, two pools in two threads${options:+, $options}"
