@@ -88,7 +88,7 @@ debug: build/debug build/debug-tour  ## gdb in ./paged, with the commands of deb
 
 exercise:         ## an exercise of the walkthrough: make exercise N=3a
 	@test -f "exercises/$(N).c" || \
-	    { echo "usage: make exercise N=3a; there are:"; cd exercises; echo *.c | fold -sw 72; exit 2; }
+	    { echo "usage: make exercise N=3a; there are:"; cd exercises; ls *.c | sort -n | tr '\n' ' ' | fold -sw 72; echo; exit 2; }
 	@mkdir -p build
 	$(CC) -O1 -g $(WARN) $(CPPFLAGS) exercises/$(N).c -o build/exercise-$(N) -lm
 	@build/exercise-$(N)

@@ -253,7 +253,7 @@ int pool_write(Pool *pool, int layer, const float *k, const float *v);
 
 // Causal attention of the query tokens of the plan over their sequences. Token i of the n new ones
 // of a sequence sees the positions up to and including length - n + i. A row whose scores are all
-// -infinity gives 0, and -infinity as lse; NaN in K or V that a row sees gives NaN.
+// -infinity gives 0, and -infinity as lse; any other gives NaN if it sees NaN in K or V.
 //   flags         one of the above; with and without ATTEND_GATHER, the results agree in every bit
 //   num_q_heads   a multiple of num_kv_heads, at most PAGED_MAX_Q_HEADS; query head h reads KV head
 //                 h / (num_q_heads / num_kv_heads)

@@ -191,17 +191,17 @@ block 2, layer 0, head 1: reference count 1, elements 0 to 7 of 8
   slot   3 K      nan      nan      nan      nan      nan      nan      nan      nan
            V      nan      nan      nan      nan      nan      nan      nan      nan
 > kv seq 0 1 9
-token 9: entry 2 of the table is block 2, slot 1; layer 0, head 1: element 168
-           K  -0.5664   0.6166  -0.5379  -0.4226   0.7675  -0.4078  -0.6799   0.8705
-           V  -0.8393   0.4502  -0.1716  -0.3077   0.6544   0.3825  -0.7000  -0.8682
+token 9: entry 2, block 2, slot 1; layer 0, head 1: element 168
+  K  -0.5664   0.6166  -0.5379  -0.4226   0.7675  -0.4078  -0.6799   0.8705
+  V  -0.8393   0.4502  -0.1716  -0.3077   0.6544   0.3825  -0.7000  -0.8682
 > kv seq 0 0 0
-token 0: entry 0 of the table is block 0, slot 0; layer 0, head 0: element 0
-           K   0.1331   0.4916   0.9420  -0.1113  -0.1115   0.5258   0.7547   0.0461
-           V  -0.9944  -0.6789   0.4445   0.5495  -0.4210  -0.2937   0.7160  -0.1241
+token 0: entry 0, block 0, slot 0; layer 0, head 0: element 0
+  K   0.1331   0.4916   0.9420  -0.1113  -0.1115   0.5258   0.7547   0.0461
+  V  -0.9944  -0.6789   0.4445   0.5495  -0.4210  -0.2937   0.7160  -0.1241
 > kv seq 1 1 9
-token 9: entry 2 of the table is block 2, slot 1; layer 1, head 1: element 680
-           K      nan      nan      nan      nan      nan      nan      nan      nan
-           V      nan      nan      nan      nan      nan      nan      nan      nan
+token 9: entry 2, block 2, slot 1; layer 1, head 1: element 680
+  K      nan      nan      nan      nan      nan      nan      nan      nan
+  V      nan      nan      nan      nan      nan      nan      nan      nan
 $ delete
 $ break pool_create if config->num_blocks == 8
 $ run 9
@@ -210,9 +210,9 @@ $ delete
 $ break attend
 $ continue
 > kv pool->seqs[0] 0 1 9
-token 9: entry 2 of the table is block 2, slot 1; layer 0, head 1: element 168
-           K  -0.5664   0.6172  -0.5391  -0.4219   0.7656  -0.4082  -0.6797   0.8711
-           V  -0.8398   0.4492  -0.1719  -0.3086   0.6562   0.3828  -0.6992  -0.8672
+token 9: entry 2, block 2, slot 1; layer 0, head 1: element 168
+  K  -0.5664   0.6172  -0.5391  -0.4219   0.7656  -0.4082  -0.6797   0.8711
+  V  -0.8398   0.4492  -0.1719  -0.3086   0.6562   0.3828  -0.6992  -0.8672
 $ set var ((uint16_t *) pool->k)[0] = 0x8001
 $ set var ((uint16_t *) pool->k)[1] = 0xfc00
 $ set var ((uint16_t *) pool->k)[2] = 0x7bff

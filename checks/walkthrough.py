@@ -297,6 +297,8 @@ def check_exercise(block):
     name = os.path.basename(block.path)[:-2]
     if not shutil.which('patch') or not shutil.which(CC[0]):
         raise Skipped(f'there is no patch, or no {CC[0]}')
+    if shutil.which('git') and run(['git', 'status', '--porcelain', '--', block.path]).stdout:
+        raise Skipped('a reader is at work on it')
     with tempfile.TemporaryDirectory() as scratch:
         for folder in ('exercises', 'fast'):
             os.mkdir(os.path.join(scratch, folder))

@@ -423,12 +423,12 @@ define kv
       in-range ($arg1) $paged_block ($arg2)
       if $paged_ok
         set $paged_at = $paged_at + $paged_slot * $paged_c->head_dim
-        printf "token %d: entry %d of the table is ", $paged_token, $paged_entry
+        printf "token %d: entry %d, ", $paged_token, $paged_entry
         printf "block %d, slot %d; ", $paged_block, $paged_slot
         printf "layer %d, head %d: element %lu\n", $arg1, $arg2, $paged_at
-        printf "           K"
+        printf "  K"
         elements $paged_pool->k $paged_at $paged_c->head_dim $paged_c->dtype
-        printf "           V"
+        printf "  V"
         elements $paged_pool->v $paged_at $paged_c->head_dim $paged_c->dtype
       end
     end

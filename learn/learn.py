@@ -273,6 +273,10 @@ def what_to_do(stage, text):
                  '' if named or not names[1:] else ', or another of these'))
 
 
+def up_to(number):
+    return 'Stages 1 to %d' % number if number > 1 else 'Stage 1'
+
+
 def stage_command(number, stages):
     compile_mine()
     for stage, failures in results(stages[:number]):
@@ -280,7 +284,7 @@ def stage_command(number, stages):
         if not bad:
             continue
         if stage.number > 1:
-            print('Stages 1 to %d: ok' % (stage.number - 1))
+            print('%s: ok' % up_to(stage.number - 1))
         print('Stage %d, %s: %d of %d tests pass' % (
             stage.number, stage.name, len(failures) - len(bad), len(failures)))
         for test, text in failures.items():
@@ -294,7 +298,7 @@ def stage_command(number, stages):
             print('Your tests of all stages pass: it may be in anything that you wrote.')
         what_to_do(stage, text)
         return 1
-    print('Stages 1 to %d: all tests pass.' % number)
+    print('%s: all tests pass.' % up_to(number))
     if number == len(stages):
         print('%s is an engine: cc -O2 -I. %s -o build/mine -lm && build/mine' % (MINE, MINE))
         return 0

@@ -430,6 +430,9 @@ TEST(append_too_long)
     a = new_seq(5);
     EQUAL(seq_append(a, INT_MAX), PAGED_TOO_LONG,
           "5 + INT_MAX blocks of 1 overflow the int of ceil_div(): compare tokens, not blocks");
+    pool->config.block_size = 1 << 30;  // as if: 2^33 tokens have room
+    EQUAL(seq_append(a, INT_MAX), PAGED_TOO_LONG, "5 + INT_MAX is more than `length` can hold");
+    pool->config.block_size = 1;
 }
 
 TEST(append_expires_the_plan)
@@ -705,6 +708,10 @@ TEST(fork_shares_blocks)
     EQUAL(c->num_computed_tokens, 10, "token 10 of A is not computed, so that of C is not either");
     release(a);
     STATE("B 8: 0 1; C 11: 0 1 2; free 3 4 5 6 7", "A leaves; its blocks stay with B and C");
+    b->num_published = 2;  // as if
+    c = fork_of(b, 7);
+    EQUAL(c->num_published, 1, "of two published blocks, 7 tokens have one whole");
+    b->num_published = c->num_published = 0;
 }
 
 TEST(copy_slots_by_hand)
