@@ -203,6 +203,8 @@ HD static size_t kv_offset(const PoolConfig *c, int layer, int block, int kv_hea
 // a / b, rounded up; a >= 0 and b > 0.
 static int ceil_div(int64_t a, int b) { return (int)((a + b - 1) / b); }
 
+static int min_int(int a, int b) { return a < b ? a : b; }
+
 // a * b, or 0 where that overflows; nothing here has a size of 0.
 static size_t multiply(size_t a, size_t b)
 {
@@ -342,17 +344,16 @@ int pool_create(const PoolConfig *config, Pool **out)
     if (!device_exists(config->device)) return PAGED_NO_GPU;
     int n = config->num_blocks;
     size_t plane = multiply(pool_bytes_per_block(config) / 2, n);
-    size_t records = multiply((size_t)n + 1, sizeof(Block));
     size_t tokens = multiply(multiply(n, config->block_size), sizeof(int));
     size_t buckets = multiply(n, sizeof(int));
-    if (plane == 0 || records == 0 || tokens == 0 || buckets == 0) return PAGED_OUT_OF_MEMORY;
+    if (plane == 0 || tokens == 0 || buckets == 0) return PAGED_OUT_OF_MEMORY;
 
     Pool *pool = (Pool *)calloc(1, sizeof *pool);
     if (!pool) return PAGED_OUT_OF_MEMORY;
     pool->config = *config;
     pool->k = memory_create(config->device, plane);
     pool->v = memory_create(config->device, plane);
-    pool->blocks = (Block *)malloc(records);
+    pool->blocks = (Block *)calloc((size_t)n + 1, sizeof(Block));
     pool->tokens = (int *)malloc(tokens);
     pool->buckets = (int *)malloc(buckets);
     if (!pool->k || !pool->v || !pool->blocks || !pool->tokens || !pool->buckets) {
@@ -361,12 +362,9 @@ int pool_create(const PoolConfig *config, Pool **out)
     }
     pool->num_buckets = n;
     memset(pool->buckets, 0xff, buckets);  // -1: empty
-    memset(&pool->blocks[n], 0, sizeof(Block));
     pool->blocks[n].prev = pool->blocks[n].next = n;
-    for (int block = 0; block < n; block++) {
-        memset(&pool->blocks[block], 0, sizeof(Block));
-        free_list_insert_after(pool, pool->blocks[n].prev, block);  // at the back: 0 is first
-    }
+    for (int block = 0; block < n; block++)  // each at the back, so 0 is first
+        free_list_insert_after(pool, pool->blocks[n].prev, block);
     *out = pool;
     return PAGED_OK;
 }
@@ -391,8 +389,9 @@ void pool_destroy(Pool *pool)
 enum { POISON = -1 };
 static void pool_copy_slots(Pool *pool, int to, int from, int first, int count);
 
-static void block_poison(Pool *pool, int block, int first, int count)
+static void block_poison(Pool *pool, int block, int first)  // from that slot on
 {
+    int count = pool->config.block_size - first;
     if (pool->config.poison) pool_copy_slots(pool, block, POISON, first, count);
 }
 
@@ -412,7 +411,7 @@ static int block_take(Pool *pool)
     free_list_remove(pool, block);
     if (pool->blocks[block].serial) prefix_remove(pool, block);
     pool->blocks[block].ref_count = 1;
-    block_poison(pool, block, 0, pool->config.block_size);
+    block_poison(pool, block, 0);
     return block;
 }
 
@@ -426,7 +425,7 @@ static void block_drop(Pool *pool, int block)
     if (b[block].serial) {  // published: to the back
         free_list_insert_after(pool, b[head].prev, block);
     } else {
-        block_poison(pool, block, 0, pool->config.block_size);
+        block_poison(pool, block, 0);
         free_list_insert_after(pool, head, block);
     }
 }
@@ -479,8 +478,8 @@ int seq_append(Seq *seq, int n)
         last = seq->block_table[have - 1];
         copy = block_sealed(pool, last);
     }
-    // If the copy is the one block too many, and no other sequence uses the original, withdraw that
-    // from the prefix cache and write in place.
+    // If only the block for the copy is missing, and no other sequence uses the original, withdraw
+    // that from the prefix cache and write in place.
     int withdraw = copy && missing == pool->num_free && pool->blocks[last].ref_count == 1;
     if (missing + copy - withdraw > pool->num_free) return PAGED_OUT_OF_BLOCKS;
 
@@ -489,7 +488,7 @@ int seq_append(Seq *seq, int n)
     plan_expire(seq);
     if (withdraw) {
         prefix_remove(pool, last);
-        block_poison(pool, last, filled, block_size - filled);
+        block_poison(pool, last, filled);
     } else if (copy) {
         int own = block_take(pool);
         pool_copy_slots(pool, own, last, 0, filled);
@@ -503,8 +502,6 @@ int seq_append(Seq *seq, int n)
     seq->length = (int)length;
     return PAGED_OK;
 }
-
-static int min_int(int a, int b) { return a < b ? a : b; }
 
 int seq_fork(const Seq *parent, int at, Seq **out)
 {
@@ -543,7 +540,7 @@ int seq_rewind(Seq *seq, int n)
     seq->num_published = min_int(length / block_size, seq->num_published);
     int filled = length % block_size;  // slots of the last block in use; the rest is stale now
     if (filled > 0 && !block_sealed(pool, arrlast(seq->block_table)))
-        block_poison(pool, arrlast(seq->block_table), filled, block_size - filled);
+        block_poison(pool, arrlast(seq->block_table), filled);
     return PAGED_OK;
 }
 
@@ -670,12 +667,7 @@ int seq_publish(Seq *seq, const int *tokens, int n)
         int own = seq->block_table[i];
         uint64_t parent = i > 0 ? pool->blocks[seq->block_table[i - 1]].serial : 0;
         int block = prefix_find(pool, parent, own_tokens);
-        if (block < 0 && pool->blocks[own].serial) {
-            // It was published after another copy of its parent. A sequence that shares it may
-            // count on that serial; if there is none, the block gets a new one.
-            if (pool->blocks[own].ref_count > 1) break;
-            prefix_remove(pool, own);
-        }
+        if (block < 0 && pool->blocks[own].serial) break;  // it has another copy of its parent
         if (block != own) plan_expire(seq);
         if (block < 0) {
             prefix_insert(pool, own, parent, own_tokens);
@@ -706,7 +698,7 @@ typedef struct QueryToken {
 } QueryToken;
 
 typedef struct Start {  // where a sequence begins
-    int64_t token;      // in a dense copy: the sum of the lengths before it, of those with n > 0
+    int64_t token;      // in a dense copy: the lengths before it, without those that bring no token
     int64_t table;      // in the block tables of all sequences, one after the other
 } Start;
 
@@ -758,6 +750,8 @@ HD static void write_token(const WriteJob *job, int row, int thread, int threads
 
 // Copies elements without looking at them. NULL as source stands for NaN, which all bits set is in
 // each of the three types. Threads take two bytes at a time, as every type has an even size.
+typedef uint16_t __attribute__((may_alias)) TwoBytes;
+
 HD static void copy_elements(void *to, size_t to_at, const void *from, size_t from_at, int dtype,
                              size_t count, int thread, int threads)
 {
@@ -768,7 +762,7 @@ HD static void copy_elements(void *to, size_t to_at, const void *from, size_t fr
         memcpy(target, source, count * size);
     } else {
         for (size_t i = thread; i < count * size / 2; i += threads)
-            ((uint16_t *)target)[i] = source ? ((const uint16_t *)source)[i] : 0xffff;
+            ((TwoBytes *)target)[i] = source ? ((const TwoBytes *)source)[i] : 0xffff;
     }
 }
 
@@ -815,24 +809,22 @@ HD static void copy_slots(const CopyJob *job, int layer, int head, int thread, i
     const PoolConfig *c = &job->layout;
     size_t count = (size_t)job->count * c->head_dim;
     size_t to = kv_offset(c, layer, job->to, head, job->first);
-    size_t from = 0;
-    if (job->from != POISON) from = kv_offset(c, layer, job->from, head, job->first);
-    const void *k = job->from == POISON ? NULL : job->k;
-    const void *v = job->from == POISON ? NULL : job->v;
-    copy_elements(job->k, to, k, from, c->dtype, count, thread, threads);
-    copy_elements(job->v, to, v, from, c->dtype, count, thread, threads);
+    int poison = job->from == POISON;
+    size_t from = poison ? 0 : kv_offset(c, layer, job->from, head, job->first);
+    copy_elements(job->k, to, poison ? NULL : job->k, from, c->dtype, count, thread, threads);
+    copy_elements(job->v, to, poison ? NULL : job->v, from, c->dtype, count, thread, threads);
 }
 
 // ---- attention on the CPU ---------------------------------------------------------------------
 // out = sum over visible tokens t of softmax(q . K[t] * scale) V[t], for each query token and head.
 //
-// The sum is built up tile by tile, without ever holding all the scores (online softmax, Milakov
+// The sum is built up token by token, without ever holding all the scores (online softmax, Milakov
 // and Gimelshein 2018). The state is m, the largest score so far, l, the sum of exp(score - m), and
-// o, the sum of exp(score - m) V. When a tile raises m, what was summed before is scaled down by
+// o, the sum of exp(score - m) V. When a token raises m, what was summed before is scaled down by
 // exp(old m - new m). The result is o / l.
 //
-// A tile is a fixed number of tokens, whatever the block size, so not one bit of the result depends
-// on the block size; nor on whether the blocks are those of the pool or a dense copy.
+// The order of the sums is that of the tokens, so not one bit of the result depends on the block
+// size; nor on whether the blocks are those of the pool or a dense copy.
 
 typedef struct AttendJob {
     View view;
@@ -842,9 +834,6 @@ typedef struct AttendJob {
     float *out;      // likewise
     float *lse;      // [num_query_tokens][num_q_heads], or NULL
 } AttendJob;
-
-enum { TILE = 16 };
-#define HEADROOM 0x1p-32f  // on every weight, so that sums of weights times V cannot overflow
 
 // One head's vector of one token as float32: in place if it is stored so, otherwise in buffer.
 static const float *load_vector(const void *plane, size_t at, const PoolConfig *c, float *buffer)
@@ -869,47 +858,29 @@ static void attend_row(const AttendJob *job, int row, int head)
     float m = -INFINITY;
     double l = 0;  // in double, as the weights of very long sequences would be lost in a float
     double o[PAGED_MAX_HEAD_DIM] = {0};
-    int tokens;
-    for (int start = 0; start < visible; start += tokens) {
-        tokens = min_int(TILE, visible - start);
-
-        // 1. The scores of this tile, and the maximum so far. (A score of NaN is not greater, but
-        //    its weight will be NaN, and with it the result.)
-        float score[TILE];
-        float new_m = m;
-        for (int t = 0; t < tokens; t++) {
-            size_t at = token_offset(view, seq, start + t, kv_head);
-            const float *k = load_vector(view->k, at, c, buffer);
-            score[t] = 0;
-            for (int i = 0; i < c->head_dim; i++) score[t] += q[i] * k[i];
-            if (score[t] > new_m) new_m = score[t];
+    for (int t = 0; t < visible; t++) {
+        size_t at = token_offset(view, seq, t, kv_head);
+        const float *k = load_vector(view->k, at, c, buffer);
+        float score = 0;
+        for (int i = 0; i < c->head_dim; i++) score += q[i] * k[i];
+        if (score > m) {  // a new maximum: what was summed so far is scaled to it
+            float shrink = expf(m - score);
+            l *= shrink;
+            for (int i = 0; i < c->head_dim; i++) o[i] *= shrink;
+            m = score;
         }
-        float base = new_m == -INFINITY ? 0 : new_m;  // as -inf minus -inf is NaN
-
-        // 2. The weights and values of this tile.
-        float sum = 0;
-        float acc[PAGED_MAX_HEAD_DIM] = {0};
-        for (int t = 0; t < tokens; t++) {
-            size_t at = token_offset(view, seq, start + t, kv_head);
-            const float *v = load_vector(view->v, at, c, buffer);
-            float weight = expf(score[t] - base) * HEADROOM;
-            sum += weight;
-            for (int i = 0; i < c->head_dim; i++) acc[i] += weight * v[i];
-        }
-
-        // 3. Into the running state, scaled to the new maximum (by 0 for the first tile).
-        float shrink = expf(m - base);
-        l = l * shrink + sum;
-        for (int i = 0; i < c->head_dim; i++) o[i] = o[i] * shrink + acc[i];
-        m = new_m;
+        const float *v = load_vector(view->v, at, c, buffer);
+        double weight = score == -INFINITY ? 0 : expf(score - m);  // -inf minus -inf is NaN
+        l += weight;
+        for (int i = 0; i < c->head_dim; i++) o[i] += weight * v[i];
     }
     for (int i = 0; i < c->head_dim; i++) job->out[vector + i] = l != 0 ? (float)(o[i] / l) : 0;
-    if (job->lse) job->lse[(size_t)row * job->num_q_heads + head] = (float)(m + log(l / HEADROOM));
+    if (job->lse) job->lse[(size_t)row * job->num_q_heads + head] = (float)(m + log(l));
 }
 
 // ---- kernels ----------------------------------------------------------------------------------
-// A kernel is a function that runs in many threads at once. 32 threads form a warp and run in
-// lockstep; each is a lane of it, and a shuffle reads a variable of another lane. Several warps
+// A kernel is a function that runs in many threads at once. 32 threads form a warp and mostly run
+// together; each is a lane of it, and a shuffle reads a variable of another lane. Several warps
 // form a thread block, which has memory of its own, `shared`, and can wait at a barrier until all
 // its threads have arrived. A launch starts a grid of thread blocks.
 //
@@ -978,9 +949,12 @@ KERNEL(gather_kernel, GatherJob)
         gather_block(&job, blockIdx.x, i, threadIdx.x, THREADS);
 }
 
+// The kernels add up in float32, and give every weight this factor, so that sums of weights times V
+// cannot overflow.
+#define HEADROOM 0x1p-32f
+
 // Each warp sees a part of the tokens and ends with a state of its own: m, l, o, in head_dim + 2
-// floats. Merging such states is what step 3 on the CPU does. This returns element d of the merged
-// o, and m and l.
+// floats. This makes one state of them: it returns element d of the merged o, and m and l.
 DEVICE float merge(const float *states, int count, int head_dim, int d, float *m, float *l)
 {
     float max = -INFINITY;
@@ -1139,29 +1113,36 @@ static void plan_add(Plan *plan, int i, const Seq *seq, int n)
     if (plan->view.max_seq_len < seq->length) plan->view.max_seq_len = seq->length;
 }
 
-// Writes a batch down flat, on the device of the pool. On failure *plan is what it was.
-static int plan_make(Pool *pool, const Batch *batch, Plan *plan)
+int pool_plan(Pool *pool, const Batch *batch)
 {
     int64_t tokens, entries;
-    if (!batch_count(pool, batch, &tokens, &entries)) return PAGED_BAD_ARGUMENT;
-    int n = batch->num_seqs;
-    int64_t starts = (int64_t)n + 1;
+    if (!pool || !batch_count(pool, batch, &tokens, &entries)) return PAGED_BAD_ARGUMENT;
+    if (!pool->plan) pool->plan = (Plan *)calloc(1, sizeof(Plan));
+    Plan *plan = pool->plan;
+    int64_t starts = (int64_t)batch->num_seqs + 1;
     int64_t bytes = starts * sizeof(Start) + tokens * sizeof(QueryToken) + entries * sizeof(int);
-    if (bytes > PTRDIFF_MAX) return PAGED_OUT_OF_MEMORY;
     int on_gpu = pool->config.device == PAGED_GPU;
+    if (!plan || bytes > PTRDIFF_MAX) return PAGED_OUT_OF_MEMORY;
     if (on_gpu && memory_reserve(PAGED_GPU, &plan->on_gpu, &plan->on_gpu_bytes, (size_t)bytes))
         return PAGED_OUT_OF_MEMORY;
 
     arrsetlen(plan->starts, (size_t)bytes / sizeof(Start) + 1);
+    arrsetlen(plan->completed, 0);
     plan->queries = (QueryToken *)(plan->starts + starts);
     plan->tables = (int *)(plan->queries + tokens);
     plan->sealed = 0;
-    View view = {pool->config, pool->k, pool->v, 0, n, 0, 0, NULL, NULL, NULL};
+    View view = {pool->config, pool->k, pool->v, 0, batch->num_seqs, 0, 0, NULL, NULL, NULL};
     plan->view = view;
+    pool->plan_number = pool->num_batches;
     memset(plan->starts, 0, sizeof(Start));
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < batch->num_seqs; i++) {
+        Seq *seq = batch->seqs[i];
+        int n = batch->num_tokens[i];
+        seq->plan = pool->plan_number;
         plan->starts[i + 1] = plan->starts[i];
-        if (batch->num_tokens[i] > 0) plan_add(plan, i, batch->seqs[i], batch->num_tokens[i]);
+        if (n == 0) continue;
+        plan_add(plan, i, seq, n);
+        if (seq->length - n <= seq->num_computed_tokens) arrput(plan->completed, seq);
     }
     plan->view.starts = plan->starts;
     if (on_gpu) {
@@ -1170,25 +1151,6 @@ static int plan_make(Pool *pool, const Batch *batch, Plan *plan)
     }
     plan->view.queries = (const QueryToken *)(plan->view.starts + starts);
     plan->view.tables = (const int *)(plan->view.queries + tokens);
-    return PAGED_OK;
-}
-
-int pool_plan(Pool *pool, const Batch *batch)
-{
-    if (!pool) return PAGED_BAD_ARGUMENT;
-    if (!pool->plan) pool->plan = (Plan *)calloc(1, sizeof(Plan));
-    Plan *plan = pool->plan;
-    if (!plan) return PAGED_OUT_OF_MEMORY;
-    int error = plan_make(pool, batch, plan);
-    if (error) return error;
-    pool->plan_number = pool->num_batches;
-    arrsetlen(plan->completed, 0);
-    for (int i = 0; i < batch->num_seqs; i++) {
-        Seq *seq = batch->seqs[i];
-        int n = batch->num_tokens[i];
-        seq->plan = pool->plan_number;
-        if (n > 0 && seq->length - n <= seq->num_computed_tokens) arrput(plan->completed, seq);
-    }
     return PAGED_OK;
 }
 
@@ -1230,22 +1192,20 @@ static void pool_copy_slots(Pool *pool, int to, int from, int first, int count)
         for (int head = 0; head < c->num_kv_heads; head++) copy_slots(&job, layer, head, 0, 1);
 }
 
-// Gathers the sequences of a plan into k and v, as elements of `dtype`. Returns a view of them.
-static View gather(const Plan *plan, int layer, void *k, void *v, int dtype)
+// Gathers the sequences of a view into k and v, as elements of `dtype`. Returns a view of them.
+static View gather(const View *view, void *k, void *v, int dtype)
 {
-    GatherJob job = {plan->view, k, v, dtype};
-    job.view.layer = layer;
-    const PoolConfig *c = &job.view.layout;
-    if (c->device == PAGED_CPU) {
-        for (int seq = 0; seq < plan->view.num_seqs; seq++) {
-            int64_t entries = job.view.starts[seq + 1].table - job.view.starts[seq].table;
+    GatherJob job = {*view, k, v, dtype};
+    if (view->layout.device == PAGED_CPU) {
+        for (int seq = 0; seq < view->num_seqs; seq++) {
+            int64_t entries = view->starts[seq + 1].table - view->starts[seq].table;
             for (int i = 0; i < entries; i++) gather_block(&job, seq, i, 0, 1);
         }
     } else {
-        int longest = ceil_div(plan->view.max_seq_len, c->block_size);  // in blocks
-        LAUNCH(gather_kernel, plan->view.num_seqs, min_int(longest, 64), 1, 0, job);
+        int longest = ceil_div(view->max_seq_len, view->layout.block_size);  // in blocks
+        LAUNCH(gather_kernel, view->num_seqs, min_int(longest, 64), 1, 0, job);
     }
-    View dense = plan->view;
+    View dense = *view;
     dense.k = k;
     dense.v = v;
     dense.tables = NULL;
@@ -1258,14 +1218,22 @@ int seq_gather(const Seq *seq, int layer, float *k, float *v)
     if (seq->length == 0) return PAGED_OK;
     if (!k || !v) return PAGED_BAD_ARGUMENT;
     Pool *pool = seq->pool;
-    int one = 1;  // query token, which is not used; the tables of a plan are those of all tokens
-    Batch batch = {1, &pool->seqs[seq->index], &one};
-    Plan *plan = (Plan *)calloc(1, sizeof *plan);
-    if (!plan) return PAGED_OUT_OF_MEMORY;
-    int error = plan_make(pool, &batch, plan);
-    if (!error) gather(plan, layer, k, v, PAGED_F32);
-    plan_free(plan);
-    return error;
+    size_t entries = arrlenu(seq->block_table);
+    Start starts[2] = {{0, 0}, {seq->length, (int64_t)entries}};
+    View view = {pool->config, pool->k, pool->v, layer, 1, 0, seq->length, NULL, starts, NULL};
+    view.tables = seq->block_table;
+    if (pool->config.device == PAGED_GPU) {  // starts and table have to be there, too
+        int error = memory_reserve(PAGED_GPU, &pool->workspace, &pool->workspace_bytes,
+                                   sizeof starts + entries * sizeof(int));
+        if (error) return error;
+        view.starts = (const Start *)pool->workspace;
+        view.tables = (const int *)(view.starts + 2);
+        memory_copy(PAGED_GPU, pool->workspace, starts, sizeof starts);
+        memory_copy(PAGED_GPU, (Start *)pool->workspace + 2, seq->block_table,
+                    entries * sizeof(int));
+    }
+    gather(&view, k, v, PAGED_F32);
+    return PAGED_OK;
 }
 
 int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const float *q,
@@ -1303,8 +1271,7 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
     if (error) return error;
     char *workspace = (char *)pool->workspace;
 
-    if (flags & ATTEND_GATHER)
-        job.view = gather(plan, layer, workspace, workspace + dense, c->dtype);
+    if (flags & ATTEND_GATHER) job.view = gather(&job.view, workspace, workspace + dense, c->dtype);
 #ifdef PAGED_FAST
     void *states = extra > 0 ? workspace + 2 * dense : NULL;
     if (flags & ATTEND_FAST && attend_fast(&job, states)) return PAGED_OK;
@@ -1690,7 +1657,7 @@ typedef struct Thread {
     char stack[128 << 10];
 } Thread;
 
-static unsigned gpu_lane_order;  // 0: ascending, 1: descending, otherwise the seed of a shuffle
+static unsigned gpu_lane_order;  // 0: ascending, 1: descending, otherwise some other order
 static struct {
     Thread *threads;  // [THREADS]
     Thread *now;      // the one that runs
@@ -1781,12 +1748,19 @@ static float gpu_shuffle_xor(unsigned mask, float x, int bits, int line)
     return values[t->id % WARP ^ bits];
 }
 
+// Whose turn is the i-th? As the factor is odd, all have one.
+static int gpu_turn(unsigned i)
+{
+    if (gpu_lane_order == 1) return (int)(THREADS - 1 - i);
+    return (int)((i * (2 * gpu_lane_order + 1) + gpu_lane_order) % THREADS);
+}
+
 // Each thread in turn, as far as it gets. Returns how many ran; *left counts those not done.
-static int gpu_run_threads(const int *order, int *left)
+static int gpu_run_threads(int *left)
 {
     int moved = 0;
     for (int i = 0; i < THREADS; i++) {
-        Thread *t = &gpu.threads[order[i]];
+        Thread *t = &gpu.threads[gpu_turn(i)];
         if (t->done || (t->meeting && t->meeting->generation == t->generation)) continue;
         t->meeting = NULL;
         gpu_resume(t);
@@ -1797,14 +1771,14 @@ static int gpu_run_threads(const int *order, int *left)
     return moved;
 }
 
-static void gpu_run_block(const int *order)
+static void gpu_run_block(void)
 {
     const int size = sizeof shared / sizeof *shared;
     int left = THREADS;
     memset(shared, 0xff, sizeof shared);  // NaN: what is read must have been written
     for (int i = 0; i < THREADS; i++) gpu.threads[i].done = 0;
     while (left > 0) {
-        if (gpu_run_threads(order, &left) > 0) continue;
+        if (gpu_run_threads(&left) > 0) continue;
         for (Thread *t = gpu.threads; t < gpu.threads + THREADS; t++)
             if (!t->done)
                 gpu_panic(t, "deadlock: it waits here for threads that never come", t->line);
@@ -1829,27 +1803,11 @@ static void gpu_create_threads(void)
     }
 }
 
-// The order in which the threads take their turns: thread i goes to place j of those before it.
-static void gpu_order_threads(int *order)
-{
-    unsigned random = gpu_lane_order;
-    for (int i = 0; i < THREADS; i++) {
-        int j = i;
-        random = random * 1664525 + 1013904223;
-        if (gpu_lane_order == 1) j = 0;
-        if (gpu_lane_order > 1) j = (int)(random >> 8) % (i + 1);
-        memmove(order + j + 1, order + j, (i - j) * sizeof *order);
-        order[j] = i;
-    }
-}
-
 static void launch(Entry kernel, const char *name, int x, int y, int z, int shared_floats,
                    const void *job)
 {
-    int order[THREADS];
     INVARIANT(shared_floats <= (int)(sizeof shared / sizeof *shared), "too much shared memory");
     if (!gpu.threads) gpu_create_threads();
-    gpu_order_threads(order);
     gpu.kernel = kernel;
     gpu.name = name;
     gpu.job = job;
@@ -1859,7 +1817,7 @@ static void launch(Entry kernel, const char *name, int x, int y, int z, int shar
     gridDim.z = z;
     for (blockIdx.z = 0; blockIdx.z < gridDim.z; blockIdx.z++)
         for (blockIdx.y = 0; blockIdx.y < gridDim.y; blockIdx.y++)
-            for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++) gpu_run_block(order);
+            for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++) gpu_run_block();
 }
 
 #endif

@@ -25,7 +25,8 @@
 //
 // As a library: `cc -O2 -DPAGED_NO_MAIN mine.c paged.cu.c -lm`, with GNU C 11 or later (the default
 // of gcc and clang). A program that has its own #define STB_DS_IMPLEMENTATION adds
-// -DPAGED_NO_STB_DS, and paged.cu.c uses the functions of that one.
+// -DPAGED_NO_STB_DS, and paged.cu.c uses the functions of that one, which must allocate by malloc's
+// realloc() and free(), and look themselves whether there is memory.
 //
 // Errors. Every function that can fail returns PAGED_OK (0) or one of the codes below, and a call
 // that fails changes nothing: no table, no count, no order of the free list, no byte of K and V, no
@@ -148,9 +149,8 @@ const char *paged_error(int error);
 
 // ---- pool -------------------------------------------------------------------------------------
 
-// Bytes of K and V that one token, or one block, takes over all layers: a function of the shape
-// alone, nothing is allocated. 0 if the shape is invalid or the number overflows size_t.
-// num_blocks and poison are ignored.
+// Bytes of K and V that one token, or one block, takes over all layers. Nothing is allocated. 0 if
+// the configuration is invalid or the number overflows size_t. num_blocks and poison are ignored.
 size_t pool_bytes_per_token(const PoolConfig *config);
 size_t pool_bytes_per_block(const PoolConfig *config);
 
@@ -220,9 +220,9 @@ void seq_dump(const Seq *seq, FILE *out);
 // not looked at again. Leave out draft tokens that may yet be rejected. Where another sequence has
 // published the same tokens already, this one drops its own copy and takes that block into its
 // table (taking it off the free list if no sequence uses it). It stops early, without an error, at
-// a block that a sharer has published after another copy of its parent.
-// Errors: PAGED_BAD_ARGUMENT, also if n is more than num_computed_tokens, or if one of these blocks,
-// from num_published on, is published under other tokens: by a sequence that shares it.
+// a block that was published after another copy of its parent.
+// Errors: PAGED_BAD_ARGUMENT, also if n is more than num_computed_tokens, or if one of these blocks
+// is published under other tokens: by a sequence that shares it.
 int seq_publish(Seq *seq, const int *tokens, int n);
 
 // For an empty sequence that is to hold tokens[0] to tokens[n - 1]: takes the longest published
@@ -253,7 +253,9 @@ int pool_write(Pool *pool, int layer, const float *k, const float *v);
 
 // Causal attention of the query tokens of the plan over their sequences. Token i of the n new ones
 // of a sequence sees the positions up to and including length - n + i. A row whose scores are all
-// -infinity gives 0, and -infinity as lse; any other gives NaN if it sees NaN in K or V.
+// -infinity gives 0, and -infinity as lse; any other gives NaN if it sees NaN in K or V. (The plain
+// kernels add up in float32, token by token: after one very large score, small weights get lost in
+// long sequences, about 1e-3 of the result at 100 000 tokens.)
 //   flags         one of the above; with and without ATTEND_GATHER, the results agree in every bit
 //   num_q_heads   a multiple of num_kv_heads, at most PAGED_MAX_Q_HEADS; query head h reads KV head
 //                 h / (num_q_heads / num_kv_heads)
@@ -266,8 +268,9 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
 
 // Tensors that pool_write(), seq_gather() and attend() take live where the pool lives: in device
 // memory for PAGED_GPU, otherwise in host memory. These make and free `count` floats there, NULL
-// if they do not fit, and copy from anywhere to anywhere. On a GPU, calls only queue their work;
-// tensor_copy() waits for it, so what it brings to the host is complete. On the CPU and on the
+// if they do not fit, and copy from anywhere to anywhere. On a GPU, pool_write(), seq_gather() and
+// attend() only queue their work; tensor_copy() waits for it, so what it brings to the host is
+// complete, and so does pool_plan(). On the CPU and on the
 // stand-in every call has done its work when it returns.
 float *tensor_create(const Pool *pool, size_t count);
 void tensor_free(const Pool *pool, float *tensor);
@@ -280,7 +283,7 @@ void tensor_copy(const Pool *pool, float *to, const float *from, size_t count);
 // went through the rounding of the dtype, and attends in double. Its tensors are always in host
 // memory.
 typedef struct Oracle {
-    PoolConfig config;  // block_size, num_blocks, poison and device are ignored
+    PoolConfig config;  // num_blocks and poison are ignored; block_size and device must be valid
     int max_tokens, length;
     float *k, *v;  // [num_layers][max_tokens][num_kv_heads][head_dim]
 } Oracle;

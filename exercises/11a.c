@@ -1,7 +1,7 @@
 // 11a: two numbers to be predicted.
 //
 // A pool of 7 blocks of 4 tokens serves three requests: A has a prompt of 6 tokens and ends when 14
-// are known, B has 5 and ends at 13, C has 3 and ends at 15. A step is that of schedule() in
+// are in the cache, B has 5 and ends at 13, C has 3 and ends at 15. A step is that of schedule() in
 // ../examples/llama.c: the running requests get room for all their known tokens, the oldest first;
 // one that finds none preempts the newest, perhaps itself; then requests are taken from the queue
 // while all known tokens of its head fit. At the end of the step one more token of each running

@@ -25,7 +25,7 @@ static int block_take(Pool *pool)
     INVARIANT(pool->blocks[block].ref_count == 0, "a block on the free list is in use");
     free_list_remove(pool, block);
     pool->blocks[block].ref_count = 1;
-    block_poison(pool, block, 0, pool->config.block_size);
+    block_poison(pool, block, 0);
     return block;
 }
 
@@ -36,7 +36,7 @@ static void block_drop(Pool *pool, int block)
     INVARIANT(b->ref_count > 0, "a free block is given back");
     b->ref_count--;
     if (b->ref_count > 0) return;
-    block_poison(pool, block, 0, pool->config.block_size);
+    block_poison(pool, block, 0);
     free_list_insert_after(pool, pool->config.num_blocks, block);
 }
 
