@@ -3163,8 +3163,8 @@ static void test_splits_and_groups(void)
     }
 }
 
-// Each of the fast kernels: a dtype, one, four or eight heads at a time, head_dim up to 64, up to
-// 128, and beyond. A head_dim that is not a multiple of 8 goes the plain way.
+// Each of the fast kernels: a dtype, groups of one, four and eight, head_dim up to 128 and beyond. A
+// vector that is no multiple of 16 bytes, or has more than 512, goes the plain way.
 static void test_every_split_kernel(void)
 {
     const int dims[] = {64, 96, 136, 20};
@@ -3179,7 +3179,8 @@ static void test_every_split_kernel(void)
         t_attend(&seq, &n, 1, num_q_heads, 0);
 #ifndef __CUDACC__
         if (t_on_stand_in()) {  // which kernel ran last?
-            int fast = T_WAYS == 4 && config.head_dim % 8 == 0;
+            int bytes = config.head_dim * (int)dtype_size(config.dtype);
+            int fast = T_WAYS == 4 && bytes % 16 == 0 && bytes <= 512;
             float *q = t_floats(2 * 2 * 136), *out = t_same(2 * 2 * 136, 0);
             CHECK_OK(attend(pool, ATTEND_FAST, 0, 2, 0, q, out, NULL));
             CHECK_TEXT(gpu.name, fast ? "merge_splits" : "attend_paged");

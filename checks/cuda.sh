@@ -104,17 +104,22 @@ END {
     blocks = int(65536 / (128 * int((registers + 7) / 8) * 8))
     if (blocks > 16) blocks = 16
     kb = most * bytes * 32 / 1024
-    printf "%d %d %d", work * reads * 4 / kb + 0.5, registers, 4 * blocks * kb * share + 0.5
+    printf "%d %d %d", work * reads * 4 / kb + 0.5, registers, 4 * blocks * kb / same + 0.5
 }'
 
 # count RUNG GROUP KERNEL FILE LIMIT: a line of the table. Without a LIMIT, this is not the rung that
-# such groups take. Rung 2 loads 2 bytes a lane, V after K, and both again for each head.
+# such groups take. Rung 2 loads 2 bytes a lane, V after K, and both again for each head. On rung 3
+# the heads load the same K and V at the same time.
 count() {
-    load=LDG.E.128 bytes=16 reads=1 share=1
-    case $1 in 2*) load=LDG.E.U16 bytes=2 reads=${2#*-} share=0.5 ;; esac
+    load=LDG.E.128 bytes=16 reads=${2#*-}
     case $2 in MHA) reads=1 ;; esac
+    case $1 in
+    2*) load=LDG.E.U16 bytes=2 same=2 ;;
+    3*) same=$reads ;;
+    4*) reads=1 same=1 ;;
+    esac
     found=$(awk -v name="_Z[0-9]+${3}[0-9]+[A-Z]" -v load=$load -v bytes=$bytes -v reads=$reads \
-        -v share=$share "$HOT_LOOP" build/cuda-kernels.ptxas build/$4.sass)
+        -v same=$same "$HOT_LOOP" build/cuda-kernels.ptxas build/$4.sass)
     case $found in
     \?*) bad "CUDA: no hot loop found in $3"; return ;;
     esac
@@ -143,11 +148,10 @@ count_table() {
     echo "Counted in the code of the hot loops, sm_90, f16, head_dim 128:"
     echo "  rung             heads  for 4 KB of K and V  registers  KB in flight per SM"
     for group in MHA GQA-4 GQA-8; do count "2 paged" $group attend_paged cuda-plain ""; done
-    count "3 split" MHA attend_split_f16_1 cuda-kernels 500
-    count "3 split" GQA-4 attend_split_f16_4 cuda-kernels ""
-    count "3 split" GQA-8 attend_split_f16_8 cuda-kernels ""
-    count "4 tensor cores" GQA-4 attend_mma_f16_128 cuda-kernels 300
-    count "4 tensor cores" GQA-8 attend_mma_f16_128 cuda-kernels 300
+    for group in MHA GQA-4 GQA-8; do count "3 split" $group attend_split_f16 cuda-kernels ""; done
+    count "4 tensor cores" MHA attend_mma_f16 cuda-kernels 500
+    count "4 tensor cores" GQA-4 attend_mma_f16 cuda-kernels 300
+    count "4 tensor cores" GQA-8 attend_mma_f16 cuda-kernels 300
 }
 
 # ---- on a GPU -----------------------------------------------------------------------------------

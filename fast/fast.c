@@ -387,12 +387,9 @@ static int attend_on_cpu(const AttendJob *job) { return (void)job, 0; }
 // The upper rungs of the ladder; 1, gather, and 2, paged, are in paged.cu.c.
 //
 //     3 split          A sequence is cut into splits of 512 tokens, each a thread block, so that
-//                      one long sequence fills the whole GPU; a second kernel merges them. All
-//                      query heads of a group, up to 8, use each K and V that was loaded.
-//     4 tensor cores   For groups, in 16-bit types: one instruction multiplies 16 x 16 by 16 x 8
-//                      numbers. For 4 KB of K and V and 8 heads, rung 3 takes 1500 instructions,
-//                      counted in the compiled code, and this takes 200. By its datasheet, an H200
-//                      issues some 800 in the time of reading them.
+//                      one long sequence fills the whole GPU; a second kernel merges them.
+//     4 tensor cores   In 16 bits: one instruction multiplies 16 x 16 by 16 x 8 numbers, so that
+//                      eight query heads cost what one does.
 //
 // Memory answers after some 600 ns, so many loads must be in flight, each of 16 bytes a lane, the
 // most that there is. The walk through the table therefore comes first, for the whole split.
@@ -401,195 +398,147 @@ static int attend_on_cpu(const AttendJob *job) { return (void)job, 0; }
 #define EVERY(i, n) _Pragma("unroll") for (int i = 0; i < (n); i++)  // arrays stay in registers
 #else
 #define EVERY(i, n) for (int i = 0; i < (n); i++)
+#define __syncwarp() __shfl_xor_sync(ALL_LANES, 0, 0)
 #endif
 
-enum { SPLIT = 512, VEC = 8, MAX_HEADS = 8 };  // tokens; elements that a lane loads; query heads
-#define STATES (shared + SPLIT * sizeof(Offset) / sizeof(float))
-
-typedef struct __attribute__((aligned(16), may_alias)) Words {
-    uint32_t w[4];
-} Words;
+enum { SPLIT = 512, IN_FLIGHT = 4, MMA_DIM = 128 };  // tokens; the largest head_dim of rung 4
 typedef size_t __attribute__((may_alias)) Offset;
+#define OFFSETS ((Offset *)shared)  // [SPLIT], of the tokens in a plane, in bytes
+typedef struct __attribute__((aligned(16), may_alias)) Words {
+    uint32_t w[4];  // each is an element of 32 bits, or two of 16
+} Words;
 
 typedef struct SplitJob {
     AttendJob attend;
     float *partial;  // states, [num_query_tokens][num_q_heads][num_splits][head_dim + 2]
     int num_splits;
+    float room;  // on every weight: see HEADROOM
+    int heads;   // query heads of a thread block, all of one group
+    int parts;   // of the tokens of a split: each head has a state for each part
+    int lanes;   // that compute such a state
 } SplitJob;
 
-typedef struct Split {  // what a thread block works on
-    size_t vector;      // the first of its query vectors, of [num_query_tokens][num_q_heads]
-    int heads;          // the number of these
-    int count;          // tokens; none if the row does not reach this split
+typedef struct Split {  // what a lane works on
+    size_t vector;      // its query vector, of [num_query_tokens][num_q_heads]
+    int live;           // is there such a head?
+    int part;
+    int count;  // tokens of the split; none if the row does not reach it
     int head_dim;
+    float *states;  // of its head, [parts][head_dim + 2]
 } Split;
 
-// Also walks through the table: an offset for each token, in shared memory.
-DEVICE Split find_split(const SplitJob *s, int heads)
+// Also walks through the table.
+DEVICE Split find_split(const SplitJob *s)
 {
     const View *view = &s->attend.view;
     const QueryToken *row = view->queries + blockIdx.x;
     int group = s->attend.num_q_heads / view->layout.num_kv_heads;
-    int tiles = (group + heads - 1) / heads;  // of query heads, in a group
+    int tiles = (group + s->heads - 1) / s->heads;  // thread blocks for a group
     int kv_head = blockIdx.y / tiles;
-    int first = blockIdx.y % tiles * heads;  // head of the group
+    int h = threadIdx.x / s->lanes % s->heads;
+    int head = blockIdx.y % tiles * s->heads + h;
     int start = blockIdx.z * SPLIT;
     Split split;
-    split.vector = (size_t)blockIdx.x * s->attend.num_q_heads + kv_head * group + first;
-    split.heads = group - first < heads ? group - first : heads;
+    split.vector = (size_t)blockIdx.x * s->attend.num_q_heads + kv_head * group + head;
+    split.live = head < group;
+    split.part = threadIdx.x / s->lanes / s->heads;
     split.count = row->position + 1 - start < SPLIT ? row->position + 1 - start : SPLIT;
     split.head_dim = view->layout.head_dim;
-    for (int t = threadIdx.x; t < split.count; t += THREADS)
-        ((Offset *)shared)[t] = token_offset(view, row->seq, start + t, kv_head);
+    split.states = (float *)(OFFSETS + SPLIT) + h * s->parts * (split.head_dim + 2);
+    for (int t = threadIdx.x; t < SPLIT; t += THREADS) {
+        size_t at = t < split.count ? token_offset(view, row->seq, start + t, kv_head) : 0;
+        OFFSETS[t] = at * dtype_size(view->layout.dtype);
+    }
     __syncthreads();
     return split;
 }
 
-// Where K or V of token t of the split is, in its plane.
-DEVICE size_t split_offset(const Split *split, int t)
+// Of the vector of token t, 16 bytes in each of `count` equal pieces of MMA_DIM elements, in the
+// first from element d on. What does not exist is 0, as 0 times NaN would be NaN.
+DEVICE void load(const Split *split, const void *plane, int t, int d, int dtype, int count,
+                 Words *words)
 {
-    return t < split->count ? ((const Offset *)shared)[t] : 0;
-}
-
-// 8 elements, as they are stored, or 0 if they are not live: their weight is 0, but 0 * NaN is NaN.
-DEVICE void load_words(const void *plane, size_t at, int live, int dtype, uint32_t *x)
-{
-    size_t size = dtype_size(dtype);
-    const Words *from = (const Words *)((const char *)plane + at * size);
-    for (int i = 0; i < VEC * (int)size / 16; i++) {
-        Words words = {{0, 0, 0, 0}};
-        if (live) words = from[i];
-        for (int j = 0; j < 4; j++) x[4 * i + j] = words.w[j];
+    const char *vector = (const char *)plane + OFFSETS[t];
+    EVERY (i, count) {
+        int at = d + MMA_DIM / count * i;
+        words[i] = (Words){{0, 0, 0, 0}};
+        if (t < split->count && at < split->head_dim)
+            words[i] = *(const Words *)(vector + at * dtype_size(dtype));
     }
 }
 
-// Element i of what load_words() loaded.
-DEVICE float word_element(const uint32_t *x, int i, int dtype)
+DEVICE float element(const uint32_t *words, int i, int dtype)
 {
-    if (dtype == PAGED_F32) return bits_float(x[i]);
-    uint16_t h = (uint16_t)(x[i / 2] >> i % 2 * 16);
-    return dtype == PAGED_F16 ? f16_to_f32(h) : bf16_to_f32(h);
+    if (dtype == PAGED_F32) return bits_float(words[i]);
+    uint16_t bits = (uint16_t)(words[i / 2] >> i % 2 * 16);
+    return dtype == PAGED_F16 ? f16_to_f32(bits) : bf16_to_f32(bits);
 }
 
-// Element d of query vector h of the split.
-DEVICE float query_element(const SplitJob *s, const Split *split, int h, int d)
+// m and l join o in the state of this part; then the states of all parts become one.
+DEVICE void merge_parts(const SplitJob *s, const Split *split, float m, float l)
 {
-    if (h >= split->heads || d >= split->head_dim) return 0;
-    return s->attend.q[(split->vector + h) * split->head_dim + d] * s->attend.scale;
-}
-
-// The thread block's states, [heads][count][head_dim + 2], become one for each head.
-DEVICE void merge_states(const SplitJob *s, const Split *split, int count)
-{
-    int size = split->head_dim + 2;
+    int first = threadIdx.x % s->lanes;
+    size_t size = split->head_dim + 2;
+    float *partial = s->partial + (split->vector * s->num_splits + blockIdx.z) * size;
+    if (first == 0) {
+        split->states[split->part * size] = m;
+        split->states[split->part * size + 1] = l;
+    }
     __syncthreads();
-    for (int i = threadIdx.x; i < split->heads * split->head_dim; i += THREADS) {
-        int h = i / split->head_dim;
-        int d = i % split->head_dim;
-        float *partial = s->partial + ((split->vector + h) * s->num_splits + blockIdx.z) * size;
-        float m, l;
-        partial[2 + d] = merge(STATES + h * count * size, count, split->head_dim, d, &m, &l);
+    if (!split->live) return;
+    for (int d = split->part * s->lanes + first; d < split->head_dim; d += s->parts * s->lanes) {
+        partial[2 + d] = merge(split->states, s->parts, split->head_dim, d, &m, &l);
         if (d > 0) continue;
         partial[0] = m;
         partial[1] = l;
     }
 }
 
-// Rung 3, split. A lane holds 8 neighbouring elements, and only as many lanes share a vector as it
-// needs: several tokens to a warp, and fewer shuffles a sum. A lane loads IN_FLIGHT tokens before
-// it uses the first. Each step is then taken for all of them and all heads, so that K and V are
-// converted to float32 once, and many shuffles are on their way at a time.
-enum { IN_FLIGHT = 4 };
-
-// Lanes that share a vector: the smallest power of two that holds it.
-HD static int lanes_per_vector(int head_dim)
+// Rung 3, split. Against rung 2: only as many lanes share a vector as 16 bytes a lane fill, so that
+// there are several tokens to a warp, and fewer shuffles to a token. The heads of a group load the
+// same at the same time: once from memory, then from a cache.
+DEVICE void attend_split(const SplitJob *s, int dtype)
 {
-    int lanes = 1;
-    while (lanes * VEC < head_dim) lanes *= 2;
-    return lanes;
-}
-
-DEVICE void attend_split(const SplitJob *s, int dtype, int heads)
-{
-    const Split split = find_split(s, heads);
-    int lanes = lanes_per_vector(split.head_dim);
-    int tokens = THREADS / lanes;
-    int token = threadIdx.x / lanes;
-    int d = threadIdx.x % lanes * VEC;
-    float q[MAX_HEADS][VEC], o[MAX_HEADS][VEC] = {{0}}, m[MAX_HEADS], l[MAX_HEADS] = {0};
+    const int vec = 16 / (int)dtype_size(dtype);
+    const Split split = find_split(s);
+    int d = threadIdx.x % s->lanes * vec;
+    float q[8] = {0}, o[8] = {0}, m = -INFINITY, l = 0;
     if (split.count <= 0) return;
-    EVERY (h, heads) {
-        m[h] = -INFINITY;
-        EVERY (i, VEC) q[h][i] = query_element(s, &split, h, d + i);
-    }
+    for (int i = 0; i < vec && split.live && d < split.head_dim; i++)
+        q[i] = s->attend.q[split.vector * split.head_dim + d + i] * s->attend.scale;
 
-    for (int base = token; base - token < split.count; base += tokens * IN_FLIGHT) {
-        uint32_t k[IN_FLIGHT][VEC] = {{0}}, v[IN_FLIGHT][VEC] = {{0}};
-        float p[MAX_HEADS][IN_FLIGHT], x[VEC];
+    for (int base = split.part; base - split.part < split.count; base += s->parts * IN_FLIGHT) {
+        Words k[IN_FLIGHT], v[IN_FLIGHT];
+        float p[IN_FLIGHT] = {0}, new_m = m;
         EVERY (u, IN_FLIGHT) {
-            int t = base + u * tokens;
-            int live = t < split.count && d < split.head_dim;
-            load_words(s->attend.view.k, split_offset(&split, t) + d, live, dtype, k[u]);
-            load_words(s->attend.view.v, split_offset(&split, t) + d, live, dtype, v[u]);
+            load(&split, s->attend.view.k, base + u * s->parts, d, dtype, 1, k + u);
+            load(&split, s->attend.view.v, base + u * s->parts, d, dtype, 1, v + u);
         }
-
-        // 1. Scores.
+        __syncwarp();  // so that all loads are under way before the first is used
+        EVERY (u, IN_FLIGHT)
+            EVERY (i, vec) p[u] += q[i] * element(k[u].w, i, dtype);
+        for (int bits = s->lanes / 2; bits > 0; bits /= 2)
+            EVERY (u, IN_FLIGHT) p[u] += __shfl_xor_sync(ALL_LANES, p[u], bits);
         EVERY (u, IN_FLIGHT) {
-            EVERY (i, VEC) x[i] = word_element(k[u], i, dtype);
-            EVERY (h, heads) {
-                p[h][u] = 0;
-                EVERY (i, VEC) p[h][u] += q[h][i] * x[i];
-            }
+            if (base + u * s->parts >= split.count) p[u] = -INFINITY;
+            new_m = fmaxf(new_m, p[u]);
         }
-        for (int bits = lanes / 2; bits > 0; bits /= 2)
-            EVERY (h, heads)
-                EVERY (u, IN_FLIGHT) p[h][u] += __shfl_xor_sync(ALL_LANES, p[h][u], bits);
-
-        // 2. Weights.
-        EVERY (h, heads) {
-            float new_m = m[h];
-            EVERY (u, IN_FLIGHT) {
-                if (base + u * tokens >= split.count) p[h][u] = -INFINITY;
-                new_m = fmaxf(new_m, p[h][u]);
-            }
-            float zero = new_m == -INFINITY ? 0 : new_m;  // as -inf minus -inf is NaN
-            float shrink = expf(m[h] - zero);
-            m[h] = new_m;
-            l[h] *= shrink;
-            EVERY (i, VEC) o[h][i] *= shrink;
-            EVERY (u, IN_FLIGHT) {
-                p[h][u] = expf(p[h][u] - zero) * HEADROOM;
-                l[h] += p[h][u];
-            }
-        }
-
-        // 3. Values.
+        float zero = new_m == -INFINITY ? 0 : new_m;  // as -inf minus -inf is NaN
+        float shrink = expf(m - zero);
+        m = new_m;
+        l *= shrink;
+        EVERY (i, vec) o[i] *= shrink;
         EVERY (u, IN_FLIGHT) {
-            EVERY (i, VEC) x[i] = word_element(v[u], i, dtype);
-            EVERY (h, heads)
-                EVERY (i, VEC) o[h][i] += p[h][u] * x[i];
+            float weight = expf(p[u] - zero) * s->room;
+            l += weight;
+            EVERY (i, vec) o[i] += weight * element(v[u].w, i, dtype);
         }
     }
 
-    EVERY (h, heads) {
-        float *state = STATES + (h * tokens + token) * (split.head_dim + 2);
-        if (d == 0) {
-            state[0] = m[h];
-            state[1] = l[h];
-        }
-        for (int i = 0; i < VEC && d < split.head_dim; i++) state[2 + d + i] = o[h][i];
-    }
-    merge_states(s, &split, tokens);
+    float *state = split.states + split.part * (split.head_dim + 2);
+    for (int i = 0; i < vec && d < split.head_dim; i++) state[2 + d + i] = o[i];
+    merge_parts(s, &split, m, l);
 }
-
-// In C++ these would be templates; here it is a forced-inline body with constant arguments.
-#define ATTEND_SPLIT(suffix, dtype) \
-    KERNEL(attend_split_##suffix##_1, SplitJob) { attend_split(&job, dtype, 1); } \
-    KERNEL(attend_split_##suffix##_4, SplitJob) { attend_split(&job, dtype, 4); } \
-    KERNEL(attend_split_##suffix##_8, SplitJob) { attend_split(&job, dtype, 8); }
-ATTEND_SPLIT(f32, PAGED_F32)
-ATTEND_SPLIT(f16, PAGED_F16)
-ATTEND_SPLIT(bf16, PAGED_BF16)
 
 // Rung 4, tensor cores. One instruction of a warp, mma, does d += a * b, where a is 16 x 16 and b
 // 16 x 8 numbers of 16 bits, and d is 16 x 8 in float32. The matrices lie spread over the lanes.
@@ -599,35 +548,15 @@ ATTEND_SPLIT(bf16, PAGED_BF16)
 //     of b   rows c, c + 1, c + 8, c + 9 of column r
 //     of d   columns c, c + 1 of rows r and r + 8
 //
-// (PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type"). It fits attention well:
+// (PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type"). Scores are q times K:
+// the rows are query heads, the columns tokens. A dot product may be summed in any order, so 16
+// bytes of K, as loaded, are a lane's part of b for two mma. The lane then has the scores of those
+// heads and tokens whose weights are its part of a in weights times V: only maxima and sums go from
+// lane to lane.
 //
-//   - Scores are q times K: the rows are query heads, the columns tokens. A dot product may be
-//     summed in any order, so 16 bytes of K, as loaded, are a lane's part of b for two mma.
-//   - The lane then has the scores of those heads and tokens whose weights are its part of a in
-//     weights times V. Nothing but maxima and sums goes from lane to lane.
-//   - 16 bits are too few for q and for weights. Each is split: x rounded, and what that cuts off.
-//     Rows 0 to 7, one for each head, take the high parts, rows 8 to 15 the low ones, and in the
-//     end the two results are added. bf16 has only 8 bits, so that q needs a third part.
-enum { MMA_DIM = 128, MMA_TOKENS = 16 };  // the largest head_dim; tokens of a tile
-
-// Rounds two floats to 16 bits each, and leaves in x what that cuts off.
-DEVICE uint32_t take_pair(float *x, int dtype)
-{
-    uint32_t pair;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    if (dtype == PAGED_F16)
-        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(x[1]), "f"(x[0]));
-    else
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(x[1]), "f"(x[0]));
-#else
-    uint32_t low = dtype == PAGED_F16 ? f32_to_f16(x[0]) : f32_to_bf16(x[0]);
-    uint32_t high = dtype == PAGED_F16 ? f32_to_f16(x[1]) : f32_to_bf16(x[1]);
-    pair = high << 16 | low;
-#endif
-    EVERY (i, 2) x[i] -= word_element(&pair, i, dtype);
-    return pair;
-}
-
+// 16 bits are too few for q and for weights. Each is split: x rounded, and what that cuts off. Rows
+// 0 to 7, one for each head, take the high parts, rows 8 to 15 the low ones, and in the end the two
+// results are added. bf16 has only 8 bits, so that q needs a third part.
 DEVICE void mma(float *d, const uint32_t *a, const uint32_t *b, int dtype)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -641,94 +570,89 @@ DEVICE void mma(float *d, const uint32_t *a, const uint32_t *b, int dtype)
     else
         MMA("bf16");
 #elif defined(__CUDACC__)
-    __trap();  // the instruction exists from sm_80 on: see has_mma()
+    __trap();  // the instruction exists from sm_80 on
 #else  // the stand-in: each lane puts its parts where they belong, then reads rows and columns
     static float a_whole[WARPS][16][16], b_whole[WARPS][16][8];
     int warp = threadIdx.x / WARP;
     int r = threadIdx.x % WARP / 4;
     int c = threadIdx.x % 4 * 2;
     for (int i = 0; i < 8; i++)
-        a_whole[warp][r + i / 2 % 2 * 8][c + i / 4 * 8 + i % 2] = word_element(a, i, dtype);
-    for (int i = 0; i < 4; i++) b_whole[warp][c + i / 2 * 8 + i % 2][r] = word_element(b, i, dtype);
-    __shfl_xor_sync(ALL_LANES, 0, 0);  // all have written
+        a_whole[warp][r + i / 2 % 2 * 8][c + i / 4 * 8 + i % 2] = element(a, i, dtype);
+    for (int i = 0; i < 4; i++) b_whole[warp][c + i / 2 * 8 + i % 2][r] = element(b, i, dtype);
+    __syncwarp();  // all have written
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < 16; j++)
             d[i] += a_whole[warp][r + i / 2 * 8][j] * b_whole[warp][j][c + i % 2];
-    __shfl_xor_sync(ALL_LANES, 0, 0);  // all have read
+    __syncwarp();  // all have read
 #endif
+}
+
+// Rounds two floats to 16 bits each, and leaves in x what that cuts off.
+DEVICE uint32_t take_pair(float *x, int dtype)
+{
+    uint32_t pair = 0;
+    EVERY (i, 2) {
+        uint32_t bits = dtype == PAGED_F16 ? f32_to_f16(x[i]) : f32_to_bf16(x[i]);
+#ifdef __CUDA_ARCH__  // it has an instruction for f16
+        if (dtype == PAGED_F16) bits = __half_as_ushort(__float2half_rn(x[i]));
+#endif
+        pair |= bits << i * 16;
+        x[i] -= element(&pair, i, dtype);
+    }
+    return pair;
 }
 
 // The sum of two parts. If the high one is infinite or NaN, the low one means nothing.
 DEVICE float both(float high, float low) { return fabsf(high) < INFINITY ? high + low : high; }
 
-// What a lane holds of a tile. rows is 2 for K: of the tokens t and t + 8, 16 bytes in every 64. It
-// is 4 for V: of t, t + 1, t + 8 and t + 9, 16 bytes in every 128.
-DEVICE void load_tile(const Split *split, const void *plane, int rows, int t, int d, int dim,
-                      int dtype, uint32_t words[][4])
+DEVICE void attend_mma(const SplitJob *s, int dtype)
 {
-    int step = rows * 2 * VEC;
-    EVERY (i, rows) {
-        int token = t + i / (rows / 2) * 8 + i % (rows / 2);
-        size_t at = split_offset(split, token) + d;
-        EVERY (j, dim / step) {
-            int live = token < split->count && d + j * step < split->head_dim;
-            load_words(plane, at + j * step, live, dtype, words[i * (dim / step) + j]);
-        }
-    }
-}
-
-DEVICE void attend_mma(const SplitJob *s, int dtype, int dim)  // dim: 64 or 128, >= head_dim
-{
-    const Split split = find_split(s, MAX_HEADS);
-    int warp = threadIdx.x / WARP;
+    const Split split = find_split(s);
     int r = threadIdx.x % WARP / 4;  // the lane's head
     int c = threadIdx.x % 4 * 2;
+    float x[32] = {0}, largest = 0x1p-100f, unit = 1;
+    uint32_t q[8][4], rest[8][4] = {{0}};
+    float o[16][4] = {{0}}, m = -INFINITY, l = 0;
     if (split.count <= 0) return;
 
     // 1. The query: those elements that the lane will have of K. For f16, it is divided by a power
     //    of two so that its largest element is 2^14 or more: any q fits in, and keeps 22 bits.
-    float x[MMA_DIM / 4], largest = 0x1p-100f;
-    uint32_t q[MMA_DIM / 16][4], rest[MMA_DIM / 16][4];
-    EVERY (i, dim / 4) {
-        x[i] = query_element(s, &split, r, i / 8 * 32 + c / 2 * VEC + i % 8);
+    EVERY (i, 32) {
+        int d = i / 8 * 32 + c * 4 + i % 8;
+        if (split.live && d < split.head_dim)
+            x[i] = s->attend.q[split.vector * split.head_dim + d] * s->attend.scale;
         largest = fmaxf(largest, fabsf(x[i]));
     }
     for (int bits = 1; bits < 4; bits *= 2)
         largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, bits));
-    float unit = dtype == PAGED_F16 ? bits_float(float_bits(largest) & 0x7f800000) * 0x1p-14f : 1;
-    EVERY (i, dim / 4) x[i] *= 1 / unit;
-    EVERY (i, dim / 16)
-        EVERY (j, 2) {
-            q[i][2 * j] = take_pair(x + 4 * i + 2 * j, dtype);
-            q[i][2 * j + 1] = take_pair(x + 4 * i + 2 * j, dtype);
-            rest[i][2 * j] = take_pair(x + 4 * i + 2 * j, dtype);
-            rest[i][2 * j + 1] = 0;
-        }
+    if (dtype == PAGED_F16) unit = bits_float(float_bits(largest) & 0x7f800000) * 0x1p-14f;
+    EVERY (i, 32) x[i] *= 1 / unit;
+    EVERY (i, 16) {
+        q[i / 2][i % 2 * 2] = take_pair(x + 2 * i, dtype);
+        q[i / 2][i % 2 * 2 + 1] = take_pair(x + 2 * i, dtype);
+        rest[i / 2][i % 2 * 2] = take_pair(x + 2 * i, dtype);
+    }
 
-    // Weights times HEADROOM are too small for f16, and its V too small to overflow a sum.
-    const float room = dtype == PAGED_F16 ? 0x1p15f : HEADROOM;
-    float o[MMA_DIM / 8][4] = {{0}}, m = -INFINITY, l = 0;
-    uint32_t k[MMA_DIM / 16][4], v[MMA_DIM / 16][4];
-    int base = warp * MMA_TOKENS;
-    load_tile(&split, s->attend.view.k, 2, base + r, c * 4, dim, dtype, k);
-    load_tile(&split, s->attend.view.v, 4, base + c, r * 8, dim, dtype, v);
-    for (; base < split.count; base += WARPS * MMA_TOKENS) {
-        int next = base + WARPS * MMA_TOKENS;
-        // 2. Scores. After the products, the registers of K are free for the next tile.
-        float score[2][4] = {{0}}, more[2][4] = {{0}}, p[2][2], new_m = m;
-        EVERY (i, dim / 16)
-            EVERY (j, 2) {
-                const uint32_t *b = &k[j * (dim / 32) + i / 2][i % 2 * 2];
-                mma(score[j], q[i], b, dtype);
-                if (dtype == PAGED_BF16) mma(more[j], rest[i], b, dtype);
-            }
-        load_tile(&split, s->attend.view.k, 2, next + r, c * 4, dim, dtype, k);
-        EVERY (j, 2)
-            EVERY (i, 2) {
-                p[j][i] = both(score[j][i], score[j][2 + i] + more[j][i]) * unit;
-                if (base + j * 8 + c + i >= split.count) p[j][i] = -INFINITY;
-                new_m = fmaxf(new_m, p[j][i]);
-            }
+    for (int base = split.part * 16; base < split.count; base += WARPS * 16) {
+        Words k[2][4], v[4][2];
+        EVERY (i, 2) load(&split, s->attend.view.k, base + r + i * 8, c * 4, dtype, 4, k[i]);
+        EVERY (i, 4)
+            load(&split, s->attend.view.v, base + c + i / 2 * 8 + i % 2, r * 8, dtype, 2, v[i]);
+        __syncwarp();
+
+        // 2. Scores.
+        float score[2][4] = {{0}}, more[2][4] = {{0}}, p[4], new_m = m;
+        EVERY (i, 16) {
+            const uint32_t *b = k[i % 2][i / 4].w + i / 2 % 2 * 2;
+            mma(score[i % 2], q[i / 2], b, dtype);
+            if (dtype == PAGED_BF16) mma(more[i % 2], rest[i / 2], b, dtype);
+        }
+        EVERY (i, 4) {
+            float low = score[i / 2][2 + i % 2] + more[i / 2][i % 2];
+            p[i] = both(score[i / 2][i % 2], low) * unit;
+            if (base + i / 2 * 8 + c + i % 2 >= split.count) p[i] = -INFINITY;
+            new_m = fmaxf(new_m, p[i]);
+        }
         for (int bits = 1; bits < 4; bits *= 2)
             new_m = fmaxf(new_m, __shfl_xor_sync(ALL_LANES, new_m, bits));
 
@@ -738,151 +662,100 @@ DEVICE void attend_mma(const SplitJob *s, int dtype, int dim)  // dim: 64 or 128
         float shrink = expf(m - zero);
         m = new_m;
         l *= shrink;
-        EVERY (j, 2) {
-            EVERY (i, 2) l += p[j][i] = expf(p[j][i] - zero) * room;
-            weight[2 * j] = take_pair(p[j], dtype);
-            weight[2 * j + 1] = take_pair(p[j], dtype);
-            EVERY (i, 2) l -= p[j][i];  // what the two parts do not hold
-        }
+        EVERY (i, 4) l += p[i] = expf(p[i] - zero) * s->room;
+        EVERY (i, 4) weight[i] = take_pair(p + i / 2 * 2, dtype);
+        EVERY (i, 4) l -= p[i];  // what the two parts do not hold
 
-        // 4. Values: b is an element of 8 vectors, two tokens to a register.
-        EVERY (i, dim / 8) {
-            uint32_t b[2];
-            EVERY (j, 2) {
-                uint32_t first = v[2 * j * (dim / 64) + i / 8][i % 8 / 2] >> i % 2 * 16;
-                uint32_t second = v[(2 * j + 1) * (dim / 64) + i / 8][i % 8 / 2] >> i % 2 * 16;
-                b[j] = second << 16 | (first & 0xffff);
+        // 4. Values: b is an element of 8 vectors, of two tokens in a word.
+        EVERY (i, 16) {
+            uint32_t b[2] = {0};
+            EVERY (j, 4) {
+                uint32_t bits = v[j][i / 8].w[i % 8 / 2] >> i % 2 * 16;
+                b[j / 2] |= (bits & 0xffff) << j % 2 * 16;
             }
             EVERY (j, 4) o[i][j] *= shrink;
             mma(o[i], weight, b, dtype);
         }
-        load_tile(&split, s->attend.view.v, 4, next + c, r * 8, dim, dtype, v);
     }
 
     for (int bits = 1; bits < 4; bits *= 2) l += __shfl_xor_sync(ALL_LANES, l, bits);
-    float *state = STATES + (r * WARPS + warp) * (split.head_dim + 2);
-    if (c == 0) {
-        state[0] = m;
-        state[1] = l * (HEADROOM / room);
+    float *state = split.states + split.part * (split.head_dim + 2);
+    EVERY (i, 32) {
+        int d = i / 16 * 64 + (c + i % 2) * 8 + i / 2 % 8;
+        if (d < split.head_dim) state[2 + d] = both(o[i / 2][i % 2], o[i / 2][2 + i % 2]);
     }
-    EVERY (i, dim / 8)
-        EVERY (j, 2) {
-            int d = i / 8 * 64 + (c + j) * VEC + i % 8;
-            if (d < split.head_dim) state[2 + d] = both(o[i][j], o[i][2 + j]) * (HEADROOM / room);
-        }
-    merge_states(s, &split, WARPS);
+    merge_parts(s, &split, m, l);
 }
 
-KERNEL(attend_mma_f16_64, SplitJob) { attend_mma(&job, PAGED_F16, 64); }
-KERNEL(attend_mma_f16_128, SplitJob) { attend_mma(&job, PAGED_F16, 128); }
-KERNEL(attend_mma_bf16_64, SplitJob) { attend_mma(&job, PAGED_BF16, 64); }
-KERNEL(attend_mma_bf16_128, SplitJob) { attend_mma(&job, PAGED_BF16, 128); }
+// In C++ these would be templates; here they are forced-inline bodies with constant arguments.
+KERNEL(attend_split_f32, SplitJob) { attend_split(&job, PAGED_F32); }
+KERNEL(attend_split_f16, SplitJob) { attend_split(&job, PAGED_F16); }
+KERNEL(attend_split_bf16, SplitJob) { attend_split(&job, PAGED_BF16); }
+KERNEL(attend_mma_f16, SplitJob) { attend_mma(&job, PAGED_F16); }
+KERNEL(attend_mma_bf16, SplitJob) { attend_mma(&job, PAGED_BF16); }
 
-// The states of all splits of row x and query head y become the result, as in merge(), but 16 are
-// loaded at once: one by one, 64 of them would take longer here than in the kernel before.
+// The states of all splits of row x and query head y become the result.
 KERNEL(merge_splits, SplitJob)
 {
-    enum { AT_ONCE = 16 };
     int head_dim = job.attend.view.layout.head_dim;
     int splits = job.attend.view.queries[blockIdx.x].position / SPLIT + 1;
-    size_t to = (size_t)blockIdx.x * job.attend.num_q_heads + blockIdx.y;
-    const float *states = job.partial + to * job.num_splits * (head_dim + 2);
+    size_t vector = (size_t)blockIdx.x * job.attend.num_q_heads + blockIdx.y;
+    const float *states = job.partial + vector * job.num_splits * (head_dim + 2);
     for (int d = threadIdx.x; d < head_dim; d += THREADS) {
-        float m = -INFINITY, l = 0, o = 0;
-        for (int base = 0; base < splits; base += AT_ONCE) {
-            float part_m[AT_ONCE], part_l[AT_ONCE], part_o[AT_ONCE], new_m = m;
-            EVERY (i, AT_ONCE) {
-                const float *state = states + (base + i) * (size_t)(head_dim + 2);
-                part_m[i] = base + i < splits ? state[0] : -INFINITY;
-                part_l[i] = base + i < splits ? state[1] : 0;
-                part_o[i] = base + i < splits ? state[2 + d] : 0;
-            }
-            EVERY (i, AT_ONCE) new_m = fmaxf(new_m, part_m[i]);
-            float zero = new_m == -INFINITY ? 0 : new_m;
-            float shrink = expf(m - zero);
-            m = new_m;
-            l *= shrink;
-            o *= shrink;
-            EVERY (i, AT_ONCE) {
-                float weight = expf(part_m[i] - zero);
-                l += weight * part_l[i];
-                o += weight * part_o[i];
-            }
-        }
-        job.attend.out[to * head_dim + d] = l != 0 ? o / l : 0;
-        if (d == 0 && job.attend.lse) job.attend.lse[to] = m + logf(l / HEADROOM);
+        float m, l;
+        float o = merge(states, splits, head_dim, d, &m, &l);
+        job.attend.out[vector * head_dim + d] = l != 0 ? o / l : 0;
+        if (d == 0 && job.attend.lse) job.attend.lse[vector] = m + logf(l / job.room);
     }
-}
-
-// Was this kernel compiled for a generation of GPUs that has mma?
-static int has_mma(Entry kernel)
-{
-#ifdef __CUDACC__
-    cudaFuncAttributes attributes;
-    CUDA(cudaFuncGetAttributes(&attributes, kernel));
-    return attributes.ptxVersion >= 80;
-#else
-    return kernel != NULL;
-#endif
-}
-
-static void attend_on_gpu(const AttendJob *attend, void *workspace)
-{
-    static const Entry split[3][3] = {
-        {ENTRY(attend_split_f32_1), ENTRY(attend_split_f32_4), ENTRY(attend_split_f32_8)},
-        {ENTRY(attend_split_f16_1), ENTRY(attend_split_f16_4), ENTRY(attend_split_f16_8)},
-        {ENTRY(attend_split_bf16_1), ENTRY(attend_split_bf16_4), ENTRY(attend_split_bf16_8)}};
-    static const Entry mma[2][2] = {{ENTRY(attend_mma_f16_64), ENTRY(attend_mma_f16_128)},
-                                    {ENTRY(attend_mma_bf16_64), ENTRY(attend_mma_bf16_128)}};
-    const View *view = &attend->view;
-    int head_dim = view->layout.head_dim;
-    int dtype = view->layout.dtype;
-    int kv_heads = view->layout.num_kv_heads;
-    int group = attend->num_q_heads / kv_heads;
-    int wide = (group > 1) + (group > 4);
-    int heads = wide ? 4 * wide : 1;
-    int states = THREADS / lanes_per_vector(head_dim);  // in a thread block, of each head
-    Entry kernel = split[dtype][wide];
-    const char *name = "attend_split";
-    if (dtype != PAGED_F32 && group > 1 && head_dim <= MMA_DIM && has_mma(mma[0][0])) {
-        kernel = mma[dtype == PAGED_BF16][head_dim > 64];
-        name = "attend_mma";
-        heads = MAX_HEADS;
-        states = WARPS;
-    }
-    int shared_floats = SPLIT * (int)(sizeof(Offset) / sizeof(float));
-    shared_floats += heads * states * (head_dim + 2);
-    SplitJob job = {*attend, (float *)workspace, ceil_div(view->max_seq_len, SPLIT)};
-    launch(kernel, name, view->num_query_tokens, kv_heads * ceil_div(group, heads), job.num_splits,
-           shared_floats, &job);
-    LAUNCH(merge_splits, view->num_query_tokens, attend->num_q_heads, 1, 0, job);
 }
 
 // ---- which path -------------------------------------------------------------------------------
 
-// A grid has at most 65535 splits, and a lane loads 8 elements; other shapes go the plain way.
-static int splits(const AttendJob *job)
-{
-    const PoolConfig *c = &job->view.layout;
-    if (c->device == PAGED_CPU || c->head_dim % VEC != 0) return 0;
-    return job->view.max_seq_len <= 65535 * SPLIT;
-}
-
-// Bytes of memory that attend_fast() needs; SIZE_MAX if that overflows.
+// Bytes of memory that attend_fast() needs on a GPU; SIZE_MAX if that overflows. A grid has at most
+// 65535 splits, and a vector is at most 32 lanes of 16 bytes; other shapes go the plain way.
 static size_t fast_workspace(const AttendJob *job)
 {
     const View *view = &job->view;
-    if (!splits(job)) return 0;
+    const PoolConfig *c = &view->layout;
+    size_t vector_bytes = c->head_dim * dtype_size(c->dtype);
+    if (c->device == PAGED_CPU || vector_bytes % 16 != 0 || vector_bytes > 512) return 0;
+    if (view->max_seq_len > 65535 * SPLIT) return 0;
     size_t states = multiply((size_t)view->num_query_tokens, job->num_q_heads);
     states = multiply(states, ceil_div(view->max_seq_len, SPLIT));
-    size_t bytes = multiply(states, (view->layout.head_dim + 2) * sizeof(float));
+    size_t bytes = multiply(states, (c->head_dim + 2) * sizeof(float));
     return bytes ? bytes : SIZE_MAX;
 }
 
 // Attention of a whole step. Returns 0 if its shape is one for the plain code.
-static int attend_fast(const AttendJob *job, void *workspace)
+static int attend_fast(const AttendJob *attend, void *workspace)
 {
-    if (job->view.layout.device == PAGED_CPU) return attend_on_cpu(job);
-    if (splits(job)) attend_on_gpu(job, workspace);
-    return splits(job);
+    static const Entry kernels[3][2] = {{ENTRY(attend_split_f32), NULL},
+                                        {ENTRY(attend_split_f16), ENTRY(attend_mma_f16)},
+                                        {ENTRY(attend_split_bf16), ENTRY(attend_mma_bf16)}};
+    const View *view = &attend->view;
+    const PoolConfig *c = &view->layout;
+    if (c->device == PAGED_CPU) return attend_on_cpu(attend);
+    if (!workspace) return 0;
+
+    int group = attend->num_q_heads / c->num_kv_heads;
+    int rung = c->dtype != PAGED_F32 && c->head_dim <= MMA_DIM ? 4 : 3;
+#ifdef __CUDACC__
+    cudaFuncAttributes attributes;
+    CUDA(cudaFuncGetAttributes(&attributes, kernels[1][1]));
+    if (attributes.ptxVersion < 80) rung = 3;  // compiled for GPUs without this mma
+#endif
+    float room = c->dtype == PAGED_F16 ? 0x1p15f : HEADROOM;  // f16 ends at 2^-24
+    int num_splits = ceil_div(view->max_seq_len, SPLIT);
+    SplitJob job = {*attend, (float *)workspace, num_splits, room, 8, WARPS, 4};
+    if (rung == 3) {
+        job.heads = job.lanes = 1;
+        while (job.lanes * 16 < c->head_dim * (int)dtype_size(c->dtype)) job.lanes *= 2;
+        while (job.heads < group && job.heads * job.lanes < THREADS) job.heads *= 2;
+        job.parts = THREADS / job.lanes / job.heads;
+    }
+    launch(kernels[c->dtype][rung - 3], "attend_split or attend_mma", view->num_query_tokens,
+           c->num_kv_heads * ceil_div(group, job.heads), num_splits,
+           2 * SPLIT + job.heads * job.parts * (c->head_dim + 2), &job);
+    LAUNCH(merge_splits, view->num_query_tokens, attend->num_q_heads, 1, 0, job);
+    return 1;
 }
