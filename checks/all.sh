@@ -19,7 +19,7 @@ COMPILERS=${COMPILERS:-gcc gcc-10 gcc-11 gcc-13 gcc-14 clang clang-13 clang-15 c
 
 # Tests that start each kernel; under these tools the stand-in is too slow for all of them.
 stand_in="poison append_in_full_pool scale_and_lse rewind_into_shared_block bug_unused_slots
-          scores_of_minus_infinity every_split_kernel shapes_vllm"
+          extreme_values every_split_kernel shapes_crossed"
 
 # fast WIDTH: the options for the fast paths with vectors of so many floats; empty without them.
 fast() {
@@ -87,7 +87,7 @@ threads() {
     compiles $tsan -fopenmp || { skip "thread sanitizer: no clang with OpenMP"; return; }
     export OMP_NUM_THREADS=4 TSAN_OPTIONS=ignore_noninstrumented_modules=1
     variant "thread sanitizer, the threads of attend()" \
-        "--cpu --quick same_bits_however_cut shapes_vllm splits_and_groups bug_chunked_prefill" \
+        "--cpu --quick same_bits_however_cut shapes_crossed every_split_kernel bug_chunked_prefill" \
         $tsan -fopenmp -DPAGED_FAST -DTHREADS_FROM=0
     for options in "" "-DPAGED_FAST"; do
         name="thread sanitizer, two pools in two threads${options:+, $options}"

@@ -37,7 +37,7 @@ LOG=log
 "$GCC" -O0 -w --coverage -DT_COVERAGE -DPAGED_FAST ${CPPFLAGS:-} -I"$ROOT" "$ROOT/tests.c" \
     -o tests -lm || exit 1
 left_out='cannot_fail|bug_32_bit|bug_longest'
-long='lane_orders|same_bits|tvm_scripts|speculation_every'
+long='shapes_crossed|same_bits|tvm_scripts'
 [ "${LONG-}" ] || left_out="$left_out|$long"
 tests=$(./tests --list | grep -vE "$left_out")
 check "the tests" ./tests --quick $tests

@@ -175,7 +175,7 @@ run_sanitizer() {
     command -v compute-sanitizer >/dev/null || { skip "compute-sanitizer $1: not here"; return; }
     check_gpu "compute-sanitizer $1" timeout 500 compute-sanitizer --tool $1 --error-exitcode 9 \
         build/cuda-tests --gpu --quick poison append_in_full_pool rewind_into_shared_block \
-        scale_and_lse bug_unused_slots every_split_kernel bug_empty_sequences_in_batch
+        scale_and_lse bug_unused_slots every_split_kernel
 }
 
 # The rungs' fractions of the rate at which this GPU reads: columns of the table "decode".
@@ -264,6 +264,6 @@ kernels cuda-kernels sm_90 $FAST paged.cu.c && count_table
 [ $failed = 0 ] || finish
 check "./paged of nvcc; pools on the CPU need no GPU" build/cuda-paged
 check "tests of the nvcc build, on the CPU" build/cuda-tests --cpu --quick random tensors \
-    out_of_memory plan_goes_out_of_date shapes_vllm bug_tests_that_cannot_fail
+    out_of_memory plan_goes_out_of_date shapes_crossed bug_tests_that_cannot_fail
 if [ -n "$gpu" ]; then run_tests; else skip "CUDA: there is no GPU to run it on"; fi
 finish

@@ -21,7 +21,7 @@ CC=${CC:-cc}
 from=.
 JOBS=${JOBS:-2}
 # Schedules that take the stand-in minutes and find what shorter tests find.
-LEFT_OUT="bug_tests_that_cannot_fail tvm_scripts speculation_every"
+LEFT_OUT="bug_tests_that_cannot_fail tvm_scripts"
 SECONDS_EACH=60  # of processor time for a test; what takes longer hangs
 
 # With as many lanes as this processor has.

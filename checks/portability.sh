@@ -14,7 +14,7 @@ LOG=$OUT/log
 . checks/report.sh
 # A test that starts the tests themselves; and those that take too long in an emulator.
 LEFT_OUT="tests_that_cannot_fail|bug_32_bit|bug_longest"
-SLOW="kernels_in_lane_orders|same_bits_however_cut|shapes_|tvm_scripts|beam_search|speculation"
+SLOW="same_bits_however_cut|shapes_|tvm_scripts|beam_search"
 
 probe() { printf '#include <math.h>\n#include <stdio.h>\nint main(void) { return 0; }' |
     "$@" -x c - -o $OUT/probe -lm >/dev/null 2>&1; }
