@@ -74,7 +74,7 @@ SECOND = (CC, "-O1", *FLAGS)
 SANITIZER = (*FIRST, "-fsanitize=address")
 FAST = "-DPAGED_FAST"
 TOGETHER = 200  # mutants in one program
-NO_RESULT = re.compile(r"\bfetch\(|\.prefetch|(?<![.\w])threads\b|aligned\(")
+NO_RESULT = re.compile(r"prefetch|ahead|\bleft\b|(?<![.\w])threads\b|aligned\(")
 PATIENCE = 5  # times what a test takes, and a second: what needs more processor time hangs
 ELSEWHERE = re.compile(r"#if.*(__F16C__|_OPENMP|__AVX|__CUDA_ARCH__)|#ifdef __CUDACC__")
 
@@ -190,7 +190,7 @@ def all_mutants(sources):
         times = collections.Counter()  # a line may stand in a function more than once
         for number, title in core(path, lines):
             line, (name, digest, start_line) = lines[number], functions[number]
-            if name == "fetch":
+            if name == "row_ahead":
                 continue
             code = line[:comment_starts(line)]
             text, indent = code.strip(), len(line) - len(line.lstrip())

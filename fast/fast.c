@@ -5,7 +5,7 @@
 // On the CPU: for gcc (12 and later) and clang, every head_dim that is a multiple of 16, in vectors
 // as wide as the processor has. What differs from attend_row():
 //
-//   - A tile is 64 tokens, so that what is done once per tile hardly counts.
+//   - The tokens go in tiles of 64: what is done once per tile hardly counts.
 //   - Up to eight query vectors (heads of a group, rows of a chunk) go through a tile together: an
 //     element of K or V, once in a register, serves them all.
 //   - All heads of a tile come before the next tile, so that memory is read in long runs.
@@ -28,25 +28,24 @@
 #ifdef __F16C__
 #include <immintrin.h>
 #endif
-#define PICK4(i) i, i + 2, i + 4, i + 6
-#define PICK8(i) PICK4(i), PICK4(i + 8)
+#define EVENS4(i) i, i + 2, i + 4, i + 6
+#define EVENS8(i) EVENS4(i), EVENS4(i + 8)
 #ifdef __AVX512F__
 #define LANES 16
-#define PICK(i) PICK8(i), PICK8(i + 16)
+#define EVENS(i) EVENS8(i), EVENS8(i + 16)
 #elif defined(__AVX__)
 #define LANES 8
-#define PICK(i) PICK8(i)
+#define EVENS(i) EVENS8(i)
 #else
 #define LANES 4
-#define PICK(i) PICK4(i)
+#define EVENS(i) EVENS4(i)
 #endif
 #define INLINE static inline __attribute__((always_inline))
-#ifdef __clang__
-#define UNROLLED _Pragma("clang loop unroll(full)")  // so that arrays can live in registers
+#ifdef __clang__  // loops are unrolled so that arrays can live in registers
+#define EACH(i, n) _Pragma("clang loop unroll(full)") for (int i = 0; i < (n); i++)
 #else
-#define UNROLLED _Pragma("GCC unroll 16")
+#define EACH(i, n) _Pragma("GCC unroll 16") for (int i = 0; i < (n); i++)
 #endif
-#define EACH(i, n) UNROLLED for (int i = 0; i < (n); i++)
 
 typedef float Vec __attribute__((vector_size(4 * LANES)));
 typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
@@ -56,12 +55,8 @@ typedef uint16_t Halves __attribute__((vector_size(2 * LANES), aligned(2), may_a
 
 enum { TOKENS = 64, RUNS = 4 };        // in a tile; a run is 16 neighbours
 enum { PARTS = TOKENS / LANES };       // vectors that hold a number for each token
-enum { HAND = 8192, VECTORS = 128 };   // query vectors in hand: elements, and number
+enum { VECTORS = 64 };                 // query vectors that go through a sequence together, at most
 enum { SUMS = LANES == 16 ? 16 : 8 };  // vectors of sums that fit into the registers
-
-INLINE Vec choose(Ints yes, Vec x, Vec y) { return (Vec)(((Ints)x & yes) | ((Ints)y & ~yes)); }
-INLINE Vec evens(Vec x, Vec y) { return __builtin_shufflevector(x, y, PICK(0)); }
-INLINE Vec odds(Vec x, Vec y) { return __builtin_shufflevector(x, y, PICK(1)); }
 
 // LANES elements of K or V. For f16, compilers do not find the instruction themselves.
 INLINE Vec load_lanes(const char *from, int dtype)
@@ -94,84 +89,76 @@ INLINE Vec exp2_lanes(Vec x)
     return (Vec)((Ints)p & ~(x < -94.0f));
 }
 
-// Sums across the lanes of n vectors, by pairs of neighbours: x[0] ends with LANES / n partial sums
-// of each vector.
-INLINE void add_across(Vec *x, int n)
+// The sum across the lanes of each of LANES vectors, by pairs of neighbours.
+INLINE Vec add_across(Vec *x)
 {
-    UNROLLED for (n /= 2; n > 0; n /= 2) EACH(j, n)
+    int n = LANES;
+    EACH(level, 4)
     {
-        x[j] = evens(x[2 * j], x[2 * j + 1]) + odds(x[2 * j], x[2 * j + 1]);
+        n /= 2;
+        EACH(j, n)
+        {
+            Vec a = x[2 * j];
+            Vec b = x[2 * j + 1];
+            x[j] =
+                __builtin_shufflevector(a, b, EVENS(0)) + __builtin_shufflevector(a, b, EVENS(1));
+        }
     }
+    return x[0];
 }
 
-typedef struct Hand {  // the query vectors that go through a sequence together, and their state
-    size_t count;
-    Vec q[HAND / LANES];  // [head_dim / LANES][count], times scale / log(2)
-    float *o[VECTORS];    // where the output goes; until then, the sum of weights times V
-    float m[VECTORS];     // the largest score, as a power of 2
-    Vec l[VECTORS];       // the sum of the weights, in LANES parts
-} Hand;
+// A query vector, and the state of its sums.
+typedef struct Query {
+    Vec q[PAGED_MAX_HEAD_DIM / LANES];  // times scale / log(2)
+    Vec l;                              // the sum of the weights, in LANES parts
+    float m;                            // the largest score so far, as a power of 2
+    int visible;                        // how many tokens it sees
+    float *o;  // where the output goes; until then, the sum of weights times V
+} Query;
 
 typedef struct Tile {
     const char *k, *v;  // of a head
     const size_t *at;   // [TOKENS], bytes from there to the rows of the tokens
-    const char *next_k, *next_v;
-    const size_t *next;  // likewise, of the tile that comes next; or NULL
-    int tokens, row_bytes;
-    const char *line;  // of the next tile: the cache line to be asked for
-    int left, row;     // bytes left of its row; rows of K and V before the next one
 } Tile;
 
-// Asks for `bytes` bytes of the next tile: a row of K, a row of V, and so on. Neighbours in this
-// order are in different blocks, so many places of the memory are at work at a time.
-INLINE void fetch(Tile *tile, int bytes)
+// Row r, of 2 * TOKENS, of the next tile in the order in which they are asked for: K and V in turn,
+// and the runs in turn, so that eight places of the memory are at work at a time.
+INLINE const char *row_ahead(Tile next, int r)
 {
-    for (; bytes > 0; bytes -= 64) {
-        if (tile->left <= 0) {
-            if (tile->row == 2 * TOKENS) return;
-            tile->line = (tile->row % 2 ? tile->next_v : tile->next_k) + tile->next[tile->row / 2];
-            tile->left = tile->row_bytes;
-            tile->row++;
-        }
-        __builtin_prefetch(tile->line, 0, 2);  // to the L2 cache
-        tile->line += 64;
-        tile->left -= 64;
-    }
+    int token = r / 2 % RUNS * (TOKENS / RUNS) + r / 2 / RUNS;
+    return (r % 2 ? next.v : next.k) + next.at[token];
 }
 
 // Makes weights of the scores of a query vector, and raises m and l. Returns the factor for o.
-__attribute__((noinline)) static float weigh(Vec *score, int tokens, float *m, Vec *l)
+INLINE float weigh(Query *query, Vec *score, int tokens)
 {
-    Ints lane;
-    EACH(i, LANES) lane[i] = i;
-    Vec unseen = (Vec){0} - INFINITY;
-    Vec top = (Vec){0} + *m;
-    if (tokens < TOKENS) {
-        EACH(j, PARTS) score[j] = choose(lane < tokens - j * LANES, score[j], unseen);
-    }
-    EACH(j, PARTS) top = choose(score[j] > top, score[j], top);
-    UNROLLED for (int left = LANES; left > 1; left /= 2)
+    for (int t = tokens; t < TOKENS; t++) ((float *)score)[t] = -INFINITY;
+    Vec top = (Vec){0} + query->m;
+    EACH(j, PARTS)
     {
-        top = choose(evens(top, top) > odds(top, top), evens(top, top), odds(top, top));
+        Ints higher = score[j] > top;
+        top = (Vec)(((Ints)score[j] & higher) | ((Ints)top & ~higher));
     }
-    float base = top[0] == -INFINITY ? 0 : top[0];  // -inf minus -inf is NaN
-    float shrink = top[0] == *m ? 1 : exp2f(*m - base);
-    Vec sum = *l * shrink;
+    float m = top[0];
+    EACH(i, LANES) if (top[i] > m) m = top[i];
+    float base = m == -INFINITY ? 0 : m;  // -inf minus -inf is NaN
+    Vec shrink = exp2_lanes((Vec){0} + (query->m - base));
+    query->m = m;
+    query->l *= shrink;
     EACH(j, PARTS)
     {
         score[j] = exp2_lanes(score[j] - base) * HEADROOM;
-        sum += score[j];
+        query->l += score[j];
     }
-    *m = top[0];
-    *l = sum;
-    return shrink;
+    return shrink[0];
 }
 
 // n query vectors over a tile, `width` rows or columns of it at a time.
-INLINE void attend_tile(Tile *tile, Hand *hand, int first, int n, int dtype)
+INLINE void attend_tile(Tile tile, Tile next, Query *query, int tokens, int dim, int n, int dtype)
 {
     const int width = n * 4 > SUMS ? SUMS / n : 4;  // so that n * width sums stay in registers
     const int step = LANES * (int)dtype_size(dtype);
+    int row_bytes = dim * (int)dtype_size(dtype);
     Vec score[8][PARTS];
     Vec sum[8][LANES];
     Vec acc[8][4];
@@ -179,170 +166,138 @@ INLINE void attend_tile(Tile *tile, Hand *hand, int first, int n, int dtype)
     float shrink[8];
 
     // 1. The scores. Each is a sum in LANES parts, first of all.
-    for (int t = 0; t < tile->tokens; t += LANES) {
+    for (int t = 0; t < tokens; t += LANES) {
         for (int u = 0; u < LANES; u += width) {
-            const Vec *q = hand->q + first;
             const char *k[4];
-            EACH(j, width) k[j] = tile->k + tile->at[t + u + j];
+            const char *ahead[4];
+            EACH(j, width) k[j] = tile.k + tile.at[t + u + j];
+            EACH(j, width) ahead[j] = row_ahead(next, t + u + j);
             EACH(i, n) EACH(j, width) acc[i][j] = (Vec){0};
-            for (int d = 0; d < tile->row_bytes; d += step, q += hand->count) {
-                fetch(tile, width * step);
+            for (int d = 0; d < row_bytes; d += step) {
+                EACH(j, width) __builtin_prefetch(ahead[j] + d, 0, 2);  // to the L2 cache
                 EACH(j, width) x[j] = load_lanes(k[j] + d, dtype);
-                EACH(i, n) EACH(j, width) acc[i][j] += q[i] * x[j];
+                EACH(i, n) EACH(j, width) acc[i][j] += query[i].q[d / step] * x[j];
             }
-            EACH(i, n) add_across(acc[i], width);
-            EACH(i, n) sum[i][u / width] = acc[i][0];
+            EACH(i, n) EACH(j, width) sum[i][u + j] = acc[i][j];
         }
-        EACH(i, n) add_across(sum[i], LANES / width);
-        EACH(i, n) score[i][t / LANES] = sum[i][0];
+        EACH(i, n) score[i][t / LANES] = add_across(sum[i]);
     }
 
     // 2. Their weights.
-    EACH(i, n) shrink[i] = weigh(score[i], tile->tokens, &hand->m[first + i], &hand->l[first + i]);
+    EACH(i, n) shrink[i] = weigh(&query[i], score[i], tokens);
 
     // 3. The values. The last columns may be fewer than `width`: some are added up in vain then.
-    for (int d = 0; d < tile->row_bytes; d += width * step) {
+    int row = next.k == tile.k ? 2 * TOKENS : TOKENS;  // of the next tile, unless it is this one
+    const char *line = NULL;
+    int left = 0;  // bytes from there to the end of the row
+    for (int d = 0; d < row_bytes; d += width * step) {
         int column[4];
-        EACH(j, width) column[j] = min_int(d + j * step, tile->row_bytes - step);
+        EACH(j, width) column[j] = min_int(d + j * step, row_bytes - step);
         EACH(i, n) EACH(j, width) acc[i][j] = (Vec){0};
-        for (int t = 0; t < tile->tokens; t++) {
-            const char *v = tile->v + tile->at[t];
-            fetch(tile, width * step);
-            EACH(j, width) x[j] = load_lanes(v + column[j], dtype);
+        for (int t = 0; t < tokens; t++) {
+            if (left <= 0 && row < 2 * TOKENS) {
+                line = row_ahead(next, row++);
+                left = row_bytes;
+            }
+            for (int b = 0; b < width * step && left > 0; b += 64, line += 64, left -= 64)
+                __builtin_prefetch(line, 0, 2);
+            EACH(j, width) x[j] = load_lanes(tile.v + tile.at[t] + column[j], dtype);
             EACH(i, n) EACH(j, width) acc[i][j] += ((float *)score[i])[t] * x[j];
         }
         EACH(i, n) EACH(j, width)
         {
-            Floats *o = (Floats *)hand->o[first + i] + d / step + j;
+            Floats *o = (Floats *)query[i].o + d / step + j;
             if (column[j] == d + j * step) *o = *o * shrink[i] + acc[i][j];
         }
     }
 }
 
-// Out of line and with constants: inlined into its caller, it runs at half the speed.
-typedef void TileFunction(Tile tile, Hand *hand, int first);
-#define TILE_FUNCTION(n, dtype) \
-    __attribute__((noinline)) static void attend_##n##_##dtype(Tile tile, Hand *hand, int first) \
-    { \
-        attend_tile(&tile, hand, first, n, dtype); \
-    }
-#define TILE_FUNCTIONS(n) \
-    TILE_FUNCTION(n, PAGED_F32) TILE_FUNCTION(n, PAGED_F16) TILE_FUNCTION(n, PAGED_BF16)
-TILE_FUNCTIONS(1)
-TILE_FUNCTIONS(2)
-TILE_FUNCTIONS(4)
-TILE_FUNCTIONS(8)
-static TileFunction *const tile_functions[4][3] = {
-    {attend_1_PAGED_F32, attend_1_PAGED_F16, attend_1_PAGED_BF16},
-    {attend_2_PAGED_F32, attend_2_PAGED_F16, attend_2_PAGED_BF16},
-    {attend_4_PAGED_F32, attend_4_PAGED_F16, attend_4_PAGED_BF16},
-    {attend_8_PAGED_F32, attend_8_PAGED_F16, attend_8_PAGED_BF16}};
-
-typedef struct Piece {  // of the work: some rows of one sequence, some KV heads
-    const AttendJob *job;
-    int first_row, rows, kv_head, heads, group;
-} Piece;
-
-// The walk for a tile: where the rows of n tokens from `start` on are, in bytes. A whole tile is
-// read slot by slot across its runs, what is left at the end of a sequence as it comes.
-static void find_rows(const Piece *piece, int start, int n, size_t *at)
+// The same with n and dtype as constants. Out of line: inlined, it runs at half the speed.
+INLINE void attend_n(Tile tile, Tile next, Query *query, int tokens, int dim, int n, int dtype)
 {
-    const View *view = &piece->job->view;
-    const PoolConfig *c = &view->layout;
-    int seq = view->queries[piece->first_row].seq;
-    int run = TOKENS / RUNS;
-    size_t size = dtype_size(c->dtype);
-    size_t next = size * c->head_dim;  // from a row to the next one of its block
-    if (!view->tables) next *= c->num_kv_heads;
-    memset(at, 0, TOKENS * sizeof *at);  // what is not used is loaded, too
-    for (int t = 0, end = n; t < n; end = n) {
-        size_t row = size * token_offset(view, seq, start + t, piece->kv_head);
-        if (view->tables) end = min_int(n, t + (c->block_size - (start + t) % c->block_size));
-        for (; t < end; t++, row += next) at[n < TOKENS ? t : t % run * RUNS + t / run] = row;
+    if (n == 8) attend_tile(tile, next, query, tokens, dim, 8, dtype);
+    if (n == 4) attend_tile(tile, next, query, tokens, dim, 4, dtype);
+    if (n == 2) attend_tile(tile, next, query, tokens, dim, 2, dtype);
+    if (n == 1) attend_tile(tile, next, query, tokens, dim, 1, dtype);
+}
+__attribute__((noinline)) static void attend_any(Tile tile, Tile next, Query *query, int tokens,
+                                                 int dim, int n, int dtype)
+{
+    if (dtype == PAGED_F32) attend_n(tile, next, query, tokens, dim, n, PAGED_F32);
+    if (dtype == PAGED_F16) attend_n(tile, next, query, tokens, dim, n, PAGED_F16);
+    if (dtype == PAGED_BF16) attend_n(tile, next, query, tokens, dim, n, PAGED_BF16);
+}
+
+// The walk for a tile: where the rows of its tokens are. After the last token, its row again.
+static void find_rows(const View *view, int seq, int start, int end, int kv_head, size_t *at)
+{
+    for (int t = 0; t < TOKENS; t++) {
+        int position = t < end - start ? start + t : end - 1;
+        at[t] = token_offset(view, seq, position, kv_head) * dtype_size(view->layout.dtype);
     }
 }
 
-// Rows `row` to `row + rows - 1` of a piece over a tile, head by head.
-static void attend_heads(const Piece *piece, Hand *hand, const size_t *at, const size_t *next,
-                         int tokens, int row, int rows)
+static void start_query(const AttendJob *job, int row, int head, Query *query)
 {
-    const View *view = &piece->job->view;
-    const PoolConfig *c = &view->layout;
-    const char *k = (const char *)view->k;
-    const char *v = (const char *)view->v;
-    int row_bytes = c->head_dim * (int)dtype_size(c->dtype);
-    size_t head = row_bytes;  // bytes from one to the next
-    if (view->tables) head *= c->block_size;
-    for (int h = 0; h < piece->heads; h++, k += head, v += head) {
-        Tile tile = {k, v, at, k + head, v + head, at, tokens, row_bytes, NULL, 0, 0};
-        if (h == piece->heads - 1) {
-            tile.next_k = (const char *)view->k;
-            tile.next_v = (const char *)view->v;
-            tile.next = next;
-        }
-        if (!tile.next) tile.row = 2 * TOKENS;
-        int i = (h * piece->rows + row) * piece->group;
-        int end = i + rows * piece->group;
-        for (int power = 3; power >= 0; power--)
-            for (; i + (1 << power) <= end; i += 1 << power) {
-                tile_functions[power][c->dtype](tile, hand, i);
-                tile.row = 2 * TOKENS;  // all has been asked for
-            }
-    }
-}
-
-static void take_in_hand(const Piece *piece, Hand *hand)
-{
-    const AttendJob *job = piece->job;
     int dim = job->view.layout.head_dim;
+    size_t vector = ((size_t)row * job->num_q_heads + head) * dim;
     double factor = job->scale / 0.69314718055994531;
-    hand->count = piece->heads * piece->rows * piece->group;
-    for (size_t i = 0; i < hand->count; i++) {
-        size_t row = piece->first_row + i / piece->group % piece->rows;
-        size_t head = piece->kv_head + i / piece->group / piece->rows;
-        size_t at = (row * job->num_q_heads + head * piece->group + i % piece->group) * dim;
-        hand->o[i] = job->out + at;
-        hand->m[i] = -INFINITY;
-        hand->l[i] = (Vec){0};
-        memset(hand->o[i], 0, dim * sizeof(float));
-        for (int d = 0; d < dim; d++)
-            hand->q[d / LANES * hand->count + i][d % LANES] = (float)(job->q[at + d] * factor);
-    }
+    float *q = (float *)query->q;
+    for (int d = 0; d < dim; d++) q[d] = (float)(job->q[vector + d] * factor);
+    query->o = job->out + vector;
+    memset(query->o, 0, dim * sizeof(float));
+    query->m = -INFINITY;
+    query->l = (Vec){0};
+    query->visible = job->view.queries[row].position + 1;
 }
 
-static void finish(const AttendJob *job, const Hand *hand, size_t i)
+static void finish_query(const AttendJob *job, const Query *query)
 {
     int dim = job->view.layout.head_dim;
     float l = 0;
-    EACH(j, LANES) l += hand->l[i][j];
-    for (int d = 0; d < dim; d++) hand->o[i][d] = l != 0 ? hand->o[i][d] / l : 0;
-    double lse = hand->m[i] * 0.69314718055994531 + log(l / HEADROOM);
-    if (job->lse) job->lse[(hand->o[i] - job->out) / dim] = (float)lse;
+    EACH(j, LANES) l += query->l[j];
+    for (int d = 0; d < dim; d++) query->o[d] = l != 0 ? query->o[d] / l : 0;
+    double lse = query->m * 0.69314718055994531 + log(l / HEADROOM);
+    if (job->lse) job->lse[(query->o - job->out) / dim] = (float)lse;
 }
 
-static void attend_piece(const Piece *piece)
+// Some rows of one sequence, some KV heads.
+static void attend_piece(const AttendJob *job, int row, int rows, int kv_head, int heads)
 {
-    const QueryToken *query = piece->job->view.queries + piece->first_row;
-    int end = query[piece->rows - 1].position + 1;
-    size_t at[TOKENS];
-    size_t next[TOKENS];
-    Hand hand;
-    take_in_hand(piece, &hand);
-    find_rows(piece, 0, min_int(end, TOKENS), next);
-    for (int start = 0; start < end; start += TOKENS) {
-        int left = end - start - TOKENS;  // tokens after this tile
-        int row = 0;                      // from this one on they see all of it
-        while (row < piece->rows && query[row].position + 1 - start < TOKENS) row++;
-        memcpy(at, next, sizeof at);
-        if (left > 0) find_rows(piece, start + TOKENS, min_int(left, TOKENS), next);
-        attend_heads(piece, &hand, at, left > 0 ? next : NULL, TOKENS, row, piece->rows - row);
-        while (row-- > 0 && query[row].position >= start) {
-            int visible = query[row].position + 1 - start;
-            find_rows(piece, start, visible, at);
-            attend_heads(piece, &hand, at, NULL, visible, row, 1);
-        }
+    const View *view = &job->view;
+    const PoolConfig *c = &view->layout;
+    int seq = view->queries[row].seq;
+    int end = view->queries[row + rows - 1].position + 1;
+    int group = job->num_q_heads / c->num_kv_heads;
+    int vectors = rows * group;                              // for each KV head
+    size_t head_bytes = c->head_dim * dtype_size(c->dtype);  // from one to the next
+    if (view->tables) head_bytes *= c->block_size;
+    Query query[VECTORS];
+    for (int i = 0; i < heads * vectors; i++) {
+        int head = (kv_head + i / vectors) * group + i % group;
+        start_query(job, row + i % vectors / group, head, &query[i]);
     }
-    for (size_t i = 0; i < hand.count; i++) finish(piece->job, &hand, i);
+    size_t at[2][TOKENS];  // of this tile and the next, in turn
+    find_rows(view, seq, 0, end, kv_head, at[0]);
+    Tile tile = {(const char *)view->k, (const char *)view->v, at[0]};
+    for (int start = 0; start < end; start += TOKENS) {
+        Tile next = {tile.k, tile.v, at[start / TOKENS % 2 == 0]};
+        find_rows(view, seq, start + TOKENS, end, kv_head, at[start / TOKENS % 2 == 0]);
+        for (int h = 0; h < heads; h++) {
+            Tile head = {tile.k + h * head_bytes, tile.v + h * head_bytes, tile.at};
+            Tile ahead = {head.k + head_bytes, head.v + head_bytes, tile.at};
+            if (h == heads - 1) ahead = next;
+            for (int i = 0, n = 8; i < vectors; i += n, ahead = head) {
+                Query *q = &query[h * vectors + i];
+                int tokens = min_int(q->visible - start, TOKENS);
+                while (i + n > vectors || min_int(q[n - 1].visible - start, TOKENS) > tokens)
+                    n /= 2;  // all of them are to see the same
+                if (tokens > 0) attend_any(head, ahead, q, tokens, c->head_dim, n, c->dtype);
+            }
+        }
+        tile = next;
+    }
+    for (int i = 0; i < heads * vectors; i++) finish_query(job, &query[i]);
 }
 
 // Attention of a whole step, or 0 if its shape is one for attend_row(). The pieces are as large as
@@ -353,27 +308,24 @@ static int attend_on_cpu(const AttendJob *job)
     int total = view->num_query_tokens;
     int kv_heads = view->layout.num_kv_heads;
     int group = job->num_q_heads / kv_heads;
-    int vectors = min_int(VECTORS, HAND / view->layout.head_dim);
     int most_heads = kv_heads;
-    int rows;
-    if (view->layout.head_dim % 16 != 0 || group > vectors) return 0;
+    if (view->layout.head_dim % 16 != 0 || group > VECTORS) return 0;
 #ifdef _OPENMP
     most_heads = ceil_div((int64_t)kv_heads * view->num_seqs, omp_get_max_threads());
     double elements = 2.0 * total * kv_heads * view->max_seq_len * view->layout.head_dim;
 #pragma omp parallel if (elements > THREADS_FROM)
 #pragma omp single
 #endif
-    for (int row = 0; row < total; row += rows) {
+    for (int row = 0, rows; row < total; row += rows) {
         const QueryToken *query = view->queries + row;
-        int most = min_int(vectors / group, total - row);
+        int most = min_int(VECTORS / group, total - row);
         for (rows = 1; rows < most && query[rows].seq == query->seq;) rows++;
-        int heads = min_int(vectors / (rows * group), most_heads);
+        int heads = min_int(VECTORS / (rows * group), most_heads);
         for (int h = 0; h < kv_heads; h += heads) {
-            Piece piece = {job, row, rows, h, min_int(heads, kv_heads - h), group};
 #ifdef _OPENMP
-#pragma omp task firstprivate(piece)
+#pragma omp task
 #endif
-            attend_piece(&piece);
+            attend_piece(job, row, rows, h, min_int(heads, kv_heads - h));
         }
     }
     return 1;
