@@ -1150,6 +1150,7 @@ static void test_rewind_into_shared_block(void)
     Seq *a = t_seq(pool, 10), *b = t_fork(a, 10);
     t_append(b, 1);  // a: 0 1 2, b: 0 1 3
     CHECK_EQ(pool->num_free, 0);
+    t_check_all(pool);
     t_rewind(b, 8);  // b: the first three slots of block 0
     CHECK_TEXT(COUNTS(a), "2 1 1");
     CHECK_TEXT(t_free_list(pool), "3");
@@ -1286,7 +1287,9 @@ static void test_poison(void)
         t_rewind(b, 2);  // in its own block: slot 2 is dropped
         CHECK_EQ(t_nan_slots(pool, 2, 0, 2), 0);
         CHECK_EQ(t_nan_slots(pool, 2, 2, 4), 2);
-        t_rewind(b, 4);  // out of block 2, and into block 0, which a sees
+        t_rewind(b, 1);
+        CHECK_EQ(t_nan_slots(pool, 2, 1, 4), 3);
+        t_rewind(b, 3);  // out of block 2, and into block 0, which a sees
         CHECK_EQ(t_nan_slots(pool, 2, 0, 4), 4);
         CHECK_EQ(t_nan_slots(pool, 0, 0, 4), 0);
         t_check_all(pool);
@@ -1683,6 +1686,14 @@ static void test_plan_goes_out_of_date(void)
         }
         t_finish(pool);
     }
+    Pool *pool = t_pool(t_config(4, 4));
+    Seq *a = t_seq(pool, 8), *b = t_fork(a, 8);
+    CHECK_OK(seq_publish(a, tokens, 8));
+    Batch batch = {1, &b, counts};
+    CHECK_OK(pool_plan(pool, &batch));
+    CHECK_OK(seq_publish(b, tokens, 8));  // its blocks are published: it keeps them
+    CHECK_EQ(pool->plan_number != 0, 1);
+    pool_destroy(pool);
 }
 
 // A plan is a copy: the caller's arrays may change, other calls use other memory, and layers come
