@@ -2686,10 +2686,10 @@ static void test_tensors(void)
     t_finish(pool);
 }
 
-// Each of the fast kernels: a dtype, groups of one, four and eight, head_dim up to 128 and beyond. A
-// vector that is no multiple of 16 bytes, or has more than 512, goes the plain way. Then lengths
-// around the ends of their splits, 512 tokens, and groups that fill a tile of query heads, overflow it, or
-// take several; the last two are larger than the CPU's hand.
+// Each of the fast kernels: a dtype, groups of one, four and eight, head_dim up to 128 and beyond.
+// A vector that is no multiple of 16 bytes, or has more than 512, goes the plain way. Then lengths
+// around the ends of their splits, 512 tokens, and groups that fill a tile of query heads, overflow
+// it, or take several; the last two are larger than what the CPU takes at once.
 static void test_every_split_kernel(void)
 {
     const int dims[] = {64, 96, 136, 20}, groups[] = {1, 4, 8};
@@ -3042,7 +3042,7 @@ static void test_shapes_crossed(void)
     }
 }
 
-// Shapes for which chunks, blocks and tiles of 16 tokens end in different places.
+// Shapes for which chunks, blocks and tiles end in different places.
 static void test_same_bits_however_cut(void)
 {
     for (int i = 0; i < (t_on_stand_in() ? 6 : 24); i++) {

@@ -301,7 +301,7 @@ static void attend_piece(const AttendJob *job, int row, int rows, int kv_head, i
 }
 
 // Attention of a whole step, or 0 if its shape is one for attend_row(). The pieces are as large as
-// the hand is, unless there would be fewer of them than threads.
+// can be, unless there would be fewer of them than threads.
 static int attend_on_cpu(const AttendJob *job)
 {
     const View *view = &job->view;
