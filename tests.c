@@ -1417,7 +1417,7 @@ static void test_refused_batches(void)
     Seq *both[] = {stranger, stranger};
     const int ones[] = {1, 1, 1}, zeros[] = {0, 0, 0}, good_counts[] = {1, 1, 0};
     const int counts[][2] = {{-1, 1}, {6, 1}, {1, INT_MAX}, {1, INT_MIN}};  // bad ones
-    const Batch good = {3, good_seqs, good_counts}, none = {0, good_seqs, ones};
+    const Batch good = {3, good_seqs, good_counts}, none = {0, NULL, NULL};
     const Batch nothing = {3, good_seqs, zeros}, abroad = {1, &stranger, ones};
     const Batch bad[] = {
         {-1, good_seqs, ones},     {INT_MIN, good_seqs, ones}, {INT_MAX, good_seqs, ones},

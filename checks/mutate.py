@@ -486,7 +486,7 @@ class Lab:
             found = self.killer(program, mutant.title)
             if found:
                 return found
-            plain = mutant.path == FILES[0] and mutant.title != "calls"
+            plain = mutant.path == FILES[0] and mutant.title not in ("calls", "kernels")
             self.build(folder, SECOND if plain else (*SECOND, FAST), mutant)
             more = {}
             if re.search(ON_STANDIN, mutant.title):
