@@ -2701,27 +2701,26 @@ static void test_every_split_kernel(void)
     int plain = t_on_stand_in() && T_WAYS != 4;  // there it is slow, and has no splits
     for (int i = 0; i < 36 + (plain ? 2 : 12); i++) {
         const int few[4] = {i / 12, 11, groups[i / 4 % 3], dims[i % 4]};
-        const int *shape = i < 36 ? few : more[i - 36], n = 2;
+        const int *shape = i < 36 ? few : more[i - 36], counts[] = {2, 1};
         PoolConfig config = {1, 1, shape[3], 16, 3 + shape[1] / 16, shape[0], 1, PAGED_CPU};
         if (i < 36) config.num_layers = config.num_kv_heads = 2;
 
         t_at("dtype %d, length %d, group %d, head_dim %d", shape[0], shape[1], shape[2], shape[3]);
         Pool *pool = t_pool(config);
         t_shuffle(pool);
-        Seq *seq = t_seq(pool, shape[1]);
-        t_attend(&seq, &n, 1, shape[2] * config.num_kv_heads, 0);
+        Seq *seqs[] = {t_seq(pool, shape[1]), t_seq(pool, 3)};  // the longest comes first
+        t_attend(seqs, counts, 2, shape[2] * config.num_kv_heads, 0);
 #ifndef __CUDACC__
         if (t_on_stand_in() && i < 36) {  // which kernel ran last?
             int bytes = config.head_dim * (int)dtype_size(config.dtype);
             int fast = T_WAYS == 4 && bytes % 16 == 0 && bytes <= 512;
-            float *q = t_floats(2 * 2 * 136), *out = t_same(2 * 2 * 136, 0);
+            float *q = t_floats(3 * 2 * 136), *out = t_same(3 * 2 * 136, 0);
             CHECK_OK(attend(pool, ATTEND_FAST, 0, 2, 0, q, out, NULL));
             CHECK_TEXT(gpu.name, fast ? "merge_splits" : "attend_paged");
             CHECK_OK(attend(pool, ATTEND_PAGED, 0, 2, 0, q, out, NULL));
             CHECK_TEXT(gpu.name, "attend_paged");
         }
 #endif
-        t_release(seq);
         t_finish(pool);
     }
 }
