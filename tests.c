@@ -657,14 +657,14 @@ static void t_rewind(Seq *seq, int n)
     CHECK_EQ(seq->length, t_oracle(seq)->length);
 }
 
-// Publishes the full blocks among the first n tokens: all of them, or up to one that another
-// sequence shares and has published after another copy of its parent.
+// Publishes the full blocks among the first n tokens: all of them, or up to one that was published
+// after another copy of its parent.
 static void t_publish(Seq *seq, int n)
 {
     CHECK_OK(seq_publish(seq, *t_tokens(seq), n));
     if (seq->num_published >= n / seq->pool->config.block_size) return;
     const Block *block = &seq->pool->blocks[seq->block_table[seq->num_published]];
-    CHECK(block->serial != 0 && block->ref_count > 1);
+    CHECK(block->serial != 0);
 }
 
 // A sequence with a twin that begins with what the prefix cache has of these n tokens. How much

@@ -174,7 +174,7 @@ static void draw_life(FILE *in)
     Pool *pool;
     Request *queue = NULL;
     Request *running = NULL;
-    int owner[POOL], since[POOL];
+    int owner[POOL], since[POOL] = {0};
     must(pool_create(&config, &pool), "pool");
     read_requests(in, &queue);
     for (int block = 0; block < POOL; block++) owner[block] = -1;
