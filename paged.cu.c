@@ -748,10 +748,10 @@ HD static void write_token(const WriteJob *job, int row, int thread, int threads
     }
 }
 
+typedef uint16_t __attribute__((may_alias)) TwoBytes;  // of elements of any type
+
 // Copies elements without looking at them. NULL as source stands for NaN, which all bits set is in
 // each of the three types. Threads take two bytes at a time, as every type has an even size.
-typedef uint16_t __attribute__((may_alias)) TwoBytes;
-
 HD static void copy_elements(void *to, size_t to_at, const void *from, size_t from_at, int dtype,
                              size_t count, int thread, int threads)
 {

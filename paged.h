@@ -254,8 +254,8 @@ int pool_write(Pool *pool, int layer, const float *k, const float *v);
 // Causal attention of the query tokens of the plan over their sequences. Token i of the n new ones
 // of a sequence sees the positions up to and including length - n + i. A row whose scores are all
 // -infinity gives 0, and -infinity as lse; any other gives NaN if it sees NaN in K or V. (The plain
-// kernels add up in float32, token by token: after one very large score, small weights get lost in
-// long sequences, about 1e-3 of the result at 100 000 tokens.)
+// kernels add up in float32, token by token: in very long sequences, small weights that follow one
+// large score get lost.)
 //   flags         one of the above; with and without ATTEND_GATHER, the results agree in every bit
 //   num_q_heads   a multiple of num_kv_heads, at most PAGED_MAX_Q_HEADS; query head h reads KV head
 //                 h / (num_q_heads / num_kv_heads)
@@ -268,10 +268,10 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
 
 // Tensors that pool_write(), seq_gather() and attend() take live where the pool lives: in device
 // memory for PAGED_GPU, otherwise in host memory. These make and free `count` floats there, NULL
-// if they do not fit, and copy from anywhere to anywhere. On a GPU, pool_write(), seq_gather() and
-// attend() only queue their work; tensor_copy() waits for it, so what it brings to the host is
-// complete, and so does pool_plan(). On the CPU and on the
-// stand-in every call has done its work when it returns.
+// if they do not fit, and copy from anywhere to anywhere. On a GPU, calls that compute only queue
+// their work; tensor_copy(), which waits for it, brings complete results to the host. (pool_plan()
+// and seq_gather() wait for what was queued before them.) On the CPU and on the stand-in every call
+// has done its work when it returns.
 float *tensor_create(const Pool *pool, size_t count);
 void tensor_free(const Pool *pool, float *tensor);
 void tensor_copy(const Pool *pool, float *to, const float *from, size_t count);

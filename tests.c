@@ -3250,7 +3250,6 @@ enum { T_ON_CPU = 1, T_ON_DEVICE = 2, T_NOT_HERE = 4, T_WHEN_NAMED = 8 };
 static const Test t_tests[] = {
 #define TEST(name) {#name, test_##name, T_ON_CPU}
 #define BOTH(name) {#name, test_##name, T_ON_CPU | T_ON_DEVICE}
-
 #define DEVICE_ONLY(name) {#name, test_##name, T_ON_DEVICE}
 #define NAMED(name) {#name, test_##name, T_ON_CPU | T_WHEN_NAMED}
     TEST(example_bytes), BOTH(layout), BOTH(example_eight_steps), BOTH(example_softmax_by_hand),

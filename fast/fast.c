@@ -448,7 +448,7 @@ DEVICE void merge_parts(const SplitJob *s, const Split *split, float m, float l)
 
 // Rung 3, split. Against rung 2: only as many lanes share a vector as 16 bytes a lane fill, so that
 // there are several tokens to a warp, and fewer shuffles to a token. The heads of a group load the
-// same at the same time: once from memory, then from a cache.
+// same at the same time.
 DEVICE void attend_split(const SplitJob *s, int dtype)
 {
     const int vec = 16 / (int)dtype_size(dtype);
@@ -705,8 +705,8 @@ static int attend_fast(const AttendJob *attend, void *workspace)
         while (job.heads < group && job.heads * job.lanes < THREADS) job.heads *= 2;
         job.parts = THREADS / job.lanes / job.heads;
     }
-    launch(kernels[c->dtype][rung - 3], "attend_split or attend_mma", view->num_query_tokens,
-           c->num_kv_heads * ceil_div(group, job.heads), num_splits,
+    launch(kernels[c->dtype][rung - 3], rung == 3 ? "attend_split" : "attend_mma",
+           view->num_query_tokens, c->num_kv_heads * ceil_div(group, job.heads), num_splits,
            2 * SPLIT + job.heads * job.parts * (c->head_dim + 2), &job);
     LAUNCH(merge_splits, view->num_query_tokens, attend->num_q_heads, 1, 0, job);
     return 1;
