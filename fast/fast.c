@@ -340,7 +340,7 @@ static int attend_on_cpu(const AttendJob *job) { return (void)job, 0; }
 //
 //     3 split          A sequence is cut into splits of 512 tokens, each a thread block, so that
 //                      one long sequence fills the whole GPU; a second kernel merges them.
-//     4 tensor cores   In 16 bits: one instruction multiplies 16 x 16 by 16 x 8 numbers, so that
+//     4 tensor cores   In 16 bits: one instruction multiplies 16 x 8 by 8 x 8 numbers, so that
 //                      eight query heads cost what one does.
 //
 // Memory answers after some 600 ns, so many loads must be in flight, each of 16 bytes a lane, the
@@ -353,50 +353,51 @@ static int attend_on_cpu(const AttendJob *job) { return (void)job, 0; }
 #define __syncwarp() __shfl_xor_sync(ALL_LANES, 0, 0)
 #endif
 
-enum { SPLIT = 512, IN_FLIGHT = 4, MMA_DIM = 128 };  // tokens; the largest head_dim of rung 4
+enum { SPLIT = 512, MMA_DIM = 128 };  // tokens; the largest head_dim of rung 4
 typedef size_t __attribute__((may_alias)) Offset;
 #define OFFSETS ((Offset *)shared)  // [SPLIT], of the tokens in a plane, in bytes
 typedef struct __attribute__((aligned(16), may_alias)) Words {
-    uint32_t w[4];  // each is an element of 32 bits, or two of 16
+    uint32_t words[4];  // 4 elements, or 8 of 16 bits
 } Words;
 
 typedef struct SplitJob {
     AttendJob attend;
     float *partial;  // states, [num_query_tokens][num_q_heads][num_splits][head_dim + 2]
     int num_splits;
-    float room;  // on every weight: see HEADROOM
-    int heads;   // query heads of a thread block, all of one group
-    int parts;   // of the tokens of a split: each head has a state for each part
-    int lanes;   // that compute such a state
+    int heads, lanes;  // the threads of a block are [parts of the tokens][query heads][lanes]
 } SplitJob;
 
 typedef struct Split {  // what a lane works on
-    size_t vector;      // its query vector, of [num_query_tokens][num_q_heads]
-    int live;           // is there such a head?
-    int part;
-    int count;  // tokens of the split; none if the row does not reach it
+    const float *q;     // its query vector
+    float *state;       // of its part, in shared memory
+    float *partial;     // of the whole split
+    int part, parts;
+    int count;  // tokens of the split; 0 or less if the row does not reach it
     int head_dim;
-    float *states;  // of its head, [parts][head_dim + 2]
 } Split;
 
-// Also walks through the table.
+// Also walks through the table. Where a group has no more heads, lanes repeat its last one.
 DEVICE Split find_split(const SplitJob *s)
 {
     const View *view = &s->attend.view;
     const QueryToken *row = view->queries + blockIdx.x;
     int group = s->attend.num_q_heads / view->layout.num_kv_heads;
-    int tiles = (group + s->heads - 1) / s->heads;  // thread blocks for a group
+    int tiles = gridDim.y / view->layout.num_kv_heads;  // thread blocks for a group
     int kv_head = blockIdx.y / tiles;
     int h = threadIdx.x / s->lanes % s->heads;
     int head = blockIdx.y % tiles * s->heads + h;
+    if (head >= group) head = group - 1;
+    size_t vector = (size_t)blockIdx.x * s->attend.num_q_heads + kv_head * group + head;
     int start = blockIdx.z * SPLIT;
+    int size = view->layout.head_dim + 2;
     Split split;
-    split.vector = (size_t)blockIdx.x * s->attend.num_q_heads + kv_head * group + head;
-    split.live = head < group;
-    split.part = threadIdx.x / s->lanes / s->heads;
-    split.count = row->position + 1 - start < SPLIT ? row->position + 1 - start : SPLIT;
     split.head_dim = view->layout.head_dim;
-    split.states = (float *)(OFFSETS + SPLIT) + h * s->parts * (split.head_dim + 2);
+    split.part = threadIdx.x / s->lanes / s->heads;
+    split.parts = THREADS / s->lanes / s->heads;
+    split.count = row->position + 1 - start < SPLIT ? row->position + 1 - start : SPLIT;
+    split.q = s->attend.q + vector * split.head_dim;
+    split.state = shared + 2 * SPLIT + (h * split.parts + split.part) * size;
+    split.partial = s->partial + (vector * s->num_splits + blockIdx.z) * size;
     for (int t = threadIdx.x; t < SPLIT; t += THREADS) {
         size_t at = t < split.count ? token_offset(view, row->seq, start + t, kv_head) : 0;
         OFFSETS[t] = at * dtype_size(view->layout.dtype);
@@ -405,44 +406,48 @@ DEVICE Split find_split(const SplitJob *s)
     return split;
 }
 
-// Of the vector of token t, 16 bytes in each of `count` equal pieces of MMA_DIM elements, in the
-// first from element d on. What does not exist is 0, as 0 times NaN would be NaN.
-DEVICE void load(const Split *split, const void *plane, int t, int d, int dtype, int count,
-                 Words *words)
+// Of the vector of token t, 16 bytes in each of n equal pieces of MMA_DIM elements, in the first
+// from element d on. What does not exist is 0, as 0 times NaN would be NaN.
+DEVICE void load(const Split *split, const void *plane, int t, int d, int dtype, int n, Words *to)
 {
     const char *vector = (const char *)plane + OFFSETS[t];
-    EVERY (i, count) {
-        int at = d + MMA_DIM / count * i;
-        words[i] = (Words){{0, 0, 0, 0}};
+    EVERY (i, n) {
+        int at = d + MMA_DIM / n * i;
+        to[i] = (Words){{0, 0, 0, 0}};
         if (t < split->count && at < split->head_dim)
-            words[i] = *(const Words *)(vector + at * dtype_size(dtype));
+            to[i] = *(const Words *)(vector + at * dtype_size(dtype));
     }
 }
 
-DEVICE float element(const uint32_t *words, int i, int dtype)
+// Makes weights of four scores, and adds them to l; m becomes the largest score so far, of all
+// lanes that share a head but not the scores. Returns the factor for what was added up before.
+DEVICE float make_weights(float *p, int lanes, float *m, float *l)
 {
-    if (dtype == PAGED_F32) return bits_float(words[i]);
-    uint16_t bits = (uint16_t)(words[i / 2] >> i % 2 * 16);
-    return dtype == PAGED_F16 ? f16_to_f32(bits) : bf16_to_f32(bits);
+    float top = *m;
+    EVERY (i, 4) top = fmaxf(top, p[i]);
+    for (int bits = 1; bits < lanes; bits *= 2)
+        top = fmaxf(top, __shfl_xor_sync(ALL_LANES, top, bits));
+    float base = top == -INFINITY ? 0 : top;  // as -inf minus -inf is NaN
+    float shrink = expf(*m - base);
+    *m = top;
+    *l *= shrink;
+    EVERY (i, 4) *l += p[i] = expf(p[i] - base) * HEADROOM;
+    return shrink;
 }
 
-// m and l join o in the state of this part; then the states of all parts become one.
+// m and l join o in the state of this part; then the states of all parts become one. Lanes that
+// write to the same place write the same.
 DEVICE void merge_parts(const SplitJob *s, const Split *split, float m, float l)
 {
-    int first = threadIdx.x % s->lanes;
-    size_t size = split->head_dim + 2;
-    float *partial = s->partial + (split->vector * s->num_splits + blockIdx.z) * size;
-    if (first == 0) {
-        split->states[split->part * size] = m;
-        split->states[split->part * size + 1] = l;
-    }
+    const float *states = split->state - split->part * (split->head_dim + 2);
+    int first = split->part * s->lanes + threadIdx.x % s->lanes;
+    split->state[0] = m;
+    split->state[1] = l;
     __syncthreads();
-    if (!split->live) return;
-    for (int d = split->part * s->lanes + first; d < split->head_dim; d += s->parts * s->lanes) {
-        partial[2 + d] = merge(split->states, s->parts, split->head_dim, d, &m, &l);
-        if (d > 0) continue;
-        partial[0] = m;
-        partial[1] = l;
+    for (int d = first; d < split->head_dim; d += split->parts * s->lanes) {
+        split->partial[2 + d] = merge(states, split->parts, split->head_dim, d, &m, &l);
+        split->partial[0] = m;
+        split->partial[1] = l;
     }
 }
 
@@ -453,188 +458,146 @@ DEVICE void attend_split(const SplitJob *s, int dtype)
 {
     const int vec = 16 / (int)dtype_size(dtype);
     const Split split = find_split(s);
-    int d = threadIdx.x % s->lanes * vec;
     float q[8] = {0}, o[8] = {0}, m = -INFINITY, l = 0;
     if (split.count <= 0) return;
-    for (int i = 0; i < vec && split.live && d < split.head_dim; i++)
-        q[i] = s->attend.q[split.vector * split.head_dim + d + i] * s->attend.scale;
 
-    for (int base = split.part; base - split.part < split.count; base += s->parts * IN_FLIGHT) {
-        Words k[IN_FLIGHT], v[IN_FLIGHT];
-        float p[IN_FLIGHT] = {0}, new_m = m;
-        EVERY (u, IN_FLIGHT) {
-            load(&split, s->attend.view.k, base + u * s->parts, d, dtype, 1, k + u);
-            load(&split, s->attend.view.v, base + u * s->parts, d, dtype, 1, v + u);
+    // 1. The query: those elements that the lane will have of K and V.
+    int d = threadIdx.x % s->lanes * vec;
+    for (int i = 0; i < vec && d < split.head_dim; i++) q[i] = split.q[d + i] * s->attend.scale;
+
+    for (int start = 0; start < split.count; start += split.parts * 4) {
+        int t = start + split.part;  // the first of four tokens
+        Words k[4], v[4];
+        EVERY (i, 4) {
+            load(&split, s->attend.view.k, t + i * split.parts, d, dtype, 1, k + i);
+            load(&split, s->attend.view.v, t + i * split.parts, d, dtype, 1, v + i);
         }
         __syncwarp();  // so that all loads are under way before the first is used
-        EVERY (u, IN_FLIGHT)
-            EVERY (i, vec) p[u] += q[i] * element(k[u].w, i, dtype);
+
+        // 2. Scores.
+        float p[4] = {0};
+        EVERY (i, 4)
+            EVERY (j, vec) p[i] += q[j] * load_element(k + i, j, dtype);
         for (int bits = s->lanes / 2; bits > 0; bits /= 2)
-            EVERY (u, IN_FLIGHT) p[u] += __shfl_xor_sync(ALL_LANES, p[u], bits);
-        EVERY (u, IN_FLIGHT) {
-            if (base + u * s->parts >= split.count) p[u] = -INFINITY;
-            new_m = fmaxf(new_m, p[u]);
-        }
-        float zero = new_m == -INFINITY ? 0 : new_m;  // as -inf minus -inf is NaN
-        float shrink = expf(m - zero);
-        m = new_m;
-        l *= shrink;
-        EVERY (i, vec) o[i] *= shrink;
-        EVERY (u, IN_FLIGHT) {
-            float weight = expf(p[u] - zero) * s->room;
-            l += weight;
-            EVERY (i, vec) o[i] += weight * element(v[u].w, i, dtype);
-        }
+            EVERY (i, 4) p[i] += __shfl_xor_sync(ALL_LANES, p[i], bits);
+        EVERY (i, 4)
+            if (t + i * split.parts >= split.count) p[i] = -INFINITY;
+
+        // 3. Weights.
+        float shrink = make_weights(p, 1, &m, &l);
+
+        // 4. Values.
+        EVERY (j, vec) o[j] *= shrink;
+        EVERY (i, 4)
+            EVERY (j, vec) o[j] += p[i] * load_element(v + i, j, dtype);
     }
 
-    float *state = split.states + split.part * (split.head_dim + 2);
-    for (int i = 0; i < vec && d < split.head_dim; i++) state[2 + d + i] = o[i];
+    for (int i = 0; i < vec && d < split.head_dim; i++) split.state[2 + d + i] = o[i];
     merge_parts(s, &split, m, l);
 }
 
-// Rung 4, tensor cores. One instruction of a warp, mma, does d += a * b, where a is 16 x 16 and b
-// 16 x 8 numbers of 16 bits, and d is 16 x 8 in float32. The matrices lie spread over the lanes.
-// With r = lane / 4 and c = lane % 4 * 2, a lane holds
+// Rung 4, tensor cores. One instruction of a warp, mma, does d += a * b, where a is 16 x 8, b 8 x 8
+// and d 16 x 8. They lie spread over the lanes: with r = lane / 4 and c = lane % 4, a lane holds
 //
-//     of a   columns c, c + 1 of rows r and r + 8, then columns c + 8, c + 9 of both
-//     of b   rows c, c + 1, c + 8, c + 9 of column r
-//     of d   columns c, c + 1 of rows r and r + 8
+//     of a   column c in rows r and r + 8, then column c + 4
+//     of b   rows c and c + 4 of column r
+//     of d   columns 2 * c and 2 * c + 1 of row r, then of row r + 8
 //
-// (PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type"). Scores are q times K:
-// the rows are query heads, the columns tokens. A dot product may be summed in any order, so 16
-// bytes of K, as loaded, are a lane's part of b for two mma. The lane then has the scores of those
-// heads and tokens whose weights are its part of a in weights times V: only maxima and sums go from
-// lane to lane.
+// (PTX ISA, "Matrix Fragments for mma.m16n8k8", .tf32). In q times K, rows are query heads and
+// columns tokens. A dot product may be summed in any order, so 16 bytes of K, as loaded, are a
+// lane's part of b for four mma. The lane then has the scores of a head for tokens 2 * c and
+// 2 * c + 1. In weights times V, columns c and c + 4 of a stand for these two, so the weights are
+// where they are needed: only maxima and sums go from lane to lane.
 //
-// 16 bits are too few for q and for weights. Each is split: x rounded, and what that cuts off. Rows
-// 0 to 7, one for each head, take the high parts, rows 8 to 15 the low ones, and in the end the two
-// results are added. bf16 has only 8 bits, so that q needs a third part.
-DEVICE void mma(float *d, const uint32_t *a, const uint32_t *b, int dtype)
+// a and b are tf32, a float32 without its lower 13 bits. Any number of 16 bits is one, but q and
+// the weights need more. Each is split in two: rows 0 to 7, one for each head, take the upper bits,
+// rows 8 to 15 what those leave, and in the end the two results are added.
+DEVICE float tf32(float x) { return bits_float(float_bits(x) & 0xffffe000); }
+
+DEVICE void mma(float *d, const float *a, const float *b)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-#define MMA(type) \
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 " \
-                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
-    if (dtype == PAGED_F16)
-        MMA("f16");
-    else
-        MMA("bf16");
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(float_bits(a[0])), "r"(float_bits(a[1])), "r"(float_bits(a[2])),
+          "r"(float_bits(a[3])), "r"(float_bits(b[0])), "r"(float_bits(b[1])));
 #elif defined(__CUDACC__)
     __trap();  // the instruction exists from sm_80 on
 #else  // the stand-in: each lane puts its parts where they belong, then reads rows and columns
-    static float a_whole[WARPS][16][16], b_whole[WARPS][16][8];
+    static float a_whole[WARPS][16][8], b_whole[WARPS][8][8];
     int warp = threadIdx.x / WARP;
     int r = threadIdx.x % WARP / 4;
-    int c = threadIdx.x % 4 * 2;
-    for (int i = 0; i < 8; i++)
-        a_whole[warp][r + i / 2 % 2 * 8][c + i / 4 * 8 + i % 2] = element(a, i, dtype);
-    for (int i = 0; i < 4; i++) b_whole[warp][c + i / 2 * 8 + i % 2][r] = element(b, i, dtype);
+    int c = threadIdx.x % 4;
+    EVERY (i, 4) a_whole[warp][r + i % 2 * 8][c + i / 2 * 4] = tf32(a[i]);
+    EVERY (i, 2) b_whole[warp][c + i * 4][r] = tf32(b[i]);
     __syncwarp();  // all have written
-    for (int i = 0; i < 4; i++)
-        for (int j = 0; j < 16; j++)
-            d[i] += a_whole[warp][r + i / 2 * 8][j] * b_whole[warp][j][c + i % 2];
+    EVERY (i, 4)
+        EVERY (j, 8) d[i] += a_whole[warp][r + i / 2 * 8][j] * b_whole[warp][j][2 * c + i % 2];
     __syncwarp();  // all have read
 #endif
 }
 
-// Rounds two floats to 16 bits each, and leaves in x what that cuts off.
-DEVICE uint32_t take_pair(float *x, int dtype)
+DEVICE void take_apart(float x, float *parts)
 {
-    uint32_t pair = 0;
-    EVERY (i, 2) {
-        uint32_t bits = dtype == PAGED_F16 ? f32_to_f16(x[i]) : f32_to_bf16(x[i]);
-#ifdef __CUDA_ARCH__  // it has an instruction for f16
-        if (dtype == PAGED_F16) bits = __half_as_ushort(__float2half_rn(x[i]));
-#endif
-        pair |= bits << i * 16;
-        x[i] -= element(&pair, i, dtype);
-    }
-    return pair;
+    parts[0] = tf32(x);
+    parts[1] = tf32(x - parts[0]);
 }
 
-// The sum of two parts. If the high one is infinite or NaN, the low one means nothing.
-DEVICE float both(float high, float low) { return fabsf(high) < INFINITY ? high + low : high; }
+// The sum of both, in column i of d. If the first is infinite or NaN, the other means nothing.
+DEVICE float both(const float *d, int i) { return fabsf(d[i]) < INFINITY ? d[i] + d[i + 2] : d[i]; }
 
 DEVICE void attend_mma(const SplitJob *s, int dtype)
 {
     const Split split = find_split(s);
     int r = threadIdx.x % WARP / 4;  // the lane's head
-    int c = threadIdx.x % 4 * 2;
-    float x[32] = {0}, largest = 0x1p-100f, unit = 1;
-    uint32_t q[8][4], rest[8][4] = {{0}};
-    float o[16][4] = {{0}}, m = -INFINITY, l = 0;
+    int c = threadIdx.x % 4;
+    float q[16][4], o[16][4] = {{0}}, m = -INFINITY, l = 0;
     if (split.count <= 0) return;
 
-    // 1. The query: those elements that the lane will have of K. For f16, it is divided by a power
-    //    of two so that its largest element is 2^14 or more: any q fits in, and keeps 22 bits.
+    // 1. The query: those elements that the lane will have of K.
     EVERY (i, 32) {
-        int d = i / 8 * 32 + c * 4 + i % 8;
-        if (split.live && d < split.head_dim)
-            x[i] = s->attend.q[split.vector * split.head_dim + d] * s->attend.scale;
-        largest = fmaxf(largest, fabsf(x[i]));
-    }
-    for (int bits = 1; bits < 4; bits *= 2)
-        largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, bits));
-    if (dtype == PAGED_F16) unit = bits_float(float_bits(largest) & 0x7f800000) * 0x1p-14f;
-    EVERY (i, 32) x[i] *= 1 / unit;
-    EVERY (i, 16) {
-        q[i / 2][i % 2 * 2] = take_pair(x + 2 * i, dtype);
-        q[i / 2][i % 2 * 2 + 1] = take_pair(x + 2 * i, dtype);
-        rest[i / 2][i % 2 * 2] = take_pair(x + 2 * i, dtype);
+        int d = i / 8 * 32 + c * 8 + i % 8;
+        float x = d < split.head_dim ? split.q[d] * s->attend.scale : 0;
+        take_apart(x, q[i / 2] + i % 2 * 2);
     }
 
-    for (int base = split.part * 16; base < split.count; base += WARPS * 16) {
-        Words k[2][4], v[4][2];
-        EVERY (i, 2) load(&split, s->attend.view.k, base + r + i * 8, c * 4, dtype, 4, k[i]);
-        EVERY (i, 4)
-            load(&split, s->attend.view.v, base + c + i / 2 * 8 + i % 2, r * 8, dtype, 2, v[i]);
+    for (int start = split.part * 16; start < split.count; start += WARPS * 16) {
+        Words k[2][4], v[2][2][2];
+        EVERY (t, 2) {
+            load(&split, s->attend.view.k, start + t * 8 + r, c * 8, dtype, 4, k[t]);
+            load(&split, s->attend.view.v, start + t * 8 + 2 * c, r * 8, dtype, 2, v[t][0]);
+            load(&split, s->attend.view.v, start + t * 8 + 2 * c + 1, r * 8, dtype, 2, v[t][1]);
+        }
         __syncwarp();
 
         // 2. Scores.
-        float score[2][4] = {{0}}, more[2][4] = {{0}}, p[4], new_m = m;
-        EVERY (i, 16) {
-            const uint32_t *b = k[i % 2][i / 4].w + i / 2 % 2 * 2;
-            mma(score[i % 2], q[i / 2], b, dtype);
-            if (dtype == PAGED_BF16) mma(more[i % 2], rest[i / 2], b, dtype);
+        float score[2][4] = {{0}}, p[4], weight[2][4], b[2];
+        EVERY (i, 32) {
+            EVERY (j, 2) b[j] = load_element(&k[i % 2][i / 8], i / 2 % 4 * 2 + j, dtype);
+            mma(score[i % 2], q[i / 2], b);
         }
         EVERY (i, 4) {
-            float low = score[i / 2][2 + i % 2] + more[i / 2][i % 2];
-            p[i] = both(score[i / 2][i % 2], low) * unit;
-            if (base + i / 2 * 8 + c + i % 2 >= split.count) p[i] = -INFINITY;
-            new_m = fmaxf(new_m, p[i]);
+            p[i] = both(score[i / 2], i % 2);
+            if (start + i / 2 * 8 + 2 * c + i % 2 >= split.count) p[i] = -INFINITY;
         }
-        for (int bits = 1; bits < 4; bits *= 2)
-            new_m = fmaxf(new_m, __shfl_xor_sync(ALL_LANES, new_m, bits));
 
         // 3. Weights.
-        uint32_t weight[4];
-        float zero = new_m == -INFINITY ? 0 : new_m;
-        float shrink = expf(m - zero);
-        m = new_m;
-        l *= shrink;
-        EVERY (i, 4) l += p[i] = expf(p[i] - zero) * s->room;
-        EVERY (i, 4) weight[i] = take_pair(p + i / 2 * 2, dtype);
-        EVERY (i, 4) l -= p[i];  // what the two parts do not hold
+        float shrink = make_weights(p, 4, &m, &l);
+        EVERY (i, 4) take_apart(p[i], weight[i / 2] + i % 2 * 2);
 
-        // 4. Values: b is an element of 8 vectors, of two tokens in a word.
-        EVERY (i, 16) {
-            uint32_t b[2] = {0};
-            EVERY (j, 4) {
-                uint32_t bits = v[j][i / 8].w[i % 8 / 2] >> i % 2 * 16;
-                b[j / 2] |= (bits & 0xffff) << j % 2 * 16;
-            }
-            EVERY (j, 4) o[i][j] *= shrink;
-            mma(o[i], weight, b, dtype);
+        // 4. Values.
+        EVERY (i, 64) o[i / 4][i % 4] *= shrink;
+        EVERY (i, 32) {
+            EVERY (j, 2) b[j] = load_element(&v[i % 2][j][i / 16], i / 2 % 8, dtype);
+            mma(o[i / 2], weight[i % 2], b);
         }
     }
 
     for (int bits = 1; bits < 4; bits *= 2) l += __shfl_xor_sync(ALL_LANES, l, bits);
-    float *state = split.states + split.part * (split.head_dim + 2);
     EVERY (i, 32) {
-        int d = i / 16 * 64 + (c + i % 2) * 8 + i / 2 % 8;
-        if (d < split.head_dim) state[2 + d] = both(o[i / 2][i % 2], o[i / 2][2 + i % 2]);
+        int d = i / 16 * 64 + (2 * c + i % 2) * 8 + i / 2 % 8;
+        if (d < split.head_dim) split.state[2 + d] = both(o[i / 2], i % 2);
     }
     merge_parts(s, &split, m, l);
 }
@@ -657,7 +620,7 @@ KERNEL(merge_splits, SplitJob)
         float m, l;
         float o = merge(states, splits, head_dim, d, &m, &l);
         job.attend.out[vector * head_dim + d] = l != 0 ? o / l : 0;
-        if (d == 0 && job.attend.lse) job.attend.lse[vector] = m + logf(l / job.room);
+        if (d == 0 && job.attend.lse) job.attend.lse[vector] = m + logf(l / HEADROOM);
     }
 }
 
@@ -667,13 +630,13 @@ KERNEL(merge_splits, SplitJob)
 // 65535 splits, and a vector is at most 32 lanes of 16 bytes; other shapes go the plain way.
 static size_t fast_workspace(const AttendJob *job)
 {
-    const View *view = &job->view;
-    const PoolConfig *c = &view->layout;
+    const PoolConfig *c = &job->view.layout;
     size_t vector_bytes = c->head_dim * dtype_size(c->dtype);
+    int splits = ceil_div(job->view.max_seq_len, SPLIT);
     if (c->device == PAGED_CPU || vector_bytes % 16 != 0 || vector_bytes > 512) return 0;
-    if (view->max_seq_len > 65535 * SPLIT) return 0;
-    size_t states = multiply((size_t)view->num_query_tokens, job->num_q_heads);
-    states = multiply(states, ceil_div(view->max_seq_len, SPLIT));
+    if (splits > 65535) return 0;
+    size_t vectors = multiply((size_t)job->view.num_query_tokens, job->num_q_heads);
+    size_t states = multiply(vectors, splits);
     size_t bytes = multiply(states, (c->head_dim + 2) * sizeof(float));
     return bytes ? bytes : SIZE_MAX;
 }
@@ -681,33 +644,30 @@ static size_t fast_workspace(const AttendJob *job)
 // Attention of a whole step. Returns 0 if its shape is one for the plain code.
 static int attend_fast(const AttendJob *attend, void *workspace)
 {
-    static const Entry kernels[3][2] = {{ENTRY(attend_split_f32), NULL},
-                                        {ENTRY(attend_split_f16), ENTRY(attend_mma_f16)},
-                                        {ENTRY(attend_split_bf16), ENTRY(attend_mma_bf16)}};
+    static const Entry kernels[2][3] = {
+        {ENTRY(attend_split_f32), ENTRY(attend_split_f16), ENTRY(attend_split_bf16)},
+        {NULL, ENTRY(attend_mma_f16), ENTRY(attend_mma_bf16)}};
     const View *view = &attend->view;
     const PoolConfig *c = &view->layout;
     if (c->device == PAGED_CPU) return attend_on_cpu(attend);
     if (!workspace) return 0;
 
     int group = attend->num_q_heads / c->num_kv_heads;
-    int rung = c->dtype != PAGED_F32 && c->head_dim <= MMA_DIM ? 4 : 3;
+    int mma = c->dtype != PAGED_F32 && c->head_dim <= MMA_DIM;
 #ifdef __CUDACC__
     cudaFuncAttributes attributes;
     CUDA(cudaFuncGetAttributes(&attributes, kernels[1][1]));
-    if (attributes.ptxVersion < 80) rung = 3;  // compiled for GPUs without this mma
+    if (attributes.ptxVersion < 80) mma = 0;  // compiled for GPUs without this instruction
 #endif
-    float room = c->dtype == PAGED_F16 ? 0x1p15f : HEADROOM;  // f16 ends at 2^-24
-    int num_splits = ceil_div(view->max_seq_len, SPLIT);
-    SplitJob job = {*attend, (float *)workspace, num_splits, room, 8, WARPS, 4};
-    if (rung == 3) {
+    SplitJob job = {*attend, (float *)workspace, ceil_div(view->max_seq_len, SPLIT), 8, 4};
+    if (!mma) {
         job.heads = job.lanes = 1;
         while (job.lanes * 16 < c->head_dim * (int)dtype_size(c->dtype)) job.lanes *= 2;
         while (job.heads < group && job.heads * job.lanes < THREADS) job.heads *= 2;
-        job.parts = THREADS / job.lanes / job.heads;
     }
-    launch(kernels[c->dtype][rung - 3], rung == 3 ? "attend_split" : "attend_mma",
-           view->num_query_tokens, c->num_kv_heads * ceil_div(group, job.heads), num_splits,
-           2 * SPLIT + job.heads * job.parts * (c->head_dim + 2), &job);
+    launch(kernels[mma][c->dtype], mma ? "attend_mma" : "attend_split", view->num_query_tokens,
+           c->num_kv_heads * ceil_div(group, job.heads), job.num_splits,
+           2 * SPLIT + THREADS / job.lanes * (c->head_dim + 2), &job);
     LAUNCH(merge_splits, view->num_query_tokens, attend->num_q_heads, 1, 0, job);
     return 1;
 }
