@@ -688,7 +688,7 @@ int seq_publish(Seq *seq, const int *tokens, int n)
 // small struct of its own: a job.
 //
 // The functions of this section do a part of a job that is independent of the other parts: one
-// token, one block, one layer and head. On a GPU a thread block of `threads` threads shares it, and
+// token, one layer and head of a block. On a GPU a thread block of `threads` threads shares it, and
 // each takes every threads-th element, from `thread` on. The CPU does one part after the other, as
 // thread 0 of 1.
 
@@ -727,92 +727,69 @@ HD static size_t token_offset(const View *view, int seq, int position, int kv_he
     return kv_offset(c, view->layer, block, kv_head, position % c->block_size);
 }
 
-// Writing: K and V of query token `row`, rounded, go to the slot of that token.
-typedef struct WriteJob {
-    View view;
-    const float *k, *v;  // [num_query_tokens][num_kv_heads][head_dim]
-} WriteJob;
-
-HD static void write_token(const WriteJob *job, int row, int thread, int threads)
-{
-    const View *view = &job->view;
-    const PoolConfig *c = &view->layout;
-    QueryToken token = view->queries[row];
-    for (int head = 0; head < c->num_kv_heads; head++) {
-        size_t from = ((size_t)row * c->num_kv_heads + head) * c->head_dim;
-        size_t to = token_offset(view, token.seq, token.position, head);
-        for (int i = thread; i < c->head_dim; i += threads) {
-            store_element(view->k, to + i, c->dtype, job->k[from + i]);
-            store_element(view->v, to + i, c->dtype, job->v[from + i]);
-        }
-    }
-}
-
-typedef uint16_t __attribute__((may_alias)) TwoBytes;  // of elements of any type
-
-// Copies elements without looking at them. NULL as source stands for NaN, which all bits set is in
-// each of the three types. Threads take two bytes at a time, as every type has an even size.
-HD static void copy_elements(void *to, size_t to_at, const void *from, size_t from_at, int dtype,
+// Copies `count` elements of K and as many of V from one view to another, which may have another
+// dtype. NULL in place of the view to copy from stands for NaN.
+HD static void copy_elements(const View *to, size_t to_at, const View *from, size_t from_at,
                              size_t count, int thread, int threads)
 {
+    int dtype = to->layout.dtype;
     size_t size = dtype_size(dtype);
-    char *target = (char *)to + to_at * size;
-    const char *source = from ? (const char *)from + from_at * size : NULL;
-    if (threads == 1 && source) {
-        memcpy(target, source, count * size);
-    } else {
-        for (size_t i = thread; i < count * size / 2; i += threads)
-            ((TwoBytes *)target)[i] = source ? ((const TwoBytes *)source)[i] : 0xffff;
+    if (threads == 1 && from && from->layout.dtype == dtype) {  // the CPU need not look at them
+        memcpy((char *)to->k + to_at * size, (char *)from->k + from_at * size, count * size);
+        memcpy((char *)to->v + to_at * size, (char *)from->v + from_at * size, count * size);
+        return;
+    }
+    for (size_t i = thread; i < count; i += threads) {
+        float k = from ? load_element(from->k, from_at + i, from->layout.dtype) : NAN;
+        float v = from ? load_element(from->v, from_at + i, from->layout.dtype) : NAN;
+        store_element(to->k, to_at + i, dtype, k);
+        store_element(to->v, to_at + i, dtype, v);
     }
 }
 
-// Gathering: logical block i of a sequence goes to its place in a dense copy of all the sequences,
-// with the elements as they are, or as float32.
-typedef struct GatherJob {
-    View view;
-    void *k, *v;  // [tokens of all sequences][num_kv_heads][head_dim]
-    int dtype;    // of these: that of the pool, or PAGED_F32
-} GatherJob;
+// Writing and gathering move tokens between the blocks of the cache and dense tensors,
+// [tokens][num_kv_heads][head_dim]. To write, row `row` of the tensors, which are float32, goes to
+// the slot of that query token.
+typedef struct MoveJob {
+    View to, from;
+} MoveJob;
 
-HD static void gather_block(const GatherJob *job, int seq, int i, int thread, int threads)
+HD static void write_token(const MoveJob *job, int row, int thread, int threads)
 {
-    const View *view = &job->view;
-    const PoolConfig *c = &view->layout;
-    int block = view->tables[view->starts[seq].table + i];
-    int64_t start = view->starts[seq].token + (int64_t)i * c->block_size;
-    int64_t end = view->starts[seq + 1].token;
-    for (int slot = 0; slot < c->block_size && start + slot < end; slot++)
-        for (int head = 0; head < c->num_kv_heads; head++) {
-            size_t from = kv_offset(c, view->layer, block, head, slot);
-            size_t to = ((size_t)(start + slot) * c->num_kv_heads + head) * c->head_dim;
-            if (job->dtype == c->dtype) {
-                copy_elements(job->k, to, view->k, from, c->dtype, c->head_dim, thread, threads);
-                copy_elements(job->v, to, view->v, from, c->dtype, c->head_dim, thread, threads);
-                continue;
-            }
-            for (int d = thread; d < c->head_dim; d += threads) {
-                ((float *)job->k)[to + d] = load_element(view->k, from + d, c->dtype);
-                ((float *)job->v)[to + d] = load_element(view->v, from + d, c->dtype);
-            }
-        }
+    const PoolConfig *c = &job->to.layout;
+    QueryToken token = job->to.queries[row];
+    for (int head = 0; head < c->num_kv_heads; head++) {
+        size_t from = ((size_t)row * c->num_kv_heads + head) * c->head_dim;
+        size_t to = token_offset(&job->to, token.seq, token.position, head);
+        copy_elements(&job->to, to, &job->from, from, c->head_dim, thread, threads);
+    }
+}
+
+// To gather, any token goes to its place in a dense copy of all the sequences.
+HD static void gather_token(const MoveJob *job, int seq, int position, int thread, int threads)
+{
+    const PoolConfig *c = &job->from.layout;
+    for (int head = 0; head < c->num_kv_heads; head++) {
+        size_t from = token_offset(&job->from, seq, position, head);
+        size_t to = token_offset(&job->to, seq, position, head);
+        copy_elements(&job->to, to, &job->from, from, c->head_dim, thread, threads);
+    }
 }
 
 // Copy-on-write and poison: slots of one block go to another, or NaN does.
 typedef struct CopyJob {
-    PoolConfig layout;
-    void *k, *v;
+    View view;
     int to, from, first, count;  // as for pool_copy_slots()
 } CopyJob;
 
 HD static void copy_slots(const CopyJob *job, int layer, int head, int thread, int threads)
 {
-    const PoolConfig *c = &job->layout;
+    const PoolConfig *c = &job->view.layout;
     size_t count = (size_t)job->count * c->head_dim;
     size_t to = kv_offset(c, layer, job->to, head, job->first);
     int poison = job->from == POISON;
     size_t from = poison ? 0 : kv_offset(c, layer, job->from, head, job->first);
-    copy_elements(job->k, to, poison ? NULL : job->k, from, c->dtype, count, thread, threads);
-    copy_elements(job->v, to, poison ? NULL : job->v, from, c->dtype, count, thread, threads);
+    copy_elements(&job->view, to, poison ? NULL : &job->view, from, count, thread, threads);
 }
 
 // ---- attention on the CPU ---------------------------------------------------------------------
@@ -934,19 +911,19 @@ static void launch(Entry kernel, const char *name, int x, int y, int z, int shar
 
 // What moves K and V is the same code as on the CPU.
 
-KERNEL(write_kernel, WriteJob) { write_token(&job, blockIdx.x, threadIdx.x, THREADS); }
+KERNEL(write_kernel, MoveJob) { write_token(&job, blockIdx.x, threadIdx.x, THREADS); }
 
 KERNEL(copy_kernel, CopyJob) { copy_slots(&job, blockIdx.x, blockIdx.y, threadIdx.x, THREADS); }
 
 // Attention in two steps of a ladder. Rung 1, dense gather: gather_kernel copies each sequence into
 // one contiguous piece, and attend_paged reads that copy. Of the gridDim.y thread blocks of a
-// sequence, each takes every gridDim.y-th of its blocks.
-KERNEL(gather_kernel, GatherJob)
+// sequence, each takes every gridDim.y-th of its tokens.
+KERNEL(gather_kernel, MoveJob)
 {
-    const Start *start = job.view.starts + blockIdx.x;
-    int entries = (int)(start[1].table - start[0].table);
-    for (int i = blockIdx.y; i < entries; i += gridDim.y)
-        gather_block(&job, blockIdx.x, i, threadIdx.x, THREADS);
+    const Start *start = job.to.starts + blockIdx.x;
+    unsigned length = (unsigned)(start[1].token - start[0].token);
+    for (unsigned t = blockIdx.y; t < length; t += gridDim.y)
+        gather_token(&job, blockIdx.x, t, threadIdx.x, THREADS);
 }
 
 // The kernels add up in float32, and give every weight this factor, so that sums of weights times V
@@ -1072,6 +1049,17 @@ static void plan_free(Plan *plan)
     free(plan);
 }
 
+// The same tokens in dense tensors.
+static View dense_view(const View *view, void *k, void *v, int dtype)
+{
+    View dense = *view;
+    dense.layout.dtype = dtype;
+    dense.k = k;
+    dense.v = v;
+    dense.tables = NULL;
+    return dense;
+}
+
 // Checks a batch, marking its sequences with a new number, and counts its query tokens and the
 // entries of its block tables. Returns 0 if it is not valid.
 static int batch_count(Pool *pool, const Batch *batch, int64_t *tokens, int64_t *entries)
@@ -1167,8 +1155,8 @@ int pool_write(Pool *pool, int layer, const float *k, const float *v)
     if (n == 0) return PAGED_OK;
     if (!k || !v) return PAGED_BAD_ARGUMENT;
     if (plan->sealed) return PAGED_BLOCK_SHARED;
-    WriteJob job = {plan->view, k, v};
-    job.view.layer = layer;
+    MoveJob job = {plan->view, dense_view(&plan->view, (void *)k, (void *)v, PAGED_F32)};
+    job.to.layer = layer;
     if (pool->config.device == PAGED_CPU) {
         for (int row = 0; row < n; row++) write_token(&job, row, 0, 1);
     } else {
@@ -1183,7 +1171,8 @@ int pool_write(Pool *pool, int layer, const float *k, const float *v)
 static void pool_copy_slots(Pool *pool, int to, int from, int first, int count)
 {
     const PoolConfig *c = &pool->config;
-    CopyJob job = {*c, pool->k, pool->v, to, from, first, count};
+    View view = {*c, pool->k, pool->v, 0, 0, 0, 0, NULL, NULL, NULL};
+    CopyJob job = {view, to, from, first, count};
     if (c->device != PAGED_CPU) {
         LAUNCH(copy_kernel, c->num_layers, c->num_kv_heads, 1, 0, job);
         return;
@@ -1195,21 +1184,16 @@ static void pool_copy_slots(Pool *pool, int to, int from, int first, int count)
 // Gathers the sequences of a view into k and v, as elements of `dtype`. Returns a view of them.
 static View gather(const View *view, void *k, void *v, int dtype)
 {
-    GatherJob job = {*view, k, v, dtype};
+    MoveJob job = {dense_view(view, k, v, dtype), *view};
     if (view->layout.device == PAGED_CPU) {
         for (int seq = 0; seq < view->num_seqs; seq++) {
-            int64_t entries = view->starts[seq + 1].table - view->starts[seq].table;
-            for (int i = 0; i < entries; i++) gather_block(&job, seq, i, 0, 1);
+            int64_t length = view->starts[seq + 1].token - view->starts[seq].token;
+            for (int t = 0; t < length; t++) gather_token(&job, seq, t, 0, 1);
         }
     } else {
-        int longest = ceil_div(view->max_seq_len, view->layout.block_size);  // in blocks
-        LAUNCH(gather_kernel, view->num_seqs, min_int(longest, 64), 1, 0, job);
+        LAUNCH(gather_kernel, view->num_seqs, min_int(view->max_seq_len, 64), 1, 0, job);
     }
-    View dense = *view;
-    dense.k = k;
-    dense.v = v;
-    dense.tables = NULL;
-    return dense;
+    return job.to;
 }
 
 int seq_gather(const Seq *seq, int layer, float *k, float *v)
@@ -1218,20 +1202,17 @@ int seq_gather(const Seq *seq, int layer, float *k, float *v)
     if (seq->length == 0) return PAGED_OK;
     if (!k || !v) return PAGED_BAD_ARGUMENT;
     Pool *pool = seq->pool;
-    size_t entries = arrlenu(seq->block_table);
-    Start starts[2] = {{0, 0}, {seq->length, (int64_t)entries}};
-    View view = {pool->config, pool->k, pool->v, layer, 1, 0, seq->length, NULL, starts, NULL};
-    view.tables = seq->block_table;
-    if (pool->config.device == PAGED_GPU) {  // starts and table have to be there, too
-        int error = memory_reserve(PAGED_GPU, &pool->workspace, &pool->workspace_bytes,
-                                   sizeof starts + entries * sizeof(int));
-        if (error) return error;
-        view.starts = (const Start *)pool->workspace;
-        view.tables = (const int *)(view.starts + 2);
-        memory_copy(PAGED_GPU, pool->workspace, starts, sizeof starts);
-        memory_copy(PAGED_GPU, (Start *)pool->workspace + 2, seq->block_table,
-                    entries * sizeof(int));
-    }
+    int device = pool->config.device;
+    size_t table = arrlenu(seq->block_table) * sizeof(int);
+    Start starts[2] = {{0, 0}, {seq->length, (int64_t)arrlen(seq->block_table)}};
+    int error =
+        memory_reserve(device, &pool->workspace, &pool->workspace_bytes, sizeof starts + table);
+    if (error) return error;
+    View view = {pool->config, pool->k, pool->v, layer, 1, 0, seq->length, NULL, NULL, NULL};
+    view.starts = (const Start *)pool->workspace;
+    view.tables = (const int *)(view.starts + 2);
+    memory_copy(device, pool->workspace, starts, sizeof starts);
+    memory_copy(device, (Start *)pool->workspace + 2, seq->block_table, table);
     gather(&view, k, v, PAGED_F32);
     return PAGED_OK;
 }

@@ -1770,8 +1770,8 @@ static void test_gather_makes_a_dense_copy(void)
     size_t bytes = pool->workspace_bytes;
     const void *workspace = pool->workspace;
     CHECK(bytes >= 2 * COUNT * sizeof(float) && bytes < 4 * COUNT * sizeof(float));
-    CHECK_OK(seq_gather(seq, 1, k, v));
     tensor_copy(pool, copy, (const float *)workspace, COUNT);
+    CHECK_OK(seq_gather(seq, 1, k, v));
     CHECK_BITS(copy, k, COUNT);
     t_rewind(seq, 40);
     CHECK_OK(t_plan_attend(pool, ATTEND_GATHER, 0, &newest, 2, 0, q, out, NULL));
