@@ -1033,11 +1033,11 @@ typedef struct Plan {
     View view;
     int sealed;       // a query token is in a shared or published block: no write
     Seq **completed;  // whose tokens are all computed once the last layer is written
-    Start *starts;    // what the view points to, one after the other in one array of stb_ds
+    Start *starts;    // three arrays, one after the other in one array of stb_ds
     QueryToken *queries;
     int *tables;
-    void *on_gpu;  // a copy of that array
-    size_t on_gpu_bytes;
+    void *on_device;  // a copy of them, which the view points to
+    size_t on_device_bytes;
 } Plan;
 
 static void plan_free(Plan *plan)
@@ -1045,7 +1045,7 @@ static void plan_free(Plan *plan)
     if (!plan) return;
     arrfree(plan->completed);
     arrfree(plan->starts);
-    memory_free(PAGED_GPU, plan->on_gpu);
+    memory_free(plan->view.layout.device, plan->on_device);
     free(plan);
 }
 
@@ -1109,9 +1109,9 @@ int pool_plan(Pool *pool, const Batch *batch)
     Plan *plan = pool->plan;
     int64_t starts = (int64_t)batch->num_seqs + 1;
     int64_t bytes = starts * sizeof(Start) + tokens * sizeof(QueryToken) + entries * sizeof(int);
-    int on_gpu = pool->config.device == PAGED_GPU;
-    if (!plan || bytes > PTRDIFF_MAX) return PAGED_OUT_OF_MEMORY;
-    if (on_gpu && memory_reserve(PAGED_GPU, &plan->on_gpu, &plan->on_gpu_bytes, (size_t)bytes))
+    int device = pool->config.device;
+    if (!plan || bytes > PTRDIFF_MAX ||
+        memory_reserve(device, &plan->on_device, &plan->on_device_bytes, (size_t)bytes))
         return PAGED_OUT_OF_MEMORY;
 
     arrsetlen(plan->starts, (size_t)bytes / sizeof(Start) + 1);
@@ -1132,11 +1132,8 @@ int pool_plan(Pool *pool, const Batch *batch)
         plan_add(plan, i, seq, n);
         if (seq->length - n <= seq->num_computed_tokens) arrput(plan->completed, seq);
     }
-    plan->view.starts = plan->starts;
-    if (on_gpu) {
-        memory_copy(PAGED_GPU, plan->on_gpu, plan->starts, (size_t)bytes);
-        plan->view.starts = (const Start *)plan->on_gpu;
-    }
+    memory_copy(device, plan->on_device, plan->starts, (size_t)bytes);
+    plan->view.starts = (const Start *)plan->on_device;
     plan->view.queries = (const QueryToken *)(plan->view.starts + starts);
     plan->view.tables = (const int *)(plan->view.queries + tokens);
     return PAGED_OK;
