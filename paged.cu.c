@@ -1454,9 +1454,8 @@ void seq_dump(const Seq *seq, FILE *out)
 }
 
 // ---- oracle -----------------------------------------------------------------------------------
-// What serving systems did before paging, and the judge of everything above: one contiguous piece
-// per sequence, all of it reserved at once; a fork is a memcpy; attention is the textbook formula
-// in double, two passes, all scores in an array.
+// What serving systems did before paging, and the judge of everything above: a fork is a memcpy;
+// attention is the textbook formula in double, two passes, all scores in an array.
 
 static size_t oracle_offset(const Oracle *o, int layer, int token)
 {
@@ -1476,26 +1475,18 @@ int oracle_create(const PoolConfig *config, int max_tokens, Oracle **out)
     f32.dtype = PAGED_F32;
     size_t bytes = multiply(pool_bytes_per_token(&f32), max_tokens);  // of K and V
     if (bytes == 0 || bytes > PTRDIFF_MAX) return PAGED_OUT_OF_MEMORY;
-    Oracle *oracle = (Oracle *)calloc(1, sizeof *oracle);
-    float *memory = (float *)malloc(bytes);
-    if (!oracle || !memory) {
-        free(oracle);
-        free(memory);
-        return PAGED_OUT_OF_MEMORY;
-    }
+    Oracle *oracle = (Oracle *)malloc(sizeof *oracle + bytes);  // K and V come after the struct
+    if (!oracle) return PAGED_OUT_OF_MEMORY;
     oracle->config = *config;
     oracle->max_tokens = max_tokens;
-    oracle->k = memory;
-    oracle->v = memory + oracle_offset(oracle, config->num_layers, 0);
+    oracle->length = 0;
+    oracle->k = (float *)(oracle + 1);
+    oracle->v = oracle->k + oracle_offset(oracle, config->num_layers, 0);
     *out = oracle;
     return PAGED_OK;
 }
 
-void oracle_release(Oracle *oracle)
-{
-    if (oracle) free(oracle->k);
-    free(oracle);
-}
+void oracle_release(Oracle *oracle) { free(oracle); }
 
 int oracle_append(Oracle *oracle, int n)
 {
@@ -1519,12 +1510,9 @@ int oracle_fork(const Oracle *parent, int at, Oracle **out)
     int error = oracle_create(&parent->config, parent->max_tokens, &child);
     if (error) return error;
     child->length = at;
-    for (int layer = 0; layer < parent->config.num_layers; layer++) {
-        size_t start = oracle_offset(parent, layer, 0);
-        size_t end = oracle_offset(parent, layer, at);
-        memcpy(child->k + start, parent->k + start, (end - start) * sizeof(float));
-        memcpy(child->v + start, parent->v + start, (end - start) * sizeof(float));
-    }
+    size_t all = oracle_offset(parent, parent->config.num_layers, 0);
+    memcpy(child->k, parent->k, all * sizeof(float));
+    memcpy(child->v, parent->v, all * sizeof(float));
     *out = child;
     return PAGED_OK;
 }

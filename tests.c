@@ -1576,7 +1576,7 @@ static void test_oracle_refuses(void)
     BAD(oracle_create(NULL, 1, &oracle));
     BAD(oracle_create(&pool->config, 8, NULL));
     CHECK(oracle == NULL);
-    STARVE(2, pool, oracle_create(&pool->config, 8, &oracle));
+    STARVE(1, pool, oracle_create(&pool->config, 8, &oracle));
     BAD(oracle_append(NULL, 1));
     BAD(oracle_append(oracle, -1));
     CHECK_EQ(oracle_append(oracle, 9), PAGED_TOO_LONG);
