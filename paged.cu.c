@@ -595,38 +595,35 @@ static int *prefix_bucket(const Pool *pool, uint64_t parent, const int *tokens)
     return &pool->buckets[hash % (uint64_t)pool->num_buckets];
 }
 
-// The published block with these tokens after that parent, or -1.
-static int prefix_find(const Pool *pool, uint64_t parent, const int *tokens)
+// The link to the published block with these tokens after that parent: its bucket, or a field of
+// the block before it in the list. If there is none, the link at the end of the list, which is -1.
+static int *prefix_find(const Pool *pool, uint64_t parent, const int *tokens)
 {
-    int block = *prefix_bucket(pool, parent, tokens);
-    while (block >= 0) {
-        if (pool->blocks[block].parent == parent && same_tokens(pool, block, tokens)) break;
-        block = pool->blocks[block].next_in_bucket;
+    int *link = prefix_bucket(pool, parent, tokens);
+    while (*link >= 0) {
+        if (pool->blocks[*link].parent == parent && same_tokens(pool, *link, tokens)) break;
+        link = &pool->blocks[*link].next_in_bucket;
     }
-    return block;
+    return link;
 }
 
-// Publishes a block: gives it a serial and puts it into its bucket.
+// Publishes a block: gives it a serial and puts it at the end of its list.
 static void prefix_insert(Pool *pool, int block, uint64_t parent, const int *tokens)
 {
     Block *b = &pool->blocks[block];
-    int *first = prefix_bucket(pool, parent, tokens);
+    *prefix_find(pool, parent, tokens) = block;
     b->serial = ++pool->last_serial;
     b->parent = parent;
-    b->next_in_bucket = *first;
-    *first = block;
+    b->next_in_bucket = -1;
     memcpy(block_tokens(pool, block), tokens, pool->config.block_size * sizeof *tokens);
 }
 
-// Takes a block out of its bucket; it is no longer published.
+// Takes a block out of its list; it is no longer published.
 static void prefix_remove(Pool *pool, int block)
 {
     Block *b = &pool->blocks[block];
-    int *link = prefix_bucket(pool, b->parent, block_tokens(pool, block));
-    while (*link != block) {
-        INVARIANT(*link >= 0, "a published block is not in its bucket");
-        link = &pool->blocks[*link].next_in_bucket;
-    }
+    int *link = prefix_find(pool, b->parent, block_tokens(pool, block));
+    INVARIANT(*link == block, "a published block is not in its bucket");
     *link = b->next_in_bucket;
     b->serial = b->parent = 0;
 }
@@ -639,7 +636,7 @@ int seq_lookup(Seq *seq, const int *tokens, int n)
     uint64_t parent = 0;
     // The last token is always left to compute: its logits are what the request is waiting for.
     for (int64_t end = block_size; end < n; end += block_size) {
-        int block = prefix_find(pool, parent, tokens + end - block_size);
+        int block = *prefix_find(pool, parent, tokens + end - block_size);
         if (block < 0) break;
         plan_expire(seq);
         block_share(pool, block);
@@ -666,7 +663,7 @@ int seq_publish(Seq *seq, const int *tokens, int n)
         const int *own_tokens = tokens + (size_t)i * block_size;
         int own = seq->block_table[i];
         uint64_t parent = i > 0 ? pool->blocks[seq->block_table[i - 1]].serial : 0;
-        int block = prefix_find(pool, parent, own_tokens);
+        int block = *prefix_find(pool, parent, own_tokens);
         if (block < 0 && pool->blocks[own].serial) break;  // it has another copy of its parent
         if (block != own) plan_expire(seq);
         if (block < 0) {
