@@ -1711,25 +1711,20 @@ static float gpu_shuffle_xor(unsigned mask, float x, int bits, int line)
     return values[t->id % WARP ^ bits];
 }
 
-// Whose turn is the i-th? As the factor is odd, all have one.
-static int gpu_turn(unsigned i)
-{
-    if (gpu_lane_order == 1) return (int)(THREADS - 1 - i);
-    return (int)((i * (2 * gpu_lane_order + 1) + gpu_lane_order) % THREADS);
-}
-
-// Each thread in turn, as far as it gets. Returns how many ran; *left counts those not done.
+// Each thread in turn, as far as it gets. Returns how many ran; *left counts those not done. As the
+// factor is odd and THREADS a power of two, every thread has its turn in every order.
 static int gpu_run_threads(int *left)
 {
     int moved = 0;
-    for (int i = 0; i < THREADS; i++) {
-        Thread *t = &gpu.threads[gpu_turn(i)];
+    unsigned factor = 1 - 2 * gpu_lane_order;  // of order 1: minus one
+    for (unsigned i = 0; i < THREADS; i++) {
+        Thread *t = &gpu.threads[(factor * i - gpu_lane_order) % THREADS];
         if (t->done || (t->meeting && t->meeting->generation == t->generation)) continue;
         t->meeting = NULL;
         gpu_resume(t);
         *left -= t->done;
         moved++;
-        if (gpu_lane_order == 1) i = -1;  // begin again at the last lane: its warp runs far ahead
+        if (gpu_lane_order == 1) i = -1u;  // begin again at the last lane: its warp runs far ahead
     }
     return moved;
 }
