@@ -136,15 +136,11 @@ HD static float f16_to_f32(uint16_t h)
 #ifdef __CUDA_ARCH__  // a GPU has an instruction for it
     return __half2float(__ushort_as_half(h));
 #else
+    // Exponent and mantissa go to their new places. There, an exponent counts from -127, not from
+    // -15: the factor makes up for that, and makes normal numbers of the subnormal ones.
     uint32_t sign = (uint32_t)(h & 0x8000) << 16;
-    uint32_t exponent = h >> 10 & 31;
-    uint32_t bits = (uint32_t)(h & 0x7fff) << 13;  // exponent and mantissa, in their new places
-    if (exponent == 31)
-        bits |= 0x7f800000;  // infinity and NaN stay what they are
-    else if (exponent > 0)
-        bits += 112 << 23;  // the exponent counts from -127, not from -15
-    else
-        bits = float_bits((float)(h & 0x3ff) * 0x1p-24f);  // subnormal
+    uint32_t bits = float_bits(bits_float((uint32_t)(h & 0x7fff) << 13) * 0x1p112f);
+    if (bits >= 0x47800000) bits |= 0x7f800000;  // 2^16 and above: infinity and NaN
     return bits_float(sign | bits);
 #endif
 }
