@@ -72,10 +72,8 @@ static void *realloc_or_panic(void *old, size_t size)
 #endif
 #if __has_include("stb_ds.h")
 #include "stb_ds.h"
-#elif __has_include(<stb/stb_ds.h>)
-#include <stb/stb_ds.h>
 #else
-#include <stb_ds.h>
+#include <stb/stb_ds.h>
 #endif
 
 const char *paged_error(int error)
@@ -251,7 +249,6 @@ static void memory_free(int device, void *p)
 // On a GPU this waits for the kernels that were launched before it.
 static void memory_copy(int device, void *to, const void *from, size_t bytes)
 {
-    if (bytes == 0) return;
 #ifdef __CUDACC__
     if (device == PAGED_GPU) CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
 #endif
@@ -340,9 +337,7 @@ int pool_create(const PoolConfig *config, Pool **out)
     if (!device_exists(config->device)) return PAGED_NO_GPU;
     int n = config->num_blocks;
     size_t plane = multiply(pool_bytes_per_block(config) / 2, n);
-    size_t tokens = multiply(multiply(n, config->block_size), sizeof(int));
-    size_t buckets = multiply(n, sizeof(int));
-    if (plane == 0 || tokens == 0 || buckets == 0) return PAGED_OUT_OF_MEMORY;
+    if (plane == 0) return PAGED_OUT_OF_MEMORY;  // so n * block_size does not overflow, either
 
     Pool *pool = (Pool *)calloc(1, sizeof *pool);
     if (!pool) return PAGED_OUT_OF_MEMORY;
@@ -350,14 +345,14 @@ int pool_create(const PoolConfig *config, Pool **out)
     pool->k = memory_create(config->device, plane);
     pool->v = memory_create(config->device, plane);
     pool->blocks = (Block *)calloc((size_t)n + 1, sizeof(Block));
-    pool->tokens = (int *)malloc(tokens);
-    pool->buckets = (int *)malloc(buckets);
+    pool->tokens = (int *)calloc((size_t)n * config->block_size, sizeof(int));
+    pool->buckets = (int *)calloc(n, sizeof(int));
     if (!pool->k || !pool->v || !pool->blocks || !pool->tokens || !pool->buckets) {
         pool_destroy(pool);
         return PAGED_OUT_OF_MEMORY;
     }
     pool->num_buckets = n;
-    memset(pool->buckets, 0xff, buckets);  // -1: empty
+    memset(pool->buckets, 0xff, n * sizeof(int));  // -1: empty
     pool->blocks[n].prev = pool->blocks[n].next = n;
     for (int block = 0; block < n; block++)  // each at the back, so 0 is first
         free_list_insert_after(pool, pool->blocks[n].prev, block);
@@ -1226,12 +1221,10 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
     size_t dense = 0;
     size_t extra = 0;
     if (flags & ATTEND_GATHER) {
-        size_t token = multiply(c->num_kv_heads, c->head_dim * dtype_size(c->dtype));
+        size_t token = (size_t)c->num_kv_heads * c->head_dim * dtype_size(c->dtype);
         int64_t tokens = plan->starts[plan->view.num_seqs].token;
-        if (tokens > PTRDIFF_MAX) return PAGED_OUT_OF_MEMORY;
-        dense = multiply((size_t)tokens, token);
-        if (dense == 0 || dense > PTRDIFF_MAX / 4) return PAGED_OUT_OF_MEMORY;
-        dense = (dense + 255) / 256 * 256;
+        if (tokens > (int64_t)(PTRDIFF_MAX / 4 / token)) return PAGED_OUT_OF_MEMORY;
+        dense = ((size_t)tokens * token + 255) / 256 * 256;
     }
 #ifdef PAGED_FAST
     if (flags & ATTEND_FAST) extra = fast_workspace(&job);
