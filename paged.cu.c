@@ -1280,7 +1280,8 @@ static const char *broken(const char *format, ...)
     return message;
 }
 
-// Counts in seen[block] how often the block tables name each block.
+// Counts in seen[block] how often the block tables name each block. What a sequence has published
+// is a chain of parents and children.
 static const char *check_tables(const Pool *pool, int *seen)
 {
     for (int s = 0; s < (int)arrlen(pool->seqs); s++) {
@@ -1295,10 +1296,15 @@ static const char *check_tables(const Pool *pool, int *seen)
                           seq->length, seq->num_computed_tokens, seq->num_published);
         if (seq->length < 0 || entries != ceil_div(seq->length, pool->config.block_size))
             return broken("sequence %d: %d blocks for %d tokens", s, entries, seq->length);
+        uint64_t parent = 0;
         for (int i = 0; i < entries; i++) {
             int block = seq->block_table[i];
             if (block < 0 || block >= pool->config.num_blocks)
                 return broken("sequence %d: entry %d of its table is %d", s, i, block);
+            const Block *b = &pool->blocks[block];
+            if (i < seq->num_published && (!b->serial || b->parent != parent))
+                return broken("sequence %d: block %d is not the child of the one before", s, i);
+            parent = b->serial;
             seen[block]++;
         }
     }
@@ -1331,7 +1337,6 @@ static const char *check_free_list(const Pool *pool)
 }
 
 // Every published block is in the bucket of its hash, once, and was published after its parent.
-// What a sequence has published is a chain of parents and children.
 static const char *check_prefixes(const Pool *pool)
 {
     const Block *b = pool->blocks;
@@ -1353,15 +1358,6 @@ static const char *check_prefixes(const Pool *pool)
             if (++found > published) return broken("prefix cache: bucket %d has no end", i);
         }
     if (found != published) return broken("prefix cache: %d blocks of %d", found, published);
-    for (int s = 0; s < (int)arrlen(pool->seqs); s++) {
-        uint64_t parent = 0;
-        for (int i = 0; i < pool->seqs[s]->num_published; i++) {
-            const Block *block = &b[pool->seqs[s]->block_table[i]];
-            if (!block->serial || block->parent != parent)
-                return broken("sequence %d: block %d is not the child of the one before", s, i);
-            parent = block->serial;
-        }
-    }
     return NULL;
 }
 
