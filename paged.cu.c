@@ -889,7 +889,8 @@ typedef void (*Entry)(const void *job);
 static struct {
     unsigned x, y, z;
 } threadIdx, blockIdx, gridDim;
-static __attribute__((aligned(16))) float shared[12288];  // 48 KB, as any thread block can have
+enum { SHARED_FLOATS = 12288 };  // 48 KB, as any thread block can have
+static __attribute__((aligned(16))) float shared[SHARED_FLOATS];
 static void gpu_barrier(int line);
 static float gpu_shuffle_xor(unsigned mask, float x, int bits, int line);
 static void launch(Entry kernel, const char *name, int x, int y, int z, int shared_floats,
@@ -1696,37 +1697,28 @@ static float gpu_shuffle_xor(unsigned mask, float x, int bits, int line)
     return values[t->id % WARP ^ bits];
 }
 
-// Each thread in turn, as far as it gets. Returns how many ran; *left counts those not done. As the
-// factor is odd and THREADS a power of two, every thread has its turn in every order.
-static int gpu_run_threads(int *left)
-{
-    int moved = 0;
-    unsigned factor = 1 - 2 * gpu_lane_order;  // of order 1: minus one
-    for (unsigned i = 0; i < THREADS; i++) {
-        Thread *t = &gpu.threads[(factor * i - gpu_lane_order) % THREADS];
-        if (t->done || (t->meeting && t->meeting->generation == t->generation)) continue;
-        t->meeting = NULL;
-        gpu_resume(t);
-        *left -= t->done;
-        moved++;
-        if (gpu_lane_order == 1) i = -1u;  // begin again at the last lane: its warp runs far ahead
-    }
-    return moved;
-}
-
+// Runs a thread block: the threads take turns, each as far as it gets. As the factor is odd, a round
+// of THREADS turns has one for every thread, whatever the order.
 static void gpu_run_block(void)
 {
-    const int size = sizeof shared / sizeof *shared;
-    int left = THREADS;
-    memset(shared, 0xff, sizeof shared);  // NaN: what is read must have been written
+    unsigned factor = 1 - 2 * gpu_lane_order;  // of order 1: minus one
+    int left = THREADS;                        // not done
+    int idle = 0;                              // turns since a thread last ran
+    memset(shared, 0xff, sizeof shared);       // NaN: what is read must have been written
     for (int i = 0; i < THREADS; i++) gpu.threads[i].done = 0;
-    while (left > 0) {
-        if (gpu_run_threads(&left) > 0) continue;
-        for (Thread *t = gpu.threads; t < gpu.threads + THREADS; t++)
-            if (!t->done)
-                gpu_panic(t, "deadlock: it waits here for threads that never come", t->line);
+    for (unsigned i = 0; left > 0 && idle < THREADS; i++) {
+        Thread *t = &gpu.threads[(factor * i - gpu_lane_order) % THREADS];
+        idle++;
+        if (t->done || (t->meeting && t->meeting->generation == t->generation)) continue;
+        idle = 0;
+        t->meeting = NULL;
+        gpu_resume(t);
+        left -= t->done;
+        if (gpu_lane_order == 1) i = -1u;  // begin again at the last lane: its warp runs far ahead
     }
-    for (int i = gpu.shared_floats; i < size; i++)
+    for (Thread *t = gpu.threads; t < gpu.threads + THREADS; t++)
+        if (!t->done) gpu_panic(t, "deadlock: it waits here for threads that never come", t->line);
+    for (int i = gpu.shared_floats; i < SHARED_FLOATS; i++)
         INVARIANT(float_bits(shared[i]) == UINT32_MAX,
                   "written after the end of the shared memory asked for");
 }
@@ -1749,7 +1741,7 @@ static void gpu_create_threads(void)
 static void launch(Entry kernel, const char *name, int x, int y, int z, int shared_floats,
                    const void *job)
 {
-    INVARIANT(shared_floats <= (int)(sizeof shared / sizeof *shared), "too much shared memory");
+    INVARIANT(shared_floats <= SHARED_FLOATS, "too much shared memory");
     if (!gpu.threads) gpu_create_threads();
     gpu.kernel = kernel;
     gpu.name = name;
