@@ -1867,23 +1867,20 @@ static int show_attention(int device, const char *name)
 
 int main(void)
 {
-#ifdef __CUDACC__
-    int kernels = PAGED_GPU;
-    const char *name = "the GPU";
-#else
-    int kernels = PAGED_STANDIN;
-    const char *name = "the stand-in for a GPU";
-#endif
+    static const char *const names[] = {"the CPU", "the GPU", "the stand-in for a GPU"};
     printf("PagedAttention on live pools. A block holds 4 tokens. In the map of the pool a\n"
            "character is a block: '.' is free, a digit counts the tables that name it.\n\n");
     show_tables();
     printf("\nAttention of 45 tokens through their table, against the oracle, which has no\n"
            "blocks and computes in double precision:\n");
-    int failures = show_attention(PAGED_CPU, "the CPU");
-    if (device_exists(kernels))
-        failures += show_attention(kernels, name);
-    else
-        printf("  the kernels: skipped, %s\n", paged_error(PAGED_NO_GPU));
+    int failures = 0;
+    int devices = 0;
+    for (int device = PAGED_CPU; device <= PAGED_STANDIN; device++) {
+        if (!device_exists(device)) continue;
+        failures += show_attention(device, names[device]);
+        devices++;
+    }
+    if (devices == 1) printf("  the kernels: skipped, %s\n", paged_error(PAGED_NO_GPU));
     if (fflush(stdout) != 0 || ferror(stdout)) return 1;  // what was not printed was not shown
     return failures > 0;
 }
