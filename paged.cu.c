@@ -849,9 +849,8 @@ static void attend_row(const AttendJob *job, int row, int head)
 // form a thread block, which has memory of its own, `shared`, and can wait at a barrier until all
 // its threads have arrived. A launch starts a grid of thread blocks.
 //
-// Without nvcc the kernels run on the stand-in, at the end of this file: threads are coroutines, so
-// that gdb stops in any lane and the sanitizers see every access. Until then, all there is to know
-// of it is here.
+// Without nvcc the kernels run on the stand-in, at the end of this file. Until then, all there is to
+// know of it is here.
 
 enum { WARP = 32, THREADS = 128, WARPS = THREADS / WARP };
 #define ALL_LANES 0xffffffffu
