@@ -463,12 +463,8 @@ int seq_append(Seq *seq, int n)
     int have = (int)arrlen(seq->block_table);
     int missing = ceil_div(length, block_size) - have;
     int filled = seq->length % block_size;  // slots of the last block; 0: it is full
-    int last = -1;  // the block that the new tokens begin in, if they begin inside one
-    int copy = 0;   // a full block is not written again, so it can stay shared
-    if (filled > 0) {
-        last = seq->block_table[have - 1];
-        copy = block_sealed(pool, last);
-    }
+    int last = have > 0 ? seq->block_table[have - 1] : -1;
+    int copy = filled > 0 && block_sealed(pool, last);  // a full block can stay shared
     // If only the block for the copy is missing, and no other sequence uses the original, withdraw
     // that from the prefix cache and write in place.
     int withdraw = copy && missing == pool->num_free && pool->blocks[last].ref_count == 1;
@@ -1190,9 +1186,8 @@ int seq_gather(const Seq *seq, int layer, float *k, float *v)
     int device = pool->config.device;
     size_t table = arrlenu(seq->block_table) * sizeof(int);
     Start starts[2] = {{0, 0}, {seq->length, (int64_t)arrlen(seq->block_table)}};
-    int error =
-        memory_reserve(device, &pool->workspace, &pool->workspace_bytes, sizeof starts + table);
-    if (error) return error;
+    if (memory_reserve(device, &pool->workspace, &pool->workspace_bytes, sizeof starts + table))
+        return PAGED_OUT_OF_MEMORY;
     View view = {pool->config, pool->k, pool->v, layer, 1, 0, seq->length, NULL, NULL, NULL};
     view.starts = (const Start *)pool->workspace;
     view.tables = (const int *)(view.starts + 2);
@@ -1230,9 +1225,8 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
     if (flags & ATTEND_FAST) extra = fast_workspace(&job);
 #endif
     if (extra > PTRDIFF_MAX / 4) return PAGED_OUT_OF_MEMORY;
-    int error =
-        memory_reserve(c->device, &pool->workspace, &pool->workspace_bytes, 2 * dense + extra);
-    if (error) return error;
+    if (memory_reserve(c->device, &pool->workspace, &pool->workspace_bytes, 2 * dense + extra))
+        return PAGED_OUT_OF_MEMORY;
     char *workspace = (char *)pool->workspace;
 
     if (flags & ATTEND_GATHER) job.view = gather(&job.view, workspace, workspace + dense, c->dtype);
