@@ -1601,8 +1601,8 @@ typedef struct Thread {
 
 static unsigned gpu_lane_order;  // 0: ascending, 1: descending, otherwise some other order
 static struct {
-    Thread *threads;  // [THREADS]
-    Thread *now;      // the one that runs
+    Thread threads[THREADS];
+    Thread *now;  // the one that runs
     Meeting block, warps[WARPS];
     int shared_floats;  // that the launch has asked for
     jmp_buf launcher;
@@ -1718,11 +1718,9 @@ static void gpu_run_block(void)
 
 static void gpu_create_threads(void)
 {
-    gpu.threads = (Thread *)realloc_or_panic(NULL, THREADS * sizeof(Thread));
     if (getenv("PAGED_LANE_ORDER")) gpu_lane_order = (unsigned)atoi(getenv("PAGED_LANE_ORDER"));
     for (int i = 0; i < THREADS; i++) {
         Thread *t = &gpu.threads[i];
-        memset(t, 0, offsetof(Thread, stack));
         t->id = i;
         getcontext(&t->context);
         t->context.uc_stack.ss_sp = t->stack;
@@ -1735,7 +1733,7 @@ static void launch(Entry kernel, const char *name, int x, int y, int z, int shar
                    const void *job)
 {
     INVARIANT(shared_floats <= SHARED_FLOATS, "too much shared memory");
-    if (!gpu.threads) gpu_create_threads();
+    if (!gpu.kernel) gpu_create_threads();  // the first launch
     gpu.kernel = kernel;
     gpu.name = name;
     gpu.job = job;

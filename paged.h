@@ -118,7 +118,7 @@ struct Pool {
     Seq **seqs;            // the live sequences, in no order (an array of stb_ds)
     struct Plan *plan;     // the step that pool_plan() was told about last ...
     uint64_t plan_number;  // ... and its number; 0: there is none, or it is out of date
-    uint64_t num_batches;  // checked so far, by pool_plan() and seq_gather()
+    uint64_t num_batches;  // checked so far, by pool_plan()
     size_t num_copies;     // blocks copied on write since the pool was made
     void *workspace;       // memory on the device, for attention
     size_t workspace_bytes;
