@@ -8,12 +8,10 @@
 #define PAGED_NO_MAIN
 #define block_take final_block_take
 #define block_drop final_block_drop
-#define token_offset final_token_offset
 #define seq_append final_seq_append
 #include "../paged.cu.c"
 #undef block_take
 #undef block_drop
-#undef token_offset
 #undef seq_append
 #pragma GCC diagnostic ignored "-Wunused-function"  // the engine calls its own
 
@@ -59,11 +57,3 @@ int seq_append(Seq *seq, int n)
     return PAGED_OK;
 }
 
-// Stage 4. The walk, without the dense copy.
-HD static size_t token_offset(const View *view, int seq, int position, int kv_head)
-{
-    const PoolConfig *c = &view->layout;
-    const int *block_table = view->tables + view->starts[seq].table;
-    int block = block_table[position / c->block_size];
-    return kv_offset(c, view->layer, block, kv_head, position % c->block_size);
-}

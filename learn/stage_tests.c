@@ -476,11 +476,21 @@ TEST(walk_through_the_table)
     EQUAL(token_offset(&view, 1, 1, 0), 219, "in layer 1, which is 144 elements further, slot 1");
 }
 
+TEST(walk_in_a_dense_copy)
+{
+    View view = plan_of_two();
+    view.tables = NULL;
+    view.layer = 1;
+    EQUAL(token_offset(&view, 0, 2, 1), 15, "no table: 2 tokens of [2 heads][3], then head 1");
+    EQUAL(token_offset(&view, 1, 2, 0), 78, "C begins at starts[1].token = 11: row 13");
+}
+
 TEST(write_by_hand)
 {
     float k[6 * 2 * 3], v[6 * 2 * 3];  // [query tokens][heads][elements]
     for (int i = 0; i < 36; i++) v[i] = -(k[i] = (float)i);
-    WriteJob job = {plan_of_two(), k, v};
+    View view = plan_of_two();
+    MoveJob job = {view, dense_view(&view, k, v, PAGED_F32)};
     CALL(write_token(&job, 1, 1, 2), "row 1, by thread 1 of 2");
     int written = 0;
     for (int i = 0; i < 6; i++) written += !isnan(at(pool->k, 0, 0, i / 3, 1, i % 3));
@@ -502,14 +512,15 @@ TEST(gather_in_order)
     enum { ROWS = 11 + 3 };
     static const int blocks[] = {1, 2, 0, 3};
     float k[(ROWS + 1) * 6], v[(ROWS + 1) * 6];  // a row more than the two sequences have
-    GatherJob job = {plan_of_two(), k, v, PAGED_F32};
-    job.view.layer = 1;
+    View view = plan_of_two();
+    view.layer = 1;
+    MoveJob job = {dense_view(&view, k, v, PAGED_F32), view};
     number_planes();
     for (int i = 0; i < (ROWS + 1) * 6; i++) k[i] = v[i] = 0.5f;
-    CALL(gather_block(&job, 0, 2, 0, 1), "B, logical block 2, which has tokens 8, 9 and 10");
-    CLOSE(k[11 * 6], 0.5, "the fourth slot is not gathered: B ends at row starts[1].token, 11");
-    for (int i = 0; i < 2; i++) CALL(gather_block(&job, 0, i, 0, 1), "B, logical blocks 0 and 1");
-    CALL(gather_block(&job, 1, 0, 0, 1), "C, its only block");
+    CALL(gather_token(&job, 1, 0, 0, 1), "C, its first token");
+    CLOSE(k[0], 0.5, "C begins at row starts[1].token, 11: the rows before it are B's");
+    for (int t = 0; t < 11; t++) CALL(gather_token(&job, 0, t, 0, 1), "B, token by token");
+    for (int t = 1; t < 3; t++) CALL(gather_token(&job, 1, t, 0, 1), "C, the other tokens");
     for (int i = 0; i < ROWS * 6; i++) {
         int row = i / 6;
         int token = row < 11 ? row : row + 1;  // C begins with the fourth block
@@ -528,7 +539,7 @@ TEST(gather_bf16)
     new_pool_of(config);
     memcpy(pool->k, stored, sizeof stored);
     OK(seq_gather(new_seq(1), 0, k, v));
-    CLOSE(k[1], -3, "the pool stores 16 bits, the copy is float32: load_element() converts");
+    CLOSE(k[1], -3, "the pool stores 16 bits, the copy is float32: copy_elements() converts");
 }
 
 // ---- stages 5 and 6: attention ----------------------------------------------------------------
@@ -548,15 +559,6 @@ static void attend_with(int heads, int dim, int n, const float *k, const float *
     OK(pool_write(pool, 0, k, v));
     plan_newest(a, rows);
     OK(attend(pool, way, 0, q_heads, scale, q, out, lse));
-}
-
-TEST(walk_in_a_dense_copy)
-{
-    View view = plan_of_two();
-    view.tables = NULL;
-    view.layer = 1;
-    EQUAL(token_offset(&view, 0, 2, 1), 15, "no table: 2 tokens of [2 heads][3], then head 1");
-    EQUAL(token_offset(&view, 1, 2, 0), 78, "C begins at starts[1].token = 11: row 13");
 }
 
 TEST(attention_is_causal)
@@ -719,7 +721,7 @@ TEST(copy_slots_by_hand)
     new_pool(2, 2, 3, 4, 4);
     number_planes();
     CALL(pool_copy_slots(pool, 2, 0, 1, 2), "slots 1 and 2 of block 0 to block 2, by copy_slots()");
-    CALL(pool_copy_slots(pool, 1, POISON, 3, 1), "slot 3 of block 1 becomes NaN: source NULL");
+    CALL(pool_copy_slots(pool, 1, POISON, 3, 1), "slot 3 of block 1 becomes NaN: copied from NULL");
     for (int i = 0; i < 2 * 2 * 4 * 3; i++) {
         int layer = i / 24;
         int head = i / 12 % 2;
@@ -835,21 +837,22 @@ TEST(prefix_by_hand)
     pool_of_blocks(8);
     pool->num_buckets = 1;  // all blocks meet in one list
     take_blocks(3);
-    EQUAL(prefix_find(pool, 0, text), -1, "nothing is published");
+    EQUAL(*prefix_find(pool, 0, text), -1, "nothing is published");
     CALL(prefix_insert(pool, 0, 0, text), "tokens 5 6 7 8, at the beginning of a prompt");
     EQUAL(pool->blocks[0].serial, 1, "the first publication has number 1");
     EQUAL(pool->last_serial, 1, "the pool counts publications");
-    EQUAL(prefix_find(pool, 0, text), 0, "these tokens, at the beginning");
-    EQUAL(prefix_find(pool, 0, other), -1, "the last of the four tokens differs");
-    EQUAL(prefix_find(pool, 1, text), -1, "the tokens are the same, but the parent is not");
-    CALL(prefix_insert(pool, 1, 1, text + 4), "its child, before it in the list of buckets[0]");
-    EQUAL(prefix_find(pool, 0, text), 0, "it is second in that list: follow next_in_bucket");
-    CALL(prefix_insert(pool, 2, 0, other), "another beginning, before both");
-    EQUAL(prefix_find(pool, 1, text + 4), 1, "tokens 9 10 11 12 after the block of serial 1");
+    EQUAL(*prefix_find(pool, 0, text), 0, "these tokens, at the beginning");
+    EQUAL(*prefix_find(pool, 0, other), -1, "the last of the four tokens differs");
+    EQUAL(*prefix_find(pool, 1, text), -1, "the tokens are the same, but the parent is not");
+    CALL(prefix_insert(pool, 1, 1, text + 4), "its child, after it in the list of buckets[0]");
+    EQUAL(*prefix_find(pool, 0, text), 0, "it is still the first in that list");
+    EQUAL(*prefix_find(pool, 1, text + 4), 1, "it is second in that list: follow next_in_bucket");
+    CALL(prefix_insert(pool, 2, 0, other), "another beginning, after both");
+    EQUAL(*prefix_find(pool, 0, other), 2, "tokens 5 6 7 0, at the beginning");
     CALL(prefix_remove(pool, 1), "from the middle of the list");
     EQUAL(pool->blocks[1].serial, 0, "0: not published");
-    EQUAL(prefix_find(pool, 1, text + 4), -1, "it is forgotten");
-    EQUAL(prefix_find(pool, 0, text), 0, "what comes after it in the list is still found");
+    EQUAL(*prefix_find(pool, 1, text + 4), -1, "it is forgotten");
+    EQUAL(*prefix_find(pool, 0, other), 2, "what comes after it in the list is still found");
     CALL(prefix_insert(pool, 1, 1, text + 4), "published again");
     EQUAL(pool->blocks[1].serial, 4, "a serial is never used again");
     pool->buckets[0] = -1;
