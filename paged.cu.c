@@ -845,8 +845,8 @@ static void attend_row(const AttendJob *job, int row, int head)
 // form a thread block, which has memory of its own, `shared`, and can wait at a barrier until all
 // its threads have arrived. A launch starts a grid of thread blocks.
 //
-// Without nvcc the kernels run on the stand-in, at the end of this file. Until then, all there is to
-// know of it is here.
+// Without nvcc the kernels run on the stand-in, at the end of this file. Until then, all there is
+// to know of it is here.
 
 enum { WARP = 32, THREADS = 128, WARPS = THREADS / WARP };
 #define ALL_LANES 0xffffffffu
@@ -1690,8 +1690,8 @@ static float gpu_shuffle_xor(unsigned mask, float x, int bits, int line)
     return values[t->id % WARP ^ bits];
 }
 
-// Runs a thread block: the threads take turns, each as far as it gets. As the factor is odd, a round
-// of THREADS turns has one for every thread, whatever the order.
+// Runs a thread block: the threads take turns, each as far as it gets. As the factor is odd, a
+// round of THREADS turns has one for every thread, whatever the order.
 static void gpu_run_block(void)
 {
     unsigned factor = 1 - 2 * gpu_lane_order;  // of order 1: minus one
