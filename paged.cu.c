@@ -724,10 +724,12 @@ HD static void copy_elements(const View *to, size_t to_at, const View *from, siz
         return;
     }
     for (size_t i = thread; i < count; i += threads) {
-        float k = from ? load_element(from->k, from_at + i, from->layout.dtype) : NAN;
-        float v = from ? load_element(from->v, from_at + i, from->layout.dtype) : NAN;
-        store_element(to->k, to_at + i, dtype, k);
-        store_element(to->v, to_at + i, dtype, v);
+        float x = from ? load_element(from->k, from_at + i, from->layout.dtype) : NAN;
+        store_element(to->k, to_at + i, dtype, x);
+    }
+    for (size_t i = thread; i < count; i += threads) {
+        float x = from ? load_element(from->v, from_at + i, from->layout.dtype) : NAN;
+        store_element(to->v, to_at + i, dtype, x);
     }
 }
 
