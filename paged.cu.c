@@ -1596,7 +1596,6 @@ typedef struct Thread {
     const Meeting *meeting;  // what it waits for, in which line; NULL: nothing
     unsigned generation;     // of that meeting
     jmp_buf here;            // where it left off
-    ucontext_t context;      // where it begins
     void *fake_stack;
     char stack[128 << 10];
 } Thread;
@@ -1648,16 +1647,21 @@ static void gpu_thread_main(void)
     }
 }
 
-// From the launcher to a thread. Returns when the thread pauses. Not inlined: a caller's variables
-// in registers would not survive the jump.
+// From the launcher to a thread, which begins or goes on. Returns when the thread pauses. Not
+// inlined: a caller's variables in registers would not survive the jump.
 __attribute__((noinline)) static void gpu_resume(Thread *t)
 {
     gpu.now = t;
     threadIdx.x = t->id;
     __sanitizer_start_switch_fiber(&gpu.fake_stack, t->stack, sizeof t->stack);
     if (_setjmp(gpu.launcher) == 0) {
+        static ucontext_t context;
         if (t->started++) gpu_jump(t->here, 1);
-        setcontext(&t->context);
+        getcontext(&context);
+        context.uc_stack.ss_sp = t->stack;
+        context.uc_stack.ss_size = sizeof t->stack;
+        makecontext(&context, gpu_thread_main, 0);
+        setcontext(&context);
     }
     __sanitizer_finish_switch_fiber(gpu.fake_stack, NULL, NULL);
 }
@@ -1700,7 +1704,10 @@ static void gpu_run_block(void)
     int left = THREADS;                        // not done
     int idle = 0;                              // turns since a thread last ran
     memset(shared, 0xff, sizeof shared);       // NaN: what is read must have been written
-    for (int i = 0; i < THREADS; i++) gpu.threads[i].done = 0;
+    for (int i = 0; i < THREADS; i++) {
+        gpu.threads[i].id = i;
+        gpu.threads[i].done = 0;
+    }
     for (unsigned i = 0; left > 0 && idle < THREADS; i++) {
         Thread *t = &gpu.threads[(factor * i - gpu_lane_order) % THREADS];
         idle++;
@@ -1718,24 +1725,12 @@ static void gpu_run_block(void)
                   "written after the end of the shared memory asked for");
 }
 
-static void gpu_create_threads(void)
-{
-    if (getenv("PAGED_LANE_ORDER")) gpu_lane_order = (unsigned)atoi(getenv("PAGED_LANE_ORDER"));
-    for (int i = 0; i < THREADS; i++) {
-        Thread *t = &gpu.threads[i];
-        t->id = i;
-        getcontext(&t->context);
-        t->context.uc_stack.ss_sp = t->stack;
-        t->context.uc_stack.ss_size = sizeof t->stack;
-        makecontext(&t->context, gpu_thread_main, 0);
-    }
-}
-
 static void launch(Entry kernel, const char *name, int x, int y, int z, int shared_floats,
                    const void *job)
 {
     INVARIANT(shared_floats <= SHARED_FLOATS, "too much shared memory");
-    if (!gpu.kernel) gpu_create_threads();  // the first launch
+    const char *order = getenv("PAGED_LANE_ORDER");
+    if (!gpu.kernel && order) gpu_lane_order = (unsigned)atoi(order);  // the first launch
     gpu.kernel = kernel;
     gpu.name = name;
     gpu.job = job;
