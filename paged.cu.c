@@ -134,11 +134,15 @@ HD static float f16_to_f32(uint16_t h)
 #ifdef __CUDA_ARCH__  // a GPU has an instruction for it
     return __half2float(__ushort_as_half(h));
 #else
-    // Exponent and mantissa go to their new places. There, an exponent counts from -127, not from
-    // -15: the factor makes up for that, and makes normal numbers of the subnormal ones.
     uint32_t sign = (uint32_t)(h & 0x8000) << 16;
-    uint32_t bits = float_bits(bits_float((uint32_t)(h & 0x7fff) << 13) * 0x1p112f);
-    if (bits >= 0x47800000) bits |= 0x7f800000;  // 2^16 and above: infinity and NaN
+    uint32_t exponent = h >> 10 & 31;
+    uint32_t bits = (uint32_t)(h & 0x7fff) << 13;  // exponent and mantissa, in their new places
+    if (exponent == 31)
+        bits |= 0x7f800000;  // infinity and NaN stay what they are
+    else if (exponent > 0)
+        bits += 112 << 23;  // the exponent counts from -127, not from -15
+    else
+        bits = float_bits((float)(h & 0x3ff) * 0x1p-24f);  // subnormal
     return bits_float(sign | bits);
 #endif
 }
@@ -672,7 +676,7 @@ int seq_publish(Seq *seq, const int *tokens, int n)
 // small struct of its own: a job.
 //
 // The functions of this section do a part of a job that is independent of the other parts: one
-// token, one layer and head of a block. On a GPU a thread block of `threads` threads shares it, and
+// token, or one layer and head of a block. On a GPU a thread block of `threads` threads shares it, and
 // each takes every threads-th element, from `thread` on. The CPU does one part after the other, as
 // thread 0 of 1.
 
@@ -718,7 +722,7 @@ HD static void copy_elements(const View *to, size_t to_at, const View *from, siz
 {
     int dtype = to->layout.dtype;
     size_t size = dtype_size(dtype);
-    if (threads == 1 && from && from->layout.dtype == dtype) {  // the CPU need not look at them
+    if (threads == 1 && from && from->layout.dtype == dtype) {  // as they are
         memcpy((char *)to->k + to_at * size, (char *)from->k + from_at * size, count * size);
         memcpy((char *)to->v + to_at * size, (char *)from->v + from_at * size, count * size);
         return;
@@ -734,8 +738,8 @@ HD static void copy_elements(const View *to, size_t to_at, const View *from, siz
 }
 
 // Writing and gathering move tokens between the blocks of the cache and dense tensors,
-// [tokens][num_kv_heads][head_dim]. To write, row `row` of the tensors, which are float32, goes to
-// the slot of that query token.
+// [tokens][num_kv_heads][head_dim]. To write, `from` is float32 and has the query tokens alone: row
+// `row` goes to the slot of that token.
 typedef struct MoveJob {
     View to, from;
 } MoveJob;
@@ -751,7 +755,7 @@ HD static void write_token(const MoveJob *job, int row, int thread, int threads)
     }
 }
 
-// To gather, any token goes to its place in a dense copy of all the sequences.
+// To gather, each token goes to its place in a dense copy of all the sequences.
 HD static void gather_token(const MoveJob *job, int seq, int position, int thread, int threads)
 {
     const PoolConfig *c = &job->from.layout;
@@ -1035,7 +1039,7 @@ static void plan_free(Plan *plan)
     free(plan);
 }
 
-// The same tokens in dense tensors.
+// The same layer and tokens, in dense tensors.
 static View dense_view(const View *view, void *k, void *v, int dtype)
 {
     View dense = *view;
@@ -1656,7 +1660,8 @@ __attribute__((noinline)) static void gpu_resume(Thread *t)
     __sanitizer_start_switch_fiber(&gpu.fake_stack, t->stack, sizeof t->stack);
     if (_setjmp(gpu.launcher) == 0) {
         static ucontext_t context;
-        if (t->started++) gpu_jump(t->here, 1);
+        if (t->started) gpu_jump(t->here, 1);
+        t->started = 1;
         getcontext(&context);
         context.uc_stack.ss_sp = t->stack;
         context.uc_stack.ss_size = sizeof t->stack;
@@ -1696,8 +1701,8 @@ static float gpu_shuffle_xor(unsigned mask, float x, int bits, int line)
     return values[t->id % WARP ^ bits];
 }
 
-// Runs a thread block: the threads take turns, each as far as it gets. As the factor is odd, a
-// round of THREADS turns has one for every thread, whatever the order.
+// Runs a thread block: the threads take turns, each as far as it gets. As the factor is odd and
+// THREADS a power of two, a round of THREADS turns has one for every thread, whatever the order.
 static void gpu_run_block(void)
 {
     unsigned factor = 1 - 2 * gpu_lane_order;  // of order 1: minus one

@@ -120,7 +120,7 @@ struct Pool {
     uint64_t plan_number;  // ... and its number; 0: there is none, or it is out of date
     uint64_t num_batches;  // checked so far, by pool_plan()
     size_t num_copies;     // blocks copied on write since the pool was made
-    void *workspace;       // memory on the device, for attention
+    void *workspace;       // memory on the device, for attend() and seq_gather()
     size_t workspace_bytes;
 };
 
@@ -268,10 +268,10 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
 
 // Tensors that pool_write(), seq_gather() and attend() take live where the pool lives: in device
 // memory for PAGED_GPU, otherwise in host memory. These make and free `count` floats there, NULL
-// if they do not fit, and copy from anywhere to anywhere. On a GPU, calls that compute only queue
-// their work; tensor_copy(), which waits for it, brings complete results to the host. (pool_plan()
-// and seq_gather() wait for what was queued before them.) On the CPU and on the stand-in every call
-// has done its work when it returns.
+// if they do not fit, and copy from anywhere to anywhere. On a GPU, calls that read or write K and V
+// only queue that; tensor_copy(), which waits for it, brings complete results to the host.
+// (pool_plan() and seq_gather() wait for what was queued before them.) On the CPU and on the
+// stand-in every call has done its work when it returns.
 float *tensor_create(const Pool *pool, size_t count);
 void tensor_free(const Pool *pool, float *tensor);
 void tensor_copy(const Pool *pool, float *to, const float *from, size_t count);

@@ -2725,9 +2725,8 @@ static void test_every_split_kernel(void)
     }
 }
 
-// Queries far larger and far smaller than what f16 holds, and no 16 bits of them are too many: two
-// tokens have the same score, made of a large q and a small K or the other way round; one q has 24
-// bits, the other 8. The weights are equal only if none is lost.
+// Queries far larger and far smaller than f16 holds, and of more bits: two tokens have the same
+// score, but for what is beyond 8 bits of q, made of a large q and a small K or the other way round.
 static void test_queries_of_any_size(void)
 {
     const float sizes[] = {0x1p-10f, 1, 0x1p20f};

@@ -419,8 +419,8 @@ DEVICE void load(const Split *split, const void *plane, int t, int d, int dtype,
     }
 }
 
-// Makes weights of four scores, and adds them to l; m becomes the largest score so far, of all
-// lanes that share a head but not the scores. Returns the factor for what was added up before.
+// Makes weights of four scores, and adds them to l; m becomes the largest score so far of this lane
+// and its neighbours, `lanes` in all. Returns the factor for what was added up before.
 DEVICE float make_weights(float *p, int lanes, float *m, float *l)
 {
     float top = *m;
@@ -510,18 +510,19 @@ DEVICE void attend_split(const SplitJob *s, int dtype)
 // where they are needed: only maxima and sums go from lane to lane.
 //
 // a and b are tf32, a float32 without its lower 13 bits. Any number of 16 bits is one, but q and
-// the weights need more. Each is split in two: rows 0 to 7, one for each head, take the upper bits,
-// rows 8 to 15 what those leave, and in the end the two results are added.
+// the weights need more. Each is split in two: rows 0 to 7, one for each head, take the upper 11
+// bits of the mantissa, rows 8 to 15 the next 11, and in the end the two results are added. Of the
+// 24 bits of a float32, the last two are lost.
 DEVICE float tf32(float x) { return bits_float(float_bits(x) & 0xffffe000); }
 
 DEVICE void mma(float *d, const float *a, const float *b)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(float_bits(a[0])), "r"(float_bits(a[1])), "r"(float_bits(a[2])),
-          "r"(float_bits(a[3])), "r"(float_bits(b[0])), "r"(float_bits(b[1])));
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(float_bits(a[0])), "r"(float_bits(a[1])), "r"(float_bits(a[2])),
+                   "r"(float_bits(a[3])), "r"(float_bits(b[0])), "r"(float_bits(b[1])));
 #elif defined(__CUDACC__)
     __trap();  // the instruction exists from sm_80 on
 #else  // the stand-in: each lane puts its parts where they belong, then reads rows and columns

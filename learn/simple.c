@@ -56,4 +56,3 @@ int seq_append(Seq *seq, int n)
     seq->length = (int)length;
     return PAGED_OK;
 }
-
