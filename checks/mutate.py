@@ -64,8 +64,8 @@ DRAWS = [  # sections, and how many of their mutants
 ]
 SLOW = {"--cpu": 0.3, "--standin": 0.1}  # seconds: what takes longer is not among the first tests
 UNFINISHED = "UNFINISHED"  # in the ledger: the quick tests have not killed it, the others are to come
-ON_STANDIN = "memory|pool|K and V|calls|kernels|GPU"  # sections that do something else there
-LONG = 3    # nor does one of the stand-in that takes this long run at all
+ON_STANDIN = "memory|pool|K and V|calls|kernels|GPU|path"  # sections that do something else there
+LONG = 6    # nor does one of the stand-in that takes this long run at all
 LEFT_OUT = "tests_that_cannot_fail"  # it starts the tests
 HUGE = ("bug_32_bit_offsets", "bug_32_bit_prefixes")  # not with --quick
 FLAGS = ("-w", *os.environ.get("CPPFLAGS", "").split())

@@ -41,7 +41,9 @@
 #define EVENS(i) EVENS4(i)
 #endif
 #define INLINE static inline __attribute__((always_inline))
-#ifdef __clang__  // loops are unrolled so that arrays can live in registers
+#ifdef NO_UNROLL  // for sanitizers, with which the compilation would take minutes
+#define EACH(i, n) for (int i = 0; i < (n); i++)
+#elif defined(__clang__)  // loops are unrolled so that arrays can live in registers
 #define EACH(i, n) _Pragma("clang loop unroll(full)") for (int i = 0; i < (n); i++)
 #else
 #define EACH(i, n) _Pragma("GCC unroll 16") for (int i = 0; i < (n); i++)
