@@ -1,4 +1,4 @@
-# make            builds ./paged and the others       make test       the tests (some four minutes)
+# make            builds ./paged and the others       make test       the tests (some two minutes)
 # make help       says what else there is             make quick      the tests that find most, in seconds
 # The one-command build of the README needs none of this: cc -O2 paged.cu.c -o paged -lm
 # CPPFLAGS=-Ifolder says where stb_ds.h is, if it is not where the system has it.
