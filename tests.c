@@ -2965,6 +2965,7 @@ static void t_operate(PoolConfig config, int length, int num_q_heads, int operat
     int refused = 0, hits = 0;
     int chunk = every < 50 ? t_between(3, 40) : 3 * config.block_size;
     Pool *pool = t_pool(config);
+    if (!config.poison) t_fill(pool, 0);  // for valgrind: all bytes are compared
     const char *shape = t_format("%s", t_where);
     if (t_between(0, 3) == 0) pool->num_buckets = 1;
     t_odds = t_between(0, 3) ? 4 * config.block_size : 0;
