@@ -28,11 +28,10 @@
 //
 //     cc -O2 paged.cu.c -o paged -lm && ./paged
 
-#include "paged.h"
-
-#if defined(__STRICT_ANSI__) && !defined(__cplusplus)
-#error "compile with GNU C, the default of gcc and clang: -std=gnu11, not -std=c11"
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE  // headers declare all that they have, with -std=c11, too
 #endif
+#include "paged.h"
 
 #ifdef __linux__
 #include <sys/mman.h>
