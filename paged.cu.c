@@ -919,8 +919,8 @@ KERNEL(gather_kernel, MoveJob)
 // cannot overflow.
 #define HEADROOM 0x1p-32f
 
-// Each warp sees a part of the tokens and ends with a state of its own: m, l, o, in head_dim + 2
-// floats. This makes one state of them: it returns element d of the merged o, and m and l.
+// A part of the tokens leaves a state: m, l, o, in head_dim + 2 floats. Of several, this makes one:
+// it returns element d of the merged o, and m and l.
 DEVICE float merge(const float *states, int count, int head_dim, int d, float *m, float *l)
 {
     float max = -INFINITY;
@@ -938,74 +938,86 @@ DEVICE float merge(const float *states, int count, int head_dim, int d, float *m
     return o;
 }
 
-// Rung 2, paged: the block table is read on the way. A thread block for each query token and KV
-// head, one warp for each token of the sequence in turn. Lane i holds elements i, i + 32, ... of
-// the vectors, so the 32 lanes read neighbouring addresses; a dot product is summed in each lane,
-// then across the lanes. A warp that gets no token goes on, too: it ends with m = -inf, which the
-// merge gives the weight 0, and the barriers wait for all.
-//
-// Against rung 1 nothing is copied: K and V are read once for each query head of a group, not read,
-// written and then read. (fast/ has the rungs above: split-KV, one read for all query heads of a
-// group, tensor cores.)
-KERNEL(attend_paged, AttendJob)
+// Makes the result of row blockIdx.x and a query head of the states of all its tokens.
+DEVICE void finish(const AttendJob *job, int head, const float *states, int count)
+{
+    int head_dim = job->view.layout.head_dim;
+    size_t vector = (size_t)blockIdx.x * job->num_q_heads + head;
+    for (int d = threadIdx.x; d < head_dim; d += THREADS) {
+        float m, l;
+        float o = merge(states, count, head_dim, d, &m, &l);
+        job->out[vector * head_dim + d] = l != 0 ? o / l : 0;
+        if (d == 0 && job->lse) job->lse[vector] = m + logf(l / HEADROOM);
+    }
+}
+
+// Row blockIdx.x and a query head, over the tokens from `start` to before `end`: the states of the
+// warps, in shared memory. Each warp takes every WARPS-th token. Lane i holds elements i, i + 32,
+// ... of the vectors, so the 32 lanes read neighbouring addresses; a dot product is summed in each
+// lane, then across the lanes. A warp that gets no token goes on, too: it ends with m = -inf, which
+// the merge gives the weight 0, and the barrier waits for all.
+DEVICE void attend_tokens(const AttendJob *job, int head, unsigned start, unsigned end)
 {
     enum { PER_LANE = PAGED_MAX_HEAD_DIM / WARP };
-    const View *view = &job.view;
-    int row = blockIdx.x;
-    int kv_head = blockIdx.y;
+    const View *view = &job->view;
     int warp = threadIdx.x / WARP;
     int lane = threadIdx.x % WARP;
     int head_dim = view->layout.head_dim;
     int dtype = view->layout.dtype;
-    int group = job.num_q_heads / view->layout.num_kv_heads;
-    int seq = view->queries[row].seq;
-    unsigned visible = view->queries[row].position + 1u;  // unsigned, as t may pass INT_MAX
+    int kv_head = head / (job->num_q_heads / view->layout.num_kv_heads);
+    int seq = view->queries[blockIdx.x].seq;
 
-    for (int head = kv_head * group; head < (kv_head + 1) * group; head++) {
-        // 1. The query, in the registers of each warp.
-        size_t vector = ((size_t)row * job.num_q_heads + head) * head_dim;
-        float q[PER_LANE], o[PER_LANE];
-        float m = -INFINITY;
-        float l = 0;
-        for (int i = 0, d = lane; i < PER_LANE; i++, d += WARP) {
-            q[i] = d < head_dim ? job.q[vector + d] * job.scale : 0;
-            o[i] = 0;
-        }
+    // 1. The query, in the registers of each warp.
+    size_t vector = ((size_t)blockIdx.x * job->num_q_heads + head) * head_dim;
+    float q[PER_LANE], o[PER_LANE];
+    float m = -INFINITY;
+    float l = 0;
+    for (int i = 0, d = lane; i < PER_LANE; i++, d += WARP) {
+        q[i] = d < head_dim ? job->q[vector + d] * job->scale : 0;
+        o[i] = 0;
+    }
 
-        // 2. This warp's tokens: the score, and the state.
-        for (unsigned t = warp; t < visible; t += WARPS) {
-            size_t at = token_offset(view, seq, t, kv_head);
-            float score = 0;
-            for (int i = 0, d = lane; i < PER_LANE; i++, d += WARP)
-                if (d < head_dim) score += q[i] * load_element(view->k, at + d, dtype);
-            for (int bits = WARP / 2; bits > 0; bits /= 2)
-                score += __shfl_xor_sync(ALL_LANES, score, bits);
-            float new_m = fmaxf(m, score);
-            float base = new_m == -INFINITY ? 0 : new_m;  // as -inf minus -inf is NaN
-            float shrink = expf(m - base);
-            float weight = expf(score - base) * HEADROOM;
-            l = l * shrink + weight;
-            for (int i = 0, d = lane; i < PER_LANE; i++, d += WARP)
-                if (d < head_dim)
-                    o[i] = o[i] * shrink + weight * load_element(view->v, at + d, dtype);
-            m = new_m;
-        }
-
-        // 3. The states of the warps meet in shared memory and become one.
-        float *state = shared + warp * (head_dim + 2);
-        if (lane == 0) {
-            state[0] = m;
-            state[1] = l;
-        }
+    // 2. This warp's tokens: the score, and the state.
+    for (unsigned t = start + warp; t < end; t += WARPS) {  // unsigned, as t may pass INT_MAX
+        size_t at = token_offset(view, seq, t, kv_head);
+        float score = 0;
         for (int i = 0, d = lane; i < PER_LANE; i++, d += WARP)
-            if (d < head_dim) state[2 + d] = o[i];
-        __syncthreads();
-        for (int d = threadIdx.x; d < head_dim; d += THREADS) {
-            float sum = merge(shared, WARPS, head_dim, d, &m, &l);
-            job.out[vector + d] = l != 0 ? sum / l : 0;
-            if (d == 0 && job.lse)
-                job.lse[(size_t)row * job.num_q_heads + head] = m + logf(l / HEADROOM);
-        }
+            if (d < head_dim) score += q[i] * load_element(view->k, at + d, dtype);
+        for (int bits = WARP / 2; bits > 0; bits /= 2)
+            score += __shfl_xor_sync(ALL_LANES, score, bits);
+        float new_m = fmaxf(m, score);
+        float base = new_m == -INFINITY ? 0 : new_m;  // as -inf minus -inf is NaN
+        float shrink = expf(m - base);
+        float weight = expf(score - base) * HEADROOM;
+        l = l * shrink + weight;
+        for (int i = 0, d = lane; i < PER_LANE; i++, d += WARP)
+            if (d < head_dim) o[i] = o[i] * shrink + weight * load_element(view->v, at + d, dtype);
+        m = new_m;
+    }
+
+    // 3. The states of the warps meet in shared memory.
+    float *state = shared + warp * (head_dim + 2);
+    if (lane == 0) {
+        state[0] = m;
+        state[1] = l;
+    }
+    for (int i = 0, d = lane; i < PER_LANE; i++, d += WARP)
+        if (d < head_dim) state[2 + d] = o[i];
+    __syncthreads();
+}
+
+// Rung 2, paged: the block table is read on the way. A thread block for each query token and KV
+// head. Against rung 1 nothing is copied: K and V are read once for each query head of a group, not
+// read, written and then read. (fast/ has the rungs above: split-KV, one read for all query heads
+// of a group, tensor cores.)
+KERNEL(attend_paged, AttendJob)
+{
+    int group = job.num_q_heads / job.view.layout.num_kv_heads;
+    int first = blockIdx.y * group;
+    int visible = job.view.queries[blockIdx.x].position + 1;
+    for (int head = first; head < first + group; head++) {
+        attend_tokens(&job, head, 0, visible);
+        finish(&job, head, shared, WARPS);
         __syncthreads();  // all have read `shared`; the next head may write it
     }
 }

@@ -2687,7 +2687,7 @@ static void test_tensors(void)
 }
 
 // Each of the fast kernels: a dtype, groups of one, four and eight, head_dim up to 128 and beyond.
-// A vector that is no multiple of 16 bytes, or has more than 512, goes the plain way. Then lengths
+// Tensor cores are for vectors of at most 128 elements, in multiples of 16 bytes. Then lengths
 // around the ends of their splits, 512 tokens, and groups that fill a tile of query heads, overflow
 // it, or take several; the last two are larger than what the CPU takes at once.
 static void test_every_split_kernel(void)
@@ -2712,11 +2712,9 @@ static void test_every_split_kernel(void)
         t_attend(seqs, counts, 2, shape[2] * config.num_kv_heads, 0);
 #ifndef __CUDACC__
         if (t_on_stand_in() && i < 36) {  // which kernel ran last?
-            int bytes = config.head_dim * (int)dtype_size(config.dtype);
-            int fast = T_WAYS == 4 && bytes % 16 == 0 && bytes <= 512;
             float *q = t_floats(3 * 2 * 136), *out = t_same(3 * 2 * 136, 0);
             CHECK_OK(attend(pool, ATTEND_FAST, 0, 2, 0, q, out, NULL));
-            CHECK_TEXT(gpu.name, fast ? "merge_splits" : "attend_paged");
+            CHECK_TEXT(gpu.name, T_WAYS == 4 ? "merge_splits" : "attend_paged");
             CHECK_OK(attend(pool, ATTEND_PAGED, 0, 2, 0, q, out, NULL));
             CHECK_TEXT(gpu.name, "attend_paged");
         }

@@ -107,15 +107,13 @@ END {
     printf "%d %d %d", work * reads * 4 / kb + 0.5, registers, 4 * blocks * kb / same + 0.5
 }'
 
-# count RUNG GROUP KERNEL FILE LIMIT: a line of the table. Without a LIMIT, this is not the rung that
-# such groups take. Rung 2 loads 2 bytes a lane, V after K, and both again for each head. On rung 3
-# the heads load the same K and V at the same time.
+# count RUNG GROUP KERNEL FILE LIMIT: a line of the table. Rung 2 loads 2 bytes a lane, V after K, and
+# both again for each head.
 count() {
     load=LDG.E.128 bytes=16 reads=${2#*-}
     case $2 in MHA) reads=1 ;; esac
     case $1 in
     2*) load=LDG.E.U16 bytes=2 same=2 ;;
-    3*) same=$reads ;;
     4*) reads=1 same=1 ;;
     esac
     found=$(awk -v name="_Z[0-9]+${3}[0-9]+[A-Z]" -v load=$load -v bytes=$bytes -v reads=$reads \
@@ -133,14 +131,15 @@ count() {
     fi
 }
 
-# For sm_90, f16 and head_dim 128. In rung 2 these two are variables; here they are constants.
+# For sm_90, f16 and head_dim 128. In rung 2 these two are variables; here they are constants. Rung 3
+# has the loop of rung 2.
 count_table() {
     command -v nvdisasm >/dev/null || { skip "CUDA: no nvdisasm to count instructions with"; return; }
     sed 's/int dtype = view->layout.dtype;/int dtype = PAGED_F16;/
         s/int head_dim = view->layout.head_dim;/int head_dim = 128;/
         s/if (!view->tables) {/if (0) {/' paged.cu.c >build/cuda-plain.cu
     [ "$(diff paged.cu.c build/cuda-plain.cu | grep -c '^>')" = 3 ] ||
-        { bad "CUDA: attend_paged() is not written as checks/cuda.sh expects"; return; }
+        { bad "CUDA: attend_tokens() is not written as checks/cuda.sh expects"; return; }
     nvcc -I. $FLAGS -arch=sm_90 -cubin -DPAGED_NO_MAIN build/cuda-plain.cu -o build/cuda-plain \
         2>$LOG && nvdisasm -c build/cuda-plain >build/cuda-plain.sass 2>$LOG &&
         nvdisasm -c build/cuda-kernels >build/cuda-kernels.sass 2>$LOG ||
@@ -148,10 +147,11 @@ count_table() {
     echo "Counted in the code of the hot loops, sm_90, f16, head_dim 128:"
     echo "  rung             heads  for 4 KB of K and V  registers  KB in flight per SM"
     for group in MHA GQA-4 GQA-8; do count "2 paged" $group attend_paged cuda-plain ""; done
-    for group in MHA GQA-4 GQA-8; do count "3 split" $group attend_split_f16 cuda-kernels ""; done
     count "4 tensor cores" MHA attend_mma_f16 cuda-kernels 500
     count "4 tensor cores" GQA-4 attend_mma_f16 cuda-kernels 300
     count "4 tensor cores" GQA-8 attend_mma_f16 cuda-kernels 300
+    count "4 in bf16" GQA-8 attend_mma_bf16 cuda-kernels 300
+    count "4 in float32" GQA-8 attend_mma_f32 cuda-kernels ""
 }
 
 # ---- on a GPU -----------------------------------------------------------------------------------

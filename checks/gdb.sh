@@ -246,7 +246,7 @@ session lane "$tour" <<END
 \$     set \$strayed = \$strayed + (threadIdx.x != 5 || blockIdx.x != 0)
 \$   end
 \$ end
-\$ in-lane attend_paged 0 5
+\$ in-lane attend_tokens 0 5
 > lane
 Not in a kernel.
 \$ run --standin 9
@@ -358,7 +358,7 @@ No token 10: the sequence has 10.
 > kv pool->seqs[0] 2 2 9
 No layer 2: the pool has layers 0 to 1.
 No head 2: the pool has KV heads 0 to 1.
-> in-lane attend_paged 0 128
+> in-lane attend_tokens 0 128
 No thread 128: a thread block has threads 0 to 127.
 > lane
 Not in a kernel.

@@ -25,7 +25,7 @@
 #
 # And in thread 5 of the thread blocks with x = 0:
 #
-#     (gdb) in-lane attend_paged 0 5
+#     (gdb) in-lane attend_tokens 0 5
 #     (gdb) run
 #     (gdb) lane
 #     (gdb) next                               as often as you like, over shuffles, too

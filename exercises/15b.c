@@ -3,7 +3,7 @@
 // Instead of rotating K, some models lower a score by the distance of its token (Press et al.
 // 2022): to the score of query head h for the token at position t, a query at position p adds
 // slope(h) * (t - p), where slope(h) = 2 to the power of -8 (h + 1) / num_q_heads. Teach
-// attend_row() and attend_paged() of ../paged.cu.c that: if ATTEND_ALIBI is 1, they add it to the
+// attend_row() and attend_tokens() of ../paged.cu.c that: if ATTEND_ALIBI is 1, they add it to the
 // scaled score; if it is not defined, nothing changes. In the kernel, think of what a sum over
 // lanes adds up.
 //

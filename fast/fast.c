@@ -340,162 +340,59 @@ static int attend_on_cpu(const AttendJob *job) { return (void)job, 0; }
 // ---- GPU --------------------------------------------------------------------------------------
 // The upper rungs of the ladder; 1, gather, and 2, paged, are in paged.cu.c.
 //
-//     3 split          A sequence is cut into splits of 512 tokens, each a thread block, so that
-//                      one long sequence fills the whole GPU; a second kernel merges them.
-//     4 tensor cores   In 16 bits: one instruction multiplies 16 x 8 by 8 x 8 numbers, so that
-//                      eight query heads cost what one does.
-//
-// Memory answers after some 600 ns, so many loads must be in flight, each of 16 bytes a lane, the
-// most that there is. The walk through the table therefore comes first, for the whole split.
+// Rung 3, split. Against rung 2, a sequence is cut into splits of 512 tokens, each for a thread
+// block of its own, so that one long sequence fills the whole GPU. A second kernel merges them.
 
-#ifdef __CUDACC__
-#define EVERY(i, n) _Pragma("unroll") for (int i = 0; i < (n); i++)  // arrays stay in registers
-#else
-#define EVERY(i, n) for (int i = 0; i < (n); i++)
-#define __syncwarp() __shfl_xor_sync(ALL_LANES, 0, 0)
-#endif
-
-enum { SPLIT = 512, MMA_DIM = 128 };  // tokens; the largest head_dim of rung 4
-typedef size_t __attribute__((may_alias)) Offset;
-#define OFFSETS ((Offset *)shared)  // [SPLIT], of the tokens in a plane, in bytes
-typedef struct __attribute__((aligned(16), may_alias)) Words {
-    uint32_t words[4];  // 4 elements, or 8 of 16 bits
-} Words;
+enum { SPLIT = 512 };
 
 typedef struct SplitJob {
     AttendJob attend;
     float *partial;  // states, [num_query_tokens][num_q_heads][num_splits][head_dim + 2]
     int num_splits;
-    int heads, lanes;  // the threads of a block are [parts of the tokens][query heads][lanes]
 } SplitJob;
 
-typedef struct Split {  // what a lane works on
-    const float *q;     // its query vector
-    float *state;       // of its part, in shared memory
-    float *partial;     // of the whole split
-    int part, parts;
-    int count;  // tokens of the split; 0 or less if the row does not reach it
-    int head_dim;
-} Split;
-
-// Also walks through the table. Where a group has no more heads, lanes repeat its last one.
-DEVICE Split find_split(const SplitJob *s)
+// The tokens of row blockIdx.x from `start` on that are in its split; 0 or less: it ends before.
+DEVICE int split_count(const SplitJob *job, int start)
 {
-    const View *view = &s->attend.view;
-    const QueryToken *row = view->queries + blockIdx.x;
-    int group = s->attend.num_q_heads / view->layout.num_kv_heads;
-    int tiles = gridDim.y / view->layout.num_kv_heads;  // thread blocks for a group
-    int kv_head = blockIdx.y / tiles;
-    int h = threadIdx.x / s->lanes % s->heads;
-    int head = blockIdx.y % tiles * s->heads + h;
-    if (head >= group) head = group - 1;
-    size_t vector = (size_t)blockIdx.x * s->attend.num_q_heads + kv_head * group + head;
+    int count = job->attend.view.queries[blockIdx.x].position + 1 - start;
+    return count < SPLIT ? count : SPLIT;
+}
+
+// The state of split blockIdx.z of a query head, in global memory.
+DEVICE float *split_state(const SplitJob *job, int head)
+{
+    size_t vector = (size_t)blockIdx.x * job->attend.num_q_heads + head;
+    size_t split = vector * job->num_splits + blockIdx.z;
+    return job->partial + split * (job->attend.view.layout.head_dim + 2);
+}
+
+// Makes that state of those of the warps. Threads that write to the same place write the same.
+DEVICE void merge_warps(const SplitJob *job, int head, const float *states)
+{
+    int head_dim = job->attend.view.layout.head_dim;
+    float *state = split_state(job, head);
+    for (int d = threadIdx.x; d < head_dim; d += THREADS) {
+        float m, l;
+        state[2 + d] = merge(states, WARPS, head_dim, d, &m, &l);
+        state[0] = m;
+        state[1] = l;
+    }
+}
+
+KERNEL(attend_split, SplitJob)
+{
     int start = blockIdx.z * SPLIT;
-    int size = view->layout.head_dim + 2;
-    Split split;
-    split.head_dim = view->layout.head_dim;
-    split.part = threadIdx.x / s->lanes / s->heads;
-    split.parts = THREADS / s->lanes / s->heads;
-    split.count = row->position + 1 - start < SPLIT ? row->position + 1 - start : SPLIT;
-    split.q = s->attend.q + vector * split.head_dim;
-    split.state = shared + 2 * SPLIT + (h * split.parts + split.part) * size;
-    split.partial = s->partial + (vector * s->num_splits + blockIdx.z) * size;
-    for (int t = threadIdx.x; t < SPLIT; t += THREADS) {
-        size_t at = t < split.count ? token_offset(view, row->seq, start + t, kv_head) : 0;
-        OFFSETS[t] = at * dtype_size(view->layout.dtype);
-    }
-    __syncthreads();
-    return split;
+    int count = split_count(&job, start);
+    if (count <= 0) return;
+    attend_tokens(&job.attend, blockIdx.y, start, start + count);
+    merge_warps(&job, blockIdx.y, shared);
 }
 
-// Of the vector of token t, 16 bytes in each of n equal pieces of MMA_DIM elements, in the first
-// from element d on. What does not exist is 0, as 0 times NaN would be NaN.
-DEVICE void load(const Split *split, const void *plane, int t, int d, int dtype, int n, Words *to)
+// The states of all splits of a row and query head become its result.
+KERNEL(merge_splits, SplitJob)
 {
-    const char *vector = (const char *)plane + OFFSETS[t];
-    EVERY (i, n) {
-        int at = d + MMA_DIM / n * i;
-        to[i] = (Words){{0, 0, 0, 0}};
-        if (t < split->count && at < split->head_dim)
-            to[i] = *(const Words *)(vector + at * dtype_size(dtype));
-    }
-}
-
-// Makes weights of four scores, and adds them to l; m becomes the largest score so far of this lane
-// and its neighbours, `lanes` in all. Returns the factor for what was added up before.
-DEVICE float make_weights(float *p, int lanes, float *m, float *l)
-{
-    float top = *m;
-    EVERY (i, 4) top = fmaxf(top, p[i]);
-    for (int bits = 1; bits < lanes; bits *= 2)
-        top = fmaxf(top, __shfl_xor_sync(ALL_LANES, top, bits));
-    float base = top == -INFINITY ? 0 : top;  // as -inf minus -inf is NaN
-    float shrink = expf(*m - base);
-    *m = top;
-    *l *= shrink;
-    EVERY (i, 4) *l += p[i] = expf(p[i] - base) * HEADROOM;
-    return shrink;
-}
-
-// m and l join o in the state of this part; then the states of all parts become one. Lanes that
-// write to the same place write the same.
-DEVICE void merge_parts(const SplitJob *s, const Split *split, float m, float l)
-{
-    const float *states = split->state - split->part * (split->head_dim + 2);
-    int first = split->part * s->lanes + threadIdx.x % s->lanes;
-    split->state[0] = m;
-    split->state[1] = l;
-    __syncthreads();
-    for (int d = first; d < split->head_dim; d += split->parts * s->lanes) {
-        split->partial[2 + d] = merge(states, split->parts, split->head_dim, d, &m, &l);
-        split->partial[0] = m;
-        split->partial[1] = l;
-    }
-}
-
-// Rung 3, split. Against rung 2: only as many lanes share a vector as 16 bytes a lane fill, so that
-// there are several tokens to a warp, and fewer shuffles to a token. The heads of a group load the
-// same at the same time.
-DEVICE void attend_split(const SplitJob *s, int dtype)
-{
-    const int vec = 16 / (int)dtype_size(dtype);
-    const Split split = find_split(s);
-    float q[8] = {0}, o[8] = {0}, m = -INFINITY, l = 0;
-    if (split.count <= 0) return;
-
-    // 1. The query: those elements that the lane will have of K and V.
-    int d = threadIdx.x % s->lanes * vec;
-    for (int i = 0; i < vec && d < split.head_dim; i++) q[i] = split.q[d + i] * s->attend.scale;
-
-    for (int start = 0; start < split.count; start += split.parts * 4) {
-        int t = start + split.part;  // the first of four tokens
-        Words k[4], v[4];
-        EVERY (i, 4) {
-            load(&split, s->attend.view.k, t + i * split.parts, d, dtype, 1, k + i);
-            load(&split, s->attend.view.v, t + i * split.parts, d, dtype, 1, v + i);
-        }
-        __syncwarp();  // so that all loads are under way before the first is used
-
-        // 2. Scores.
-        float p[4] = {0};
-        EVERY (i, 4)
-            EVERY (j, vec) p[i] += q[j] * load_element(k + i, j, dtype);
-        for (int bits = s->lanes / 2; bits > 0; bits /= 2)
-            EVERY (i, 4) p[i] += __shfl_xor_sync(ALL_LANES, p[i], bits);
-        EVERY (i, 4)
-            if (t + i * split.parts >= split.count) p[i] = -INFINITY;
-
-        // 3. Weights.
-        float shrink = make_weights(p, 1, &m, &l);
-
-        // 4. Values.
-        EVERY (j, vec) o[j] *= shrink;
-        EVERY (i, 4)
-            EVERY (j, vec) o[j] += p[i] * load_element(v + i, j, dtype);
-    }
-
-    for (int i = 0; i < vec && d < split.head_dim; i++) split.state[2 + d + i] = o[i];
-    merge_parts(s, &split, m, l);
+    int splits = job.attend.view.queries[blockIdx.x].position / SPLIT + 1;
+    finish(&job.attend, blockIdx.y, split_state(&job, blockIdx.y), splits);  // from split 0 on
 }
 
 // Rung 4, tensor cores. One instruction of a warp, mma, does d += a * b, where a is 16 x 8, b 8 x 8
@@ -507,24 +404,45 @@ DEVICE void attend_split(const SplitJob *s, int dtype)
 //
 // (PTX ISA, "Matrix Fragments for mma.m16n8k8", .tf32). In q times K, rows are query heads and
 // columns tokens. A dot product may be summed in any order, so 16 bytes of K, as loaded, are a
-// lane's part of b for four mma. The lane then has the scores of a head for tokens 2 * c and
+// lane's part of b for several mma. The lane then has the scores of a head for tokens 2 * c and
 // 2 * c + 1. In weights times V, columns c and c + 4 of a stand for these two, so the weights are
 // where they are needed: only maxima and sums go from lane to lane.
 //
-// a and b are tf32, a float32 without its lower 13 bits. Any number of 16 bits is one, but q and
-// the weights need more. Each is split in two: rows 0 to 7, one for each head, take the upper 11
-// bits of the mantissa, rows 8 to 15 the next 11, and in the end the two results are added. Of the
-// 24 bits of a float32, the last two are lost.
+// a and b are tf32, a float32 without its lower 13 bits. Any number of 16 bits is one. Others are
+// split in two, the upper 11 bits of the mantissa and the next 11; of the 24 bits of a float32, the
+// last two are lost. For q and the weights, rows 0 to 7, one for each head, have the one part, rows
+// 8 to 15 the other, and in the end the two results are added. K and V in float32 take a second mma.
+//
+// Memory answers after some 600 ns, so many loads must be in flight, each of 16 bytes a lane, the
+// most that there is. The walk through the table therefore comes first, for the whole split.
+
+#ifdef __CUDACC__
+#define EVERY(i, n) _Pragma("unroll") for (int i = 0; i < (n); i++)  // arrays stay in registers
+#else
+#define EVERY(i, n) for (int i = 0; i < (n); i++)
+#define __syncwarp() __shfl_xor_sync(ALL_LANES, 0, 0)
+#endif
+
+enum { MMA_DIM = 128 };  // the largest head_dim of rung 4
+typedef size_t __attribute__((may_alias)) Offset;
+#define OFFSETS ((Offset *)shared)  // [SPLIT], of the tokens in a plane, in bytes
+typedef struct __attribute__((aligned(16), may_alias)) Words {
+    uint32_t words[4];  // 4 elements, or 8 of 16 bits
+} Words;
+
 DEVICE float tf32(float x) { return bits_float(float_bits(x) & 0xffffe000); }
 
-DEVICE void mma(float *d, const float *a, const float *b)
+// The next 11 bits. Of infinity that is 0; of NaN it is NaN, which tf32() might lose.
+DEVICE float rest(float x) { return x == tf32(x) ? 0 : tf32(x - tf32(x)); }
+
+DEVICE void mma(float *d, const float *a, float b0, float b1)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(float_bits(a[0])), "r"(float_bits(a[1])), "r"(float_bits(a[2])),
-                   "r"(float_bits(a[3])), "r"(float_bits(b[0])), "r"(float_bits(b[1])));
+                   "r"(float_bits(a[3])), "r"(float_bits(b0)), "r"(float_bits(b1)));
 #elif defined(__CUDACC__)
     __trap();  // the instruction exists from sm_80 on
 #else  // the stand-in: each lane puts its parts where they belong, then reads rows and columns
@@ -533,7 +451,8 @@ DEVICE void mma(float *d, const float *a, const float *b)
     int r = threadIdx.x % WARP / 4;
     int c = threadIdx.x % 4;
     EVERY (i, 4) a_whole[warp][r + i % 2 * 8][c + i / 2 * 4] = tf32(a[i]);
-    EVERY (i, 2) b_whole[warp][c + i * 4][r] = tf32(b[i]);
+    b_whole[warp][c][r] = tf32(b0);
+    b_whole[warp][c + 4][r] = tf32(b1);
     __syncwarp();  // all have written
     EVERY (i, 4)
         EVERY (j, 8) d[i] += a_whole[warp][r + i / 2 * 8][j] * b_whole[warp][j][2 * c + i % 2];
@@ -541,136 +460,177 @@ DEVICE void mma(float *d, const float *a, const float *b)
 #endif
 }
 
-DEVICE void take_apart(float x, float *parts)
+// The same for numbers of K or V.
+DEVICE void multiply_add(float *d, const float *a, float b0, float b1, int dtype)
 {
-    parts[0] = tf32(x);
-    parts[1] = tf32(x - parts[0]);
+    if (dtype == PAGED_F32) mma(d, a, rest(b0), rest(b1));
+    if (dtype == PAGED_F32) mma(d, a, tf32(b0), tf32(b1));
+    if (dtype != PAGED_F32) mma(d, a, b0, b1);
 }
 
-// The sum of both, in column i of d. If the first is infinite or NaN, the other means nothing.
+// The sum of both parts, in column i of d. If the first is infinite or NaN, the other means nothing.
 DEVICE float both(const float *d, int i) { return fabsf(d[i]) < INFINITY ? d[i] + d[i + 2] : d[i]; }
 
-DEVICE void attend_mma(const SplitJob *s, int dtype)
+// Of the vector of token t, 16 bytes in each of n equal pieces of MMA_DIM elements, in the first
+// from element d on. What does not exist is 0, as 0 times NaN would be NaN.
+DEVICE void load(const View *view, const void *plane, int t, int count, int d, int n, int dtype,
+                 Words *to)
 {
-    const Split split = find_split(s);
-    int r = threadIdx.x % WARP / 4;  // the lane's head
-    int c = threadIdx.x % 4;
-    float q[16][4], o[16][4] = {{0}}, m = -INFINITY, l = 0;
-    if (split.count <= 0) return;
-
-    // 1. The query: those elements that the lane will have of K.
-    EVERY (i, 32) {
-        int d = i / 8 * 32 + c * 8 + i % 8;
-        float x = d < split.head_dim ? split.q[d] * s->attend.scale : 0;
-        take_apart(x, q[i / 2] + i % 2 * 2);
+    const char *vector = (const char *)plane + OFFSETS[t];
+    EVERY (i, n) {
+        int at = d + MMA_DIM / n * i;
+        to[i] = (Words){{0, 0, 0, 0}};
+        if (t < count && at < view->layout.head_dim)
+            to[i] = *(const Words *)(vector + at * dtype_size(dtype));
     }
-
-    for (int start = split.part * 16; start < split.count; start += WARPS * 16) {
-        Words k[2][4], v[2][2][2];
-        EVERY (t, 2) {
-            load(&split, s->attend.view.k, start + t * 8 + r, c * 8, dtype, 4, k[t]);
-            load(&split, s->attend.view.v, start + t * 8 + 2 * c, r * 8, dtype, 2, v[t][0]);
-            load(&split, s->attend.view.v, start + t * 8 + 2 * c + 1, r * 8, dtype, 2, v[t][1]);
-        }
-        __syncwarp();
-
-        // 2. Scores.
-        float score[2][4] = {{0}}, p[4], weight[2][4], b[2];
-        EVERY (i, 32) {
-            EVERY (j, 2) b[j] = load_element(&k[i % 2][i / 8], i / 2 % 4 * 2 + j, dtype);
-            mma(score[i % 2], q[i / 2], b);
-        }
-        EVERY (i, 4) {
-            p[i] = both(score[i / 2], i % 2);
-            if (start + i / 2 * 8 + 2 * c + i % 2 >= split.count) p[i] = -INFINITY;
-        }
-
-        // 3. Weights.
-        float shrink = make_weights(p, 4, &m, &l);
-        EVERY (i, 4) take_apart(p[i], weight[i / 2] + i % 2 * 2);
-
-        // 4. Values.
-        EVERY (i, 64) o[i / 4][i % 4] *= shrink;
-        EVERY (i, 32) {
-            EVERY (j, 2) b[j] = load_element(&v[i % 2][j][i / 16], i / 2 % 8, dtype);
-            mma(o[i / 2], weight[i % 2], b);
-        }
-    }
-
-    for (int bits = 1; bits < 4; bits *= 2) l += __shfl_xor_sync(ALL_LANES, l, bits);
-    EVERY (i, 32) {
-        int d = i / 16 * 64 + (2 * c + i % 2) * 8 + i / 2 % 8;
-        if (d < split.head_dim) split.state[2 + d] = both(o[i / 2], i % 2);
-    }
-    merge_parts(s, &split, m, l);
 }
 
-// In C++ these would be templates; here they are forced-inline bodies with constant arguments.
-KERNEL(attend_split_f32, SplitJob) { attend_split(&job, PAGED_F32); }
-KERNEL(attend_split_f16, SplitJob) { attend_split(&job, PAGED_F16); }
-KERNEL(attend_split_bf16, SplitJob) { attend_split(&job, PAGED_BF16); }
+DEVICE void attend_mma(const SplitJob *job, int dtype)
+{
+    const int vec = 16 / (int)dtype_size(dtype);  // elements in 16 bytes
+    const int tiles = vec / 4;                    // of 8 tokens, that a warp has at a time
+    const int pieces = 32 / vec;  // of 16 bytes, that a lane has of K, and likewise of V
+    const View *view = &job->attend.view;
+    int head_dim = view->layout.head_dim;
+    int group = job->attend.num_q_heads / view->layout.num_kv_heads;
+    int blocks = (group + 7) / 8;  // thread blocks for a group
+    int kv_head = blockIdx.y / blocks;
+    int first = kv_head * group + blockIdx.y % blocks * 8;  // query head
+    int heads = (kv_head + 1) * group - first;              // from there on; at most 8 are used
+    int warp = threadIdx.x / WARP;
+    int r = threadIdx.x % WARP / 4;
+    int c = threadIdx.x % 4;
+    int count = split_count(job, blockIdx.z * SPLIT);
+    if (count <= 0) return;
+
+    // 1. The walk.
+    for (int t = threadIdx.x; t < count; t += THREADS) {
+        int seq = view->queries[blockIdx.x].seq;
+        OFFSETS[t] = token_offset(view, seq, blockIdx.z * SPLIT + t, kv_head) * dtype_size(dtype);
+    }
+    __syncthreads();
+
+    // 2. The query: those elements that the lane will have of K.
+    float q[16][4], o[16][4] = {{0}}, m = -INFINITY, l = 0;
+    const float *query = job->attend.q;
+    query += ((size_t)blockIdx.x * job->attend.num_q_heads + first + r) * head_dim;
+    EVERY (i, 32) {
+        int d = (i / vec * 4 + c) * vec + i % vec;
+        float x = r < heads && d < head_dim ? query[d] * job->attend.scale : 0;
+        q[i / 2][i % 2 * 2] = tf32(x);
+        q[i / 2][i % 2 * 2 + 1] = rest(x);
+    }
+
+    for (int start = warp * tiles * 8; start < count; start += WARPS * tiles * 8) {
+        Words k[2][8], v[2][2][4];
+        EVERY (t, tiles) {
+            int token = start + t * 8 + r;
+            load(view, view->k, token, count, c * vec, pieces, dtype, k[t]);
+            token = start + t * 8 + 2 * c;
+            load(view, view->v, token, count, r * vec, pieces / 2, dtype, v[t][0]);
+            load(view, view->v, token + 1, count, r * vec, pieces / 2, dtype, v[t][1]);
+        }
+        __syncwarp();  // so that all loads are under way before the first is used
+
+        // 3. Scores.
+        float score[2][4] = {{0}}, p[4], weight[2][4];
+        float top = m;
+        EVERY (i, 16)
+            EVERY (t, tiles) {
+                const Words *piece = &k[t][i * 2 / vec];
+                multiply_add(score[t], q[i], load_element(piece, i * 2 % vec, dtype),
+                             load_element(piece, i * 2 % vec + 1, dtype), dtype);
+            }
+        EVERY (i, 2 * tiles) {
+            p[i] = both(score[i / 2], i % 2);
+            if (start + i / 2 * 8 + 2 * c + i % 2 >= count) p[i] = -INFINITY;
+            top = fmaxf(top, p[i]);
+        }
+
+        // 4. Weights.
+        for (int bits = 1; bits < 4; bits *= 2)
+            top = fmaxf(top, __shfl_xor_sync(ALL_LANES, top, bits));
+        float base = top == -INFINITY ? 0 : top;  // as -inf minus -inf is NaN
+        float shrink = expf(m - base);
+        m = top;
+        l *= shrink;
+        EVERY (i, 2 * tiles) {
+            l += p[i] = expf(p[i] - base) * HEADROOM;
+            weight[i / 2][i % 2 * 2] = tf32(p[i]);
+            weight[i / 2][i % 2 * 2 + 1] = rest(p[i]);
+        }
+
+        // 5. Values.
+        EVERY (i, 64) o[i / 4][i % 4] *= shrink;
+        EVERY (i, 16)
+            EVERY (t, tiles) {
+                multiply_add(o[i], weight[t], load_element(&v[t][0][i / vec], i % vec, dtype),
+                             load_element(&v[t][1][i / vec], i % vec, dtype), dtype);
+            }
+    }
+
+    // 6. The states of the warps, in shared memory, become one for each head.
+    float *states = shared + 2 * SPLIT;  // [8][WARPS][head_dim + 2]
+    float *state = states + (r * WARPS + warp) * (head_dim + 2);
+    for (int bits = 1; bits < 4; bits *= 2) l += __shfl_xor_sync(ALL_LANES, l, bits);
+    state[0] = m;
+    state[1] = l;
+    EVERY (i, 32) {
+        int d = (i / 2 / vec * 8 + 2 * c + i % 2) * vec + i / 2 % vec;
+        if (d < head_dim) state[2 + d] = both(o[i / 2], i % 2);
+    }
+    __syncthreads();
+    for (int h = 0; h < heads && h < 8; h++)
+        merge_warps(job, first + h, states + h * WARPS * (head_dim + 2));
+}
+
+KERNEL(attend_mma_f32, SplitJob) { attend_mma(&job, PAGED_F32); }
 KERNEL(attend_mma_f16, SplitJob) { attend_mma(&job, PAGED_F16); }
 KERNEL(attend_mma_bf16, SplitJob) { attend_mma(&job, PAGED_BF16); }
-
-// The states of all splits of row x and query head y become the result.
-KERNEL(merge_splits, SplitJob)
-{
-    int head_dim = job.attend.view.layout.head_dim;
-    int splits = job.attend.view.queries[blockIdx.x].position / SPLIT + 1;
-    size_t vector = (size_t)blockIdx.x * job.attend.num_q_heads + blockIdx.y;
-    const float *states = job.partial + vector * job.num_splits * (head_dim + 2);
-    for (int d = threadIdx.x; d < head_dim; d += THREADS) {
-        float m, l;
-        float o = merge(states, splits, head_dim, d, &m, &l);
-        job.attend.out[vector * head_dim + d] = l != 0 ? o / l : 0;
-        if (d == 0 && job.attend.lse) job.attend.lse[vector] = m + logf(l / HEADROOM);
-    }
-}
 
 // ---- which path -------------------------------------------------------------------------------
 
 // Bytes of memory that attend_fast() needs on a GPU; SIZE_MAX if that overflows. A grid has at most
-// 65535 splits, and a vector is at most 32 lanes of 16 bytes; other shapes go the plain way.
+// 65535 splits: longer sequences go the plain way.
 static size_t fast_workspace(const AttendJob *job)
 {
     const PoolConfig *c = &job->view.layout;
-    size_t vector_bytes = c->head_dim * dtype_size(c->dtype);
     int splits = ceil_div(job->view.max_seq_len, SPLIT);
-    if (c->device == PAGED_CPU || vector_bytes % 16 != 0 || vector_bytes > 512) return 0;
-    if (splits > 65535) return 0;
+    if (c->device == PAGED_CPU || splits > 65535) return 0;
     size_t vectors = multiply((size_t)job->view.num_query_tokens, job->num_q_heads);
-    size_t states = multiply(vectors, splits);
-    size_t bytes = multiply(states, (c->head_dim + 2) * sizeof(float));
+    size_t bytes = multiply(multiply(vectors, splits), (c->head_dim + 2) * sizeof(float));
     return bytes ? bytes : SIZE_MAX;
+}
+
+// Whether tensor cores can do it. The instruction exists from sm_80 on.
+static int mma_usable(const PoolConfig *c)
+{
+#ifdef __CUDACC__
+    cudaFuncAttributes attributes;
+    CUDA(cudaFuncGetAttributes(&attributes, ENTRY(attend_mma_f16)));
+    if (attributes.ptxVersion < 80) return 0;
+#endif
+    return c->head_dim <= MMA_DIM && c->head_dim * dtype_size(c->dtype) % 16 == 0;
 }
 
 // Attention of a whole step. Returns 0 if its shape is one for the plain code.
 static int attend_fast(const AttendJob *attend, void *workspace)
 {
-    static const Entry kernels[2][3] = {
-        {ENTRY(attend_split_f32), ENTRY(attend_split_f16), ENTRY(attend_split_bf16)},
-        {NULL, ENTRY(attend_mma_f16), ENTRY(attend_mma_bf16)}};
+    static const Entry kernels[] = {ENTRY(attend_mma_f32), ENTRY(attend_mma_f16),
+                                    ENTRY(attend_mma_bf16)};
     const View *view = &attend->view;
     const PoolConfig *c = &view->layout;
     if (c->device == PAGED_CPU) return attend_on_cpu(attend);
     if (!workspace) return 0;
-
+    SplitJob job = {*attend, (float *)workspace, ceil_div(view->max_seq_len, SPLIT)};
+    int rows = view->num_query_tokens;
     int group = attend->num_q_heads / c->num_kv_heads;
-    int mma = c->dtype != PAGED_F32 && c->head_dim <= MMA_DIM;
-#ifdef __CUDACC__
-    cudaFuncAttributes attributes;
-    CUDA(cudaFuncGetAttributes(&attributes, kernels[1][1]));
-    if (attributes.ptxVersion < 80) mma = 0;  // compiled for GPUs without this instruction
-#endif
-    SplitJob job = {*attend, (float *)workspace, ceil_div(view->max_seq_len, SPLIT), 8, 4};
-    if (!mma) {
-        job.heads = job.lanes = 1;
-        while (job.lanes * 16 < c->head_dim * (int)dtype_size(c->dtype)) job.lanes *= 2;
-        while (job.heads < group && job.heads * job.lanes < THREADS) job.heads *= 2;
-    }
-    launch(kernels[mma][c->dtype], mma ? "attend_mma" : "attend_split", view->num_query_tokens,
-           c->num_kv_heads * ceil_div(group, job.heads), job.num_splits,
-           2 * SPLIT + THREADS / job.lanes * (c->head_dim + 2), &job);
-    LAUNCH(merge_splits, view->num_query_tokens, attend->num_q_heads, 1, 0, job);
+    int states = WARPS * (c->head_dim + 2);
+    if (mma_usable(c))
+        launch(kernels[c->dtype], "attend_mma", rows, c->num_kv_heads * ceil_div(group, 8),
+               job.num_splits, 2 * SPLIT + 8 * states, &job);
+    else
+        LAUNCH(attend_split, rows, attend->num_q_heads, job.num_splits, states, job);
+    LAUNCH(merge_splits, rows, attend->num_q_heads, 1, 0, job);
     return 1;
 }
