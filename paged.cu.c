@@ -508,7 +508,6 @@ int seq_fork(const Seq *parent, int at, Seq **out)
     }
     child->length = at;
     child->num_computed_tokens = min_int(at, parent->num_computed_tokens);
-    child->num_published = min_int(at / block_size, parent->num_published);
     *out = child;
     return PAGED_OK;
 }
@@ -527,7 +526,6 @@ int seq_rewind(Seq *seq, int n)
         block_drop(pool, arrpop(seq->block_table));
     seq->length = length;
     seq->num_computed_tokens = min_int(length, seq->num_computed_tokens);
-    seq->num_published = min_int(length / block_size, seq->num_published);
     int filled = length % block_size;  // slots of the last block in use; the rest is stale now
     if (filled > 0 && !block_sealed(pool, arrlast(seq->block_table)))
         block_poison(pool, arrlast(seq->block_table), filled);
@@ -632,7 +630,6 @@ int seq_lookup(Seq *seq, const int *tokens, int n)
         block_share(pool, block);
         arrput(seq->block_table, block);
         seq->length = seq->num_computed_tokens = (int)end;
-        seq->num_published++;
         parent = pool->blocks[block].serial;
     }
     return PAGED_OK;
@@ -643,27 +640,23 @@ int seq_publish(Seq *seq, const int *tokens, int n)
     if (!seq || n < 0 || n > seq->num_computed_tokens || (n > 0 && !tokens))
         return PAGED_BAD_ARGUMENT;
     Pool *pool = seq->pool;
+    const Block *b = pool->blocks;
     int block_size = pool->config.block_size;
-    for (int i = seq->num_published; i < n / block_size; i++) {
-        int own = seq->block_table[i];  // if shared, another sequence may have published it
-        if (pool->blocks[own].serial && !same_tokens(pool, own, tokens + (size_t)i * block_size))
-            return PAGED_BAD_ARGUMENT;
-    }
-    for (int i = seq->num_published; i < n / block_size; i++) {
+    int first = n / block_size;  // after the last block that is published already
+    while (first > 0 && b[seq->block_table[first - 1]].serial == 0) first--;
+    for (int i = first; i < n / block_size; i++) {
         const int *own_tokens = tokens + (size_t)i * block_size;
         int own = seq->block_table[i];
-        uint64_t parent = i > 0 ? pool->blocks[seq->block_table[i - 1]].serial : 0;
+        uint64_t parent = i > 0 ? b[seq->block_table[i - 1]].serial : 0;
         int block = *prefix_find(pool, parent, own_tokens);
-        if (block < 0 && pool->blocks[own].serial) break;  // it has another copy of its parent
-        if (block != own) plan_expire(seq);
+        plan_expire(seq);
         if (block < 0) {
             prefix_insert(pool, own, parent, own_tokens);
-        } else if (block != own) {  // published by another sequence already: one copy is enough
+        } else {  // another sequence has published the same: one copy is enough
             block_share(pool, block);
             seq->block_table[i] = block;
             block_drop(pool, own);
         }
-        seq->num_published = i + 1;
     }
     return PAGED_OK;
 }
@@ -1291,8 +1284,7 @@ static const char *broken(const char *format, ...)
     return message;
 }
 
-// Counts in seen[block] how often the block tables name each block. What a sequence has published
-// is a chain of parents and children.
+// Counts in seen[block] how often the block tables name each block.
 static const char *check_tables(const Pool *pool, int *seen)
 {
     for (int s = 0; s < (int)arrlen(pool->seqs); s++) {
@@ -1300,22 +1292,15 @@ static const char *check_tables(const Pool *pool, int *seen)
         int entries = (int)arrlen(seq->block_table);
         if (seq->pool != pool || seq->index != s)
             return broken("sequence %d: wrong pool, or index %d", s, seq->index);
-        if (seq->num_computed_tokens < 0 || seq->num_computed_tokens > seq->length ||
-            seq->num_published < 0 ||
-            seq->num_published > seq->num_computed_tokens / pool->config.block_size)
-            return broken("sequence %d: %d tokens, %d computed, %d blocks published", s,
-                          seq->length, seq->num_computed_tokens, seq->num_published);
+        if (seq->num_computed_tokens < 0 || seq->num_computed_tokens > seq->length)
+            return broken("sequence %d: %d tokens, %d computed", s, seq->length,
+                          seq->num_computed_tokens);
         if (seq->length < 0 || entries != ceil_div(seq->length, pool->config.block_size))
             return broken("sequence %d: %d blocks for %d tokens", s, entries, seq->length);
-        uint64_t parent = 0;
         for (int i = 0; i < entries; i++) {
             int block = seq->block_table[i];
             if (block < 0 || block >= pool->config.num_blocks)
                 return broken("sequence %d: entry %d of its table is %d", s, i, block);
-            const Block *b = &pool->blocks[block];
-            if (i < seq->num_published && (!b->serial || b->parent != parent))
-                return broken("sequence %d: block %d is not the child of the one before", s, i);
-            parent = b->serial;
             seen[block]++;
         }
     }

@@ -128,7 +128,6 @@ struct Seq {
     Pool *pool;
     int length;               // tokens
     int num_computed_tokens;  // leading tokens whose K and V are stored in all layers
-    int num_published;        // leading blocks of the table that are in the prefix cache
     int *block_table;         // [ceil(length / block_size)] ids of blocks (an array of stb_ds)
     int index;                // pool->seqs[index] is this sequence
     uint64_t plan, checked;   // numbers of the last plan and the last batch that name it
@@ -188,7 +187,7 @@ int seq_append(Seq *seq, int n);
 
 // Makes a child that shares the first `at` tokens of the parent, 0 <= at <= length: the same
 // blocks, counted once more. No K or V is copied and no block is taken. Of these tokens, those are
-// computed, and those blocks published, that are so for the parent.
+// computed that are so for the parent.
 // Errors: PAGED_BAD_ARGUMENT, PAGED_OUT_OF_MEMORY.
 int seq_fork(const Seq *parent, int at, Seq **child);
 
@@ -216,13 +215,11 @@ void seq_dump(const Seq *seq, FILE *out);
 // be found until its memory is needed.
 
 // Publishes the full blocks among the first n tokens of the sequence; tokens: [n], what the model
-// was given at positions 0 to n - 1. Cheap to call after every step: blocks published before are
-// not looked at again. Leave out draft tokens that may yet be rejected. Where another sequence has
-// published the same tokens already, this one drops its own copy and takes that block into its
-// table (taking it off the free list if no sequence uses it). It stops early, without an error, at
-// a block that was published after another copy of its parent.
-// Errors: PAGED_BAD_ARGUMENT, also if n is more than num_computed_tokens, or if one of these blocks
-// is published under other tokens: by a sequence that shares it.
+// was given at positions 0 to n - 1. Cheap to call after every step: it begins after the last block
+// that is published already, by this sequence or by one that shares it. Leave out draft tokens that
+// may yet be rejected. Where another sequence has published the same tokens, this one drops its own
+// copy and takes that block into its table (taking it off the free list if no sequence uses it).
+// Errors: PAGED_BAD_ARGUMENT, also if n is more than num_computed_tokens.
 int seq_publish(Seq *seq, const int *tokens, int n);
 
 // For an empty sequence that is to hold tokens[0] to tokens[n - 1]: takes the longest published

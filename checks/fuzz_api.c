@@ -385,9 +385,14 @@ static void call_publish(void)
     uint64_t serial = pool->last_serial, table = table_hash(twin->seq);
     CALL(seq_publish(twin->seq, twin->tokens, n));
     if (pool->last_serial != serial || table_hash(twin->seq) != table) edit(twin->seq);
-    int done = twin->seq->num_published * b;  // fewer, up to one after another copy of its parent
-    CHECK(done >= n / b * b || pool->blocks[twin->seq->block_table[done / b]].serial);
-    if (twin->published < done) twin->published = done;
+    if (n >= b) CHECK(pool->blocks[twin->seq->block_table[n / b - 1]].serial != 0);
+    uint64_t parent = 0;
+    for (int i = 0; i < n / b; i++) {  // the chain from the first block on: a lookup must find it
+        const Block *block = &pool->blocks[twin->seq->block_table[i]];
+        if (block->serial == 0 || block->parent != parent) break;
+        if (twin->published < (i + 1) * b) twin->published = (i + 1) * b;
+        parent = block->serial;
+    }
     if (byte() % 8 == 0) KEEPS(PAGED_OK, seq_publish(twin->seq, twin->tokens, n));
 }
 

@@ -948,6 +948,7 @@ static void move_all(Paper *p)
     for (int i = 0; i < p->num_running; i++) {
         Served *r = p->running[i];
         int computed = r->length >= r->known;
+        if (computed && r->forks > 0 && p->prefix_cache) publish(p, r);
         while (computed && r->forks > 0) {
             Served *child = r + r->forks--;
             share_blocks(p, child, r);

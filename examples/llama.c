@@ -554,6 +554,12 @@ static Request *fork_request(Server *s, Request *r)
     return child;
 }
 
+static void publish_request(Server *s, Request *r)
+{
+    if (!s->options.prefix_cache) return;
+    must(seq_publish(r->seq, r->tokens, r->seq->length), "seq_publish");
+}
+
 // Samples for each request whose known tokens are all computed. Requests that fork off are the
 // newest. Those whose text has ended leave.
 static void take_tokens(Server *s, const float *logits)
@@ -562,6 +568,7 @@ static void take_tokens(Server *s, const float *logits)
     for (ptrdiff_t i = 0; i < num_running; i++) {
         Request *r = s->running[i];
         if (r->seq->length >= arrlen(r->tokens)) {
+            if (r->forks > 0) publish_request(s, r);  // first: the forks get the blocks that stay
             while (r->forks > 0) {
                 Request *child = fork_request(s, r);
                 child->ended = sample_request(s, child, logits);
@@ -571,8 +578,7 @@ static void take_tokens(Server *s, const float *logits)
             logits += (1 + arrlenu(r->draft)) * s->model.vocab_size;
         }
         // Wrong guesses are gone by now: what the sequence holds are known tokens.
-        if (s->options.prefix_cache)
-            must(seq_publish(r->seq, r->tokens, r->seq->length), "seq_publish");
+        publish_request(s, r);
         if (arrlen(s->requests) == 1) print_request(&s->tokenizer, r);
     }
     ptrdiff_t kept = 0;

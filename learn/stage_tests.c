@@ -710,10 +710,6 @@ TEST(fork_shares_blocks)
     EQUAL(c->num_computed_tokens, 10, "token 10 of A is not computed, so that of C is not either");
     release(a);
     STATE("B 8: 0 1; C 11: 0 1 2; free 3 4 5 6 7", "A leaves; its blocks stay with B and C");
-    b->num_published = 2;  // as if
-    c = fork_of(b, 7);
-    EQUAL(c->num_published, 1, "of two published blocks, 7 tokens have one whole");
-    b->num_published = c->num_published = 0;
 }
 
 TEST(copy_slots_by_hand)
@@ -795,10 +791,7 @@ TEST(rewind_by_hand)
     EQUAL(pool->plan_number, 0, "the sequence was edited: plan_expire(seq)");
     EQUAL(a->num_computed_tokens, 13, "token 13 is not there any more");
     STATE("A 13: 0 1 2 3; free 4 5", "token 12 is still in block 3");
-    a->num_published = 3;  // as if
     OK(seq_rewind(a, 9));
-    EQUAL(a->num_published, 1, "4 tokens have one full block");
-    a->num_published = 0;
     STATE("A 4: 0; free 1 2 3 4 5", "4 tokens fill one block; the others are dropped last one "
                                     "first, which leaves the free list in the order of the table");
     OK(seq_append(a, 1));
@@ -881,7 +874,6 @@ TEST(publish_and_look_up)
     compute(a, 10);
     EQUAL(seq_publish(a, NULL, 4), PAGED_BAD_ARGUMENT, "there are no tokens");
     OK(seq_publish(a, text, 10));
-    EQUAL(a->num_published, 2, "10 tokens have 2 full blocks");
     EQUAL(pool->blocks[1].parent, 1, "block 1 comes after serial 1");
     STATE("A 10: 0* 1* 2; free 3 4 5 6 7", "block 2 is not full: not published");
     EQUAL(pool->plan_number, 0, "published blocks are not written any more: plan_expire(seq)");
@@ -891,7 +883,6 @@ TEST(publish_and_look_up)
     EQUAL(pool->plan_number, 0, "B was edited: plan_expire(seq)");
     STATE("A 10: 0* 1* 2; B 8: 0* 1*; free 3 4 5 6 7", "two whole blocks are found: block_share()");
     EQUAL(b->num_computed_tokens, 8, "their K and V are there");
-    EQUAL(b->num_published, 2, "they are published");
     EQUAL(seq_lookup(b, text, 10), PAGED_BAD_ARGUMENT, "B is not empty");
     look_up(text, 8);
     STATE("A 10: 0* 1* 2; B 8: 0* 1*; C 4: 0*; free 3 4 5 6 7",
@@ -924,11 +915,10 @@ TEST(published_twice)
           "A has published the same: B takes A's full blocks, and B's own copies are dropped");
     EQUAL(pool->plan_number, 0, "the table of B was edited: plan_expire(seq)");
     Seq *c = fork_of(a, 8);
-    EQUAL(c->num_published, 2, "what A has published, C has, too");
-    c->num_published = 0;  // as if C had been forked before A published
-    EQUAL(seq_publish(c, other, 8), PAGED_BAD_ARGUMENT, "block 0 is published under other tokens");
+    plan_newest(c, 0);
     OK(seq_publish(c, text, 8));
     STATE("A 9: 0* 1* 2; B 9: 0* 1* 5; C 8: 0* 1*; free 4 3 6 7", "C has the published blocks");
+    EQUAL(pool->plan_number != 0, 1, "nothing is left to publish: the plan stays");
 }
 
 TEST(append_to_published)
@@ -936,7 +926,6 @@ TEST(append_to_published)
     pool_of_blocks(4);
     Seq *a = new_published_seq(8);
     OK(seq_rewind(a, 2));
-    EQUAL(a->num_published, 1, "block 1 is not full in A any more");
     OK(seq_append(a, 1));
     STATE("A 7: 0* 2; free 3 1*", "published block 1 is not written: A gets a copy");
     look_up(text, 9);
