@@ -565,11 +565,6 @@ static int *block_tokens(const Pool *pool, int block)
     return pool->tokens + (size_t)block * pool->config.block_size;
 }
 
-static int same_tokens(const Pool *pool, int block, const int *tokens)
-{
-    return memcmp(block_tokens(pool, block), tokens, pool->config.block_size * sizeof *tokens) == 0;
-}
-
 // The list that a block with these tokens after that parent is in: a link to its first block.
 static int *prefix_bucket(const Pool *pool, uint64_t parent, const int *tokens)
 {
@@ -588,9 +583,11 @@ static int *prefix_bucket(const Pool *pool, uint64_t parent, const int *tokens)
 static int *prefix_find(const Pool *pool, uint64_t parent, const int *tokens)
 {
     int *link = prefix_bucket(pool, parent, tokens);
+    size_t bytes = pool->config.block_size * sizeof *tokens;
     while (*link >= 0) {
-        if (pool->blocks[*link].parent == parent && same_tokens(pool, *link, tokens)) break;
-        link = &pool->blocks[*link].next_in_bucket;
+        Block *b = &pool->blocks[*link];
+        if (b->parent == parent && memcmp(block_tokens(pool, *link), tokens, bytes) == 0) break;
+        link = &b->next_in_bucket;
     }
     return link;
 }
