@@ -1290,8 +1290,7 @@ static const char *check_tables(const Pool *pool, int *seen)
         if (seq->pool != pool || seq->index != s)
             return broken("sequence %d: wrong pool, or index %d", s, seq->index);
         if (seq->num_computed_tokens < 0 || seq->num_computed_tokens > seq->length)
-            return broken("sequence %d: %d tokens, %d computed", s, seq->length,
-                          seq->num_computed_tokens);
+            return broken("sequence %d: %d tokens computed", s, seq->num_computed_tokens);
         if (seq->length < 0 || entries != ceil_div(seq->length, pool->config.block_size))
             return broken("sequence %d: %d blocks for %d tokens", s, entries, seq->length);
         for (int i = 0; i < entries; i++) {
@@ -1335,16 +1334,13 @@ static const char *check_prefixes(const Pool *pool)
     const Block *b = pool->blocks;
     int published = 0;
     int found = 0;
-    for (int block = 0; block < pool->config.num_blocks; block++) {
-        if (!b[block].serial) continue;
-        published++;
-        if (b[block].serial > pool->last_serial || b[block].parent >= b[block].serial)
-            return broken("block %d: published before its parent, or in the future", block);
-    }
+    for (int block = 0; block < pool->config.num_blocks; block++) published += b[block].serial != 0;
     for (int i = 0; i < pool->num_buckets; i++)
         for (int block = pool->buckets[i]; block != -1; block = b[block].next_in_bucket) {
             if (block < 0 || block >= pool->config.num_blocks || !b[block].serial)
                 return broken("prefix cache: bucket %d leads to block %d", i, block);
+            if (b[block].serial > pool->last_serial || b[block].parent >= b[block].serial)
+                return broken("block %d: published before its parent, or in the future", block);
             if (prefix_bucket(pool, b[block].parent, block_tokens(pool, block)) !=
                 pool->buckets + i)
                 return broken("prefix cache: block %d is in the wrong bucket", block);
