@@ -1388,17 +1388,10 @@ void pool_dump(const Pool *pool, FILE *out)
     int used = n - pool->num_free;
     fprintf(out, "pool of %d blocks of %d tokens: %d used, %d free, %.1f %% in use\n", n,
             pool->config.block_size, used, pool->num_free, 100.0 * used / n);
-    char line[WIDTH + 1];
-    char above[WIDTH + 1] = "";  // the line before this one
-    int repeats = 0;             // lines like it since: the first is drawn as "*", as in hexdump
-    for (int64_t start = 0; start < n; start += WIDTH) {
-        int width = n - start < WIDTH ? (int)(n - start) : WIDTH;
-        for (int i = 0; i < width; i++) line[i] = block_sign(&pool->blocks[start + i]);
-        line[width] = 0;
-        repeats = strcmp(line, above) == 0 ? repeats + 1 : 0;
-        if (repeats == 0) fprintf(out, "%8d  %s\n", (int)start, line);
-        if (repeats == 1) fprintf(out, "%8s\n", "*");
-        strcpy(above, line);
+    for (int block = 0; block < n; block++) {
+        if (block % WIDTH == 0) fprintf(out, "%8d  ", block);
+        fputc(block_sign(&pool->blocks[block]), out);
+        if (block % WIDTH == WIDTH - 1 || block == n - 1) fputc('\n', out);
     }
 }
 
