@@ -1397,24 +1397,18 @@ void pool_dump(const Pool *pool, FILE *out)
 
 void seq_dump(const Seq *seq, FILE *out)
 {
-    enum { WIDTH = 13 };
-    static const char *const titles[4] = {"logical", "physical", "filled", "ref_count"};
     if (!out) out = stdout;
     if (!seq) return;
     int entries = (int)arrlen(seq->block_table);
     int block_size = seq->pool->config.block_size;
     fprintf(out, "sequence of %d tokens in %d blocks of %d\n", seq->length, entries, block_size);
-    for (int start = 0; start < entries; start += WIDTH)
-        for (int line = 0; line < 4; line++) {
-            fprintf(out, "  %-9s", titles[line]);
-            for (int i = start; i < entries && i < start + WIDTH; i++) {
-                int block = seq->block_table[i];
-                int filled = min_int(seq->length - i * block_size, block_size);
-                int values[4] = {i, block, filled, seq->pool->blocks[block].ref_count};
-                fprintf(out, " %4d", values[line]);
-            }
-            fprintf(out, "\n");
-        }
+    fprintf(out, "  logical  physical  filled  ref_count\n");
+    for (int i = 0; i < entries; i++) {
+        int block = seq->block_table[i];
+        int filled = min_int(seq->length - i * block_size, block_size);
+        fprintf(out, "  %7d  %8d  %6d  %9d\n", i, block, filled,
+                seq->pool->blocks[block].ref_count);
+    }
 }
 
 // ---- oracle -----------------------------------------------------------------------------------

@@ -97,20 +97,20 @@ $ run
 $ up
 > table seq
 sequence of 10 tokens in 3 blocks of 4
-  logical      0    1    2
-  physical     0    1    4
-  filled       4    4    2
-  ref_count    2    2    2
+  logical  physical  filled  ref_count
+        0         0       4          2
+        1         1       4          2
+        2         4       2          2
 > pool pool
 pool of 16 blocks of 4 tokens: 6 used, 10 free, 37.5 % in use
        0  221121..........
 $ finish
 > table a
 sequence of 11 tokens in 3 blocks of 4
-  logical      0    1    2
-  physical     0    1    5
-  filled       4    4    3
-  ref_count    2    2    1
+  logical  physical  filled  ref_count
+        0         0       4          2
+        1         1       4          2
+        2         5       3          1
 > pool pool
 pool of 16 blocks of 4 tokens: 6 used, 10 free, 37.5 % in use
        0  221111..........
@@ -124,14 +124,27 @@ $ break pool_dump
 $ run 3
 > table pool->seqs[0]
 sequence of 320 tokens in 20 blocks of 16
-  logical      0    1    2    3    4    5    6    7    8    9   10   11   12
-  physical     0    1    2    3    4    5    6    7    8    9   10   11   12
-  filled      16   16   16   16   16   16   16   16   16   16   16   16   16
-  ref_count    1    1    1    1    1    1    1    1    1    1    1    1    1
-  logical     13   14   15   16   17   18   19
-  physical    13   14   15   16   17   18   19
-  filled      16   16   16   16   16   16   16
-  ref_count    1    1    1    1    1    1    1
+  logical  physical  filled  ref_count
+        0         0      16          1
+        1         1      16          1
+        2         2      16          1
+        3         3      16          1
+        4         4      16          1
+        5         5      16          1
+        6         6      16          1
+        7         7      16          1
+        8         8      16          1
+        9         9      16          1
+       10        10      16          1
+       11        11      16          1
+       12        12      16          1
+       13        13      16          1
+       14        14      16          1
+       15        15      16          1
+       16        16      16          1
+       17        17      16          1
+       18        18      16          1
+       19        19      16          1
 $ set var pool->blocks[70].ref_count = 9
 $ set var pool->blocks[71].ref_count = 10
 $ set var pool->blocks[72].serial = 1
@@ -312,10 +325,9 @@ pool of 8 blocks of 4 tokens: 0 used, 8 free, 0.0 % in use
 $ finish
 > table seq
 sequence of 8 tokens in 2 blocks of 4
-  logical      0    1
-  physical     0    1
-  filled       4    4
-  ref_count    1    1
+  logical  physical  filled  ref_count
+        0         0       4          1
+        1         1       4          1
 > block pool 1 1 0
 block 1, layer 1, head 0: reference count 1, elements 0 to 7 of 8
   published: serial 2, parent 1, tokens 105 110 100 46

@@ -213,8 +213,9 @@ Counts of 11:
 104 MiB in place of 1040 MiB: 117 blocks, 936.0 MiB saved.
 The nine others still read block 12; its count is 10.
 Copies: 9 for ten writers.
-physical     1    5    3
-filled      16   16    6
+0         1      16
+1         5      16
+2         3       6
 [  0  1  2  3 ]  counts [ 1 1 1 1 ]  12 in the last
 [  4  5  x  x ]  counts [ 1 1 ]  16 in the last
 [  6  7  8  x ]  counts [ 1 1 1 ]  8 in the last

@@ -67,23 +67,6 @@ pool POOL: draw the map of a pool, one character a block.
 count of 10 or more.
 end
 
-define table-row
-  set $paged_i = $paged_start
-  while $paged_i < $paged_n && $paged_i < $paged_start + 13
-    set $paged_block = $paged_seq->block_table[$paged_i]
-    set $paged_filled = $paged_seq->length - $paged_i * $paged_size
-    if $paged_filled > $paged_size
-      set $paged_filled = $paged_size
-    end
-    printf " %4d", $arg0
-    set $paged_i = $paged_i + 1
-  end
-  echo \n
-end
-document table-row
-table-row WHAT: one row of `table', for 13 blocks.
-end
-
 define table
   if $argc != 1
     help table
@@ -93,17 +76,17 @@ define table
     set $paged_n = ($paged_seq->length + $paged_size - 1) / $paged_size
     printf "sequence of %d tokens in %d blocks ", $paged_seq->length, $paged_n
     printf "of %d\n", $paged_size
-    set $paged_start = 0
-    while $paged_start < $paged_n
-      printf "  logical  "
-      table-row $paged_i
-      printf "  physical "
-      table-row $paged_block
-      printf "  filled   "
-      table-row $paged_filled
-      printf "  ref_count"
-      table-row $paged_seq->pool->blocks[$paged_block].ref_count
-      set $paged_start = $paged_start + 13
+    printf "  logical  physical  filled  ref_count\n"
+    set $paged_i = 0
+    while $paged_i < $paged_n
+      set $paged_block = $paged_seq->block_table[$paged_i]
+      set $paged_filled = $paged_seq->length - $paged_i * $paged_size
+      if $paged_filled > $paged_size
+        set $paged_filled = $paged_size
+      end
+      printf "  %7d  %8d  ", $paged_i, $paged_block
+      printf "%6d  %9d\n", $paged_filled, $paged_seq->pool->blocks[$paged_block].ref_count
+      set $paged_i = $paged_i + 1
     end
   end
 end

@@ -111,10 +111,8 @@ static void complain(int seed, const char *what)
         else
             printf("outside of the batch, a ");
         seq_dump(seq, stdout);
-        if (seq->length > 0) printf("  published");
         for (int j = 0; j < (int)arrlen(seq->block_table); j++)
-            printf(" %4s", c.pool->blocks[seq->block_table[j]].serial ? "yes" : "no");
-        if (seq->length > 0) printf("\n");
+            if (c.pool->blocks[seq->block_table[j]].serial) printf("  entry %d is published\n", j);
     }
     exit(1);
 }
