@@ -11,7 +11,7 @@ mkdir -p build
 LOG=build/all.log
 . checks/report.sh
 WARN="-Wall -Wextra"
-SAN="-fsanitize=address,undefined -fno-sanitize-recover=all -DNO_UNROLL"
+SAN="-fsanitize=address,undefined -fno-sanitize-recover=all"
 # Only tests.c needs this exception: it hashes pointers with stb_ds, which shifts into the sign bit.
 HASH=-fno-sanitize=shift-base
 COMPILERS=${COMPILERS:-gcc gcc-10 gcc-11 gcc-13 gcc-14 clang clang-13 clang-15 clang-16 clang-17

@@ -17,7 +17,7 @@ mkdir -p $BUILD
 LOG=$BUILD/log
 . checks/report.sh
 
-SAN="-fsanitize=address,undefined -fno-sanitize-recover=all -DNO_UNROLL"
+SAN="-fsanitize=address,undefined -fno-sanitize-recover=all"
 
 # build TARGET COMMAND...: compiles the target into $BUILD/TARGET, without a word.
 build() {

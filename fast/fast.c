@@ -2,8 +2,8 @@
 // is compiled with -DPAGED_FAST, after the plain code, which does the same sums and is to be read
 // first: attend_row() on the CPU, attend_paged() on a GPU.
 //
-// On the CPU: for gcc (12 and later) and clang, every head_dim that is a multiple of 16, in vectors
-// as wide as the processor has. What differs from attend_row():
+// On the CPU: for gcc (12 and later) and clang, best with -O3; every head_dim that is a multiple of
+// 16, in vectors as wide as the processor has. What differs from attend_row():
 //
 //   - The tokens go in tiles of 64: what is done once per tile hardly counts.
 //   - Up to eight query vectors (heads of a group, rows of a chunk) go through a tile together: an
@@ -15,25 +15,29 @@
 // What a query vector adds up, and in which order, does not depend on its company, on block sizes
 // or on threads, so gather and paged agree in every bit here, too.
 
+#ifdef __CUDACC__
+#define EACH(i, n) _Pragma("unroll") for (int i = 0; i < (n); i++)  // arrays become registers
+#else
+#define EACH(i, n) for (int i = 0; i < (n); i++)  // -O3 does it
+#endif
+
 // ---- CPU --------------------------------------------------------------------------------------
 
+#if (__GNUC__ >= 12 || defined(__clang__)) && !defined(__CUDACC__)
 #ifdef _OPENMP
 #include <omp.h>
 #endif
 #ifndef THREADS_FROM
 #define THREADS_FROM 200000  // elements of K and V: some 50 microseconds; less is not shared
 #endif
-
-#if (__GNUC__ >= 12 || defined(__clang__)) && !defined(__CUDACC__)
-#ifdef __F16C__
-#include <immintrin.h>
-#endif
 #define EVENS4(i) i, i + 2, i + 4, i + 6
 #define EVENS8(i) EVENS4(i), EVENS4(i + 8)
 #ifdef __AVX512F__
+#include <immintrin.h>
 #define LANES 16
 #define EVENS(i) EVENS8(i), EVENS8(i + 16)
-#elif defined(__AVX__)
+#elif defined(__F16C__)
+#include <immintrin.h>
 #define LANES 8
 #define EVENS(i) EVENS8(i)
 #else
@@ -41,35 +45,26 @@
 #define EVENS(i) EVENS4(i)
 #endif
 #define INLINE static inline __attribute__((always_inline))
-#ifdef NO_UNROLL  // for sanitizers, with which the compilation would take minutes
-#define EACH(i, n) for (int i = 0; i < (n); i++)
-#elif defined(__clang__)  // loops are unrolled so that arrays can live in registers
-#define EACH(i, n) _Pragma("clang loop unroll(full)") for (int i = 0; i < (n); i++)
-#else
-#define EACH(i, n) _Pragma("GCC unroll 16") for (int i = 0; i < (n); i++)
-#endif
 
 typedef float Vec __attribute__((vector_size(4 * LANES)));
-typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
 typedef uint32_t Bits __attribute__((vector_size(4 * LANES)));
 typedef float Floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));  // anywhere
 typedef uint16_t Halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
 
-enum { TOKENS = 64, RUNS = 4 };        // in a tile; a run is 16 neighbours
-enum { PARTS = TOKENS / LANES };       // vectors that hold a number for each token
+enum { RUN = 16, RUNS = 4, TOKENS = RUNS * RUN };  // a tile is 64 neighbours, in 4 runs
 enum { VECTORS = 64 };                 // query vectors that go through a sequence together, at most
 enum { SUMS = LANES == 16 ? 16 : 8 };  // vectors of sums that fit into the registers
 
-// LANES elements of K or V. For f16, compilers do not find the instruction themselves.
+// LANES elements of K or V. The intrinsics are what compilers do not find themselves.
 INLINE Vec load_lanes(const char *from, int dtype)
 {
     if (dtype == PAGED_F32) return *(const Floats *)from;
     Halves h = *(const Halves *)from;
-#if defined(__F16C__) && LANES == 16
+#if LANES == 16
     if (dtype == PAGED_F16) return (Vec)_mm512_maskz_cvtph_ps(0xffff, (__m256i)h);
     if (dtype == PAGED_BF16)
         return (Vec)((Bits)_mm512_maskz_cvtepu16_epi32(0xffff, (__m256i)h) << 16);
-#elif defined(__F16C__) && LANES == 8
+#elif LANES == 8
     if (dtype == PAGED_F16) return (Vec)_mm256_cvtph_ps((__m128i)h);
 #endif
     Bits bits = __builtin_convertvector(h, Bits);
@@ -88,216 +83,180 @@ INLINE Vec exp2_lanes(Vec x)
     Vec p = 0.00961812911f + r * (0.00133335581f + r * 0.000154035304f);
     p = 1 + r * (0.693147181f + r * (0.240226507f + r * (0.0555041087f + r * p)));
     p *= (Vec)(((Bits)n << 23) + 0x3f800000);  // n into the exponent
-    return (Vec)((Ints)p & ~(x < -94.0f));
+    return (Vec)((Bits)p & ~(Bits)(x < -94.0f));
 }
 
-// The sum across the lanes of each of LANES vectors, by pairs of neighbours.
+// The sum across the lanes of each of LANES vectors, by pairs of neighbours: x[2 * j] and the next
+// become x[LANES + j], until one is left. x: [2 * LANES]
 INLINE Vec add_across(Vec *x)
 {
-    int n = LANES;
-    EACH(level, 4)
-    {
-        n /= 2;
-        EACH(j, n)
-        {
-            Vec a = x[2 * j];
-            Vec b = x[2 * j + 1];
-            x[j] =
-                __builtin_shufflevector(a, b, EVENS(0)) + __builtin_shufflevector(a, b, EVENS(1));
-        }
+    EACH (j, LANES - 1) {
+        Vec a = x[2 * j];
+        Vec b = x[2 * j + 1];
+        x[LANES + j] =
+            __builtin_shufflevector(a, b, EVENS(0)) + __builtin_shufflevector(a, b, EVENS(1));
     }
-    return x[0];
+    return x[2 * LANES - 2];
 }
 
 // A query vector, and the state of its sums.
 typedef struct Query {
     Vec q[PAGED_MAX_HEAD_DIM / LANES];  // times scale / log(2)
+    Vec o[PAGED_MAX_HEAD_DIM / LANES];  // the sum of weights times V
     Vec l;                              // the sum of the weights, in LANES parts
     float m;                            // the largest score so far, as a power of 2
     int visible;                        // how many tokens it sees
-    float *o;  // where the output goes; until then, the sum of weights times V
+    size_t vector;                      // its place in job->q
+    size_t head;                        // bytes from the rows of the first KV head to its own
 } Query;
 
-typedef struct Tile {
-    const char *k, *v;  // of a head
-    const size_t *at;   // [TOKENS], bytes from there to the rows of the tokens
-} Tile;
-
-// Row r, of 2 * TOKENS, of the next tile in the order in which they are asked for: K and V in turn,
-// and the runs in turn, so that eight places of the memory are at work at a time.
-INLINE const char *row_ahead(Tile next, int r)
-{
-    int token = r / 2 % RUNS * (TOKENS / RUNS) + r / 2 / RUNS;
-    return (r % 2 ? next.v : next.k) + next.at[token];
-}
-
-// Makes weights of the scores of a query vector, and raises m and l. Returns the factor for o.
-INLINE float weigh(Query *query, Vec *score, int tokens)
+// Makes weights of the scores of a query vector, raises m and l, and scales o to the new m.
+INLINE void weigh(Query *query, Vec *score, int tokens, int dim)
 {
     for (int t = tokens; t < TOKENS; t++) ((float *)score)[t] = -INFINITY;
     Vec top = (Vec){0} + query->m;
-    EACH(j, PARTS)
-    {
-        Ints higher = score[j] > top;
-        top = (Vec)(((Ints)score[j] & higher) | ((Ints)top & ~higher));
+    EACH (j, TOKENS / LANES) {
+        Bits higher = (Bits)(score[j] > top);
+        top = (Vec)(((Bits)score[j] & higher) | ((Bits)top & ~higher));
     }
-    float m = top[0];
-    EACH(i, LANES) if (top[i] > m) m = top[i];
-    float base = m == -INFINITY ? 0 : m;  // -inf minus -inf is NaN
-    Vec shrink = exp2_lanes((Vec){0} + (query->m - base));
+    float m = query->m;
+    EACH (i, LANES)
+        if (top[i] > m) m = top[i];
+    Vec shrink = exp2_lanes((Vec){0} + (query->m - m));
+    for (int d = 0; m > query->m && d < dim / LANES; d++) query->o[d] *= shrink;
     query->m = m;
     query->l *= shrink;
-    EACH(j, PARTS)
-    {
-        score[j] = exp2_lanes(score[j] - base) * HEADROOM;
+    EACH (j, TOKENS / LANES) {
+        score[j] = exp2_lanes(score[j] - m) * HEADROOM;
         query->l += score[j];
     }
-    return shrink[0];
 }
 
-// n query vectors over a tile, `width` rows or columns of it at a time.
-INLINE void attend_tile(Tile tile, Tile next, Query *query, int tokens, int dim, int n, int dtype)
+// n query vectors over a tile, `width` rows or columns of it at a time. tile: where the rows of its
+// tokens are, in the first KV head; next: where those that come next are, for query[n]. These are
+// asked for as they stand there, [RUN][RUNS][2]: K and V in turn, and the runs in turn, so that
+// eight places of the memory are at work at a time.
+INLINE void attend_tile(const char **tile, const char **next, Query *query, int tokens, int dim,
+                        int n, int dtype)
 {
     const int width = n * 4 > SUMS ? SUMS / n : 4;  // so that n * width sums stay in registers
     const int step = LANES * (int)dtype_size(dtype);
-    int row_bytes = dim * (int)dtype_size(dtype);
-    Vec score[8][PARTS];
-    Vec sum[8][LANES];
+    int last = dim / LANES - 1;  // column
+    size_t head = query->head;
+    size_t ahead = query[n].head;
+    Vec score[8][TOKENS / LANES];
+    Vec sum[8][2 * LANES];
     Vec acc[8][4];
     Vec x[4];
-    float shrink[8];
 
     // 1. The scores. Each is a sum in LANES parts, first of all.
-    for (int t = 0; t < tokens; t += LANES) {
-        for (int u = 0; u < LANES; u += width) {
-            const char *k[4];
-            const char *ahead[4];
-            EACH(j, width) k[j] = tile.k + tile.at[t + u + j];
-            EACH(j, width) ahead[j] = row_ahead(next, t + u + j);
-            EACH(i, n) EACH(j, width) acc[i][j] = (Vec){0};
-            for (int d = 0; d < row_bytes; d += step) {
-                EACH(j, width) __builtin_prefetch(ahead[j] + d, 0, 2);  // to the L2 cache
-                EACH(j, width) x[j] = load_lanes(k[j] + d, dtype);
-                EACH(i, n) EACH(j, width) acc[i][j] += query[i].q[d / step] * x[j];
-            }
-            EACH(i, n) EACH(j, width) sum[i][u + j] = acc[i][j];
+    for (int t = 0; t < tokens || t % LANES > 0; t += width) {
+        const char **k = &tile[(t % RUN * RUNS + t / RUN) * 2];
+        EACH (i, n)
+            EACH (j, width) acc[i][j] = (Vec){0};
+        for (int d = 0; d <= last; d++) {
+            EACH (j, width) __builtin_prefetch(next[t + j] + ahead + d * step, 0, 2);  // to L2
+            EACH (j, width) x[j] = load_lanes(k[j * 2 * RUNS] + head + d * step, dtype);
+            EACH (i, n)
+                EACH (j, width) acc[i][j] += query[i].q[d] * x[j];
         }
-        EACH(i, n) score[i][t / LANES] = add_across(sum[i]);
+        EACH (i, n)
+            EACH (j, width) sum[i][t % LANES + j] = acc[i][j];
+        if ((t + width) % LANES == 0)
+            EACH (i, n) score[i][t / LANES] = add_across(sum[i]);
     }
 
     // 2. Their weights.
-    EACH(i, n) shrink[i] = weigh(&query[i], score[i], tokens);
+    EACH (i, n) weigh(&query[i], score[i], tokens, dim);
 
-    // 3. The values. The last columns may be fewer than `width`: some are added up in vain then.
-    int row = next.k == tile.k ? 2 * TOKENS : TOKENS;  // of the next tile, unless it is this one
-    const char *line = NULL;
-    int left = 0;  // bytes from there to the end of the row
-    for (int d = 0; d < row_bytes; d += width * step) {
-        int column[4];
-        EACH(j, width) column[j] = min_int(d + j * step, row_bytes - step);
-        EACH(i, n) EACH(j, width) acc[i][j] = (Vec){0};
-        for (int t = 0; t < tokens; t++) {
-            if (left <= 0 && row < 2 * TOKENS) {
-                line = row_ahead(next, row++);
-                left = row_bytes;
+    // 3. The values, run by run. After the last column, it again: those sums are ignored.
+    for (int run = 0; run < tokens; run += RUN) {
+        for (int d = 0; d <= last; d += width) {
+            const char **v = &tile[run / RUN * 2 + 1];
+            EACH (i, n)
+                EACH (j, width) acc[i][j] = (Vec){0};
+            for (int t = run; t < min_int(run + RUN, tokens); t++, v += 2 * RUNS) {
+                for (int b = 0; b < width * step; b += 64)
+                    __builtin_prefetch(next[TOKENS + t] + ahead + d * step + b, 0, 2);
+                EACH (j, width) x[j] = load_lanes(*v + head + min_int(d + j, last) * step, dtype);
+                EACH (i, n)
+                    EACH (j, width) acc[i][j] += ((float *)score[i])[t] * x[j];
             }
-            for (int b = 0; b < width * step && left > 0; b += 64, line += 64, left -= 64)
-                __builtin_prefetch(line, 0, 2);
-            EACH(j, width) x[j] = load_lanes(tile.v + tile.at[t] + column[j], dtype);
-            EACH(i, n) EACH(j, width) acc[i][j] += ((float *)score[i])[t] * x[j];
-        }
-        EACH(i, n) EACH(j, width)
-        {
-            Floats *o = (Floats *)query[i].o + d / step + j;
-            if (column[j] == d + j * step) *o = *o * shrink[i] + acc[i][j];
+            EACH (i, n)
+                EACH (j, width) query[i].o[d + j] += acc[i][j];
         }
     }
 }
 
 // The same with n and dtype as constants. Out of line: inlined, it runs at half the speed.
-INLINE void attend_n(Tile tile, Tile next, Query *query, int tokens, int dim, int n, int dtype)
+__attribute__((noinline)) static void attend_any(const char **tile, const char **next, Query *query,
+                                                 int tokens, int dim, int n, int dtype)
 {
-    if (n == 8) attend_tile(tile, next, query, tokens, dim, 8, dtype);
-    if (n == 4) attend_tile(tile, next, query, tokens, dim, 4, dtype);
-    if (n == 2) attend_tile(tile, next, query, tokens, dim, 2, dtype);
-    if (n == 1) attend_tile(tile, next, query, tokens, dim, 1, dtype);
-}
-__attribute__((noinline)) static void attend_any(Tile tile, Tile next, Query *query, int tokens,
-                                                 int dim, int n, int dtype)
-{
-    if (dtype == PAGED_F32) attend_n(tile, next, query, tokens, dim, n, PAGED_F32);
-    if (dtype == PAGED_F16) attend_n(tile, next, query, tokens, dim, n, PAGED_F16);
-    if (dtype == PAGED_BF16) attend_n(tile, next, query, tokens, dim, n, PAGED_BF16);
-}
-
-// The walk for a tile: where the rows of its tokens are. After the last token, its row again.
-static void find_rows(const View *view, int seq, int start, int end, int kv_head, size_t *at)
-{
-    for (int t = 0; t < TOKENS; t++) {
-        int position = t < end - start ? start + t : end - 1;
-        at[t] = token_offset(view, seq, position, kv_head) * dtype_size(view->layout.dtype);
-    }
+#define IF(N, TYPE) \
+    if (n == N && dtype == TYPE) attend_tile(tile, next, query, tokens, dim, N, TYPE);
+#define IF_TYPE(TYPE) IF(8, TYPE) IF(4, TYPE) IF(2, TYPE) IF(1, TYPE)
+    IF_TYPE(PAGED_F32) IF_TYPE(PAGED_F16) IF_TYPE(PAGED_BF16)
 }
 
 static void start_query(const AttendJob *job, int row, int head, Query *query)
 {
     int dim = job->view.layout.head_dim;
-    size_t vector = ((size_t)row * job->num_q_heads + head) * dim;
-    double factor = job->scale / 0.69314718055994531;
-    float *q = (float *)query->q;
-    for (int d = 0; d < dim; d++) q[d] = (float)(job->q[vector + d] * factor);
-    query->o = job->out + vector;
-    memset(query->o, 0, dim * sizeof(float));
-    query->m = -INFINITY;
-    query->l = (Vec){0};
+    memset(query, 0, sizeof *query);
+    query->m = -__FLT_MAX__;  // not -infinity: -infinity less that would be NaN
     query->visible = job->view.queries[row].position + 1;
+    query->vector = (size_t)row * job->num_q_heads + head;
+    const float *q = job->q + query->vector * dim;
+    double factor = job->scale / 0.69314718055994531;
+    for (int d = 0; d < dim; d++) ((float *)query->q)[d] = (float)(q[d] * factor);
 }
 
 static void finish_query(const AttendJob *job, const Query *query)
 {
     int dim = job->view.layout.head_dim;
+    float *out = job->out + query->vector * dim;
     float l = 0;
-    EACH(j, LANES) l += query->l[j];
-    for (int d = 0; d < dim; d++) query->o[d] = l != 0 ? query->o[d] / l : 0;
+    EACH (j, LANES) l += query->l[j];
+    for (int d = 0; d < dim; d++) out[d] = l != 0 ? ((const float *)query->o)[d] / l : 0;
     double lse = query->m * 0.69314718055994531 + log(l / HEADROOM);
-    if (job->lse) job->lse[(query->o - job->out) / dim] = (float)lse;
+    if (job->lse) job->lse[query->vector] = (float)lse;
 }
 
 // Some rows of one sequence, some KV heads.
 static void attend_piece(const AttendJob *job, int row, int rows, int kv_head, int heads)
 {
     const View *view = &job->view;
-    const PoolConfig *c = &view->layout;
     int seq = view->queries[row].seq;
     int end = view->queries[row + rows - 1].position + 1;
+    const PoolConfig *c = &view->layout;
     int group = job->num_q_heads / c->num_kv_heads;
-    int vectors = rows * group;                              // for each KV head
-    size_t head_bytes = c->head_dim * dtype_size(c->dtype);  // from one to the next
-    if (view->tables) head_bytes *= c->block_size;
-    Query query[VECTORS];
+    int vectors = rows * group;  // for each KV head
+    size_t head_elements = token_offset(view, seq, 0, 1) - token_offset(view, seq, 0, 0);
+    Query query[VECTORS + 1];
     for (int i = 0; i < heads * vectors; i++) {
         int head = (kv_head + i / vectors) * group + i % group;
-        start_query(job, row + i % vectors / group, head, &query[i]);
+        start_query(job, row + i / group % rows, head, &query[i]);
+        query[i].head = i / vectors * head_elements * dtype_size(c->dtype);
     }
-    size_t at[2][TOKENS];  // of this tile and the next, in turn
-    find_rows(view, seq, 0, end, kv_head, at[0]);
-    Tile tile = {(const char *)view->k, (const char *)view->v, at[0]};
-    for (int start = 0; start < end; start += TOKENS) {
-        Tile next = {tile.k, tile.v, at[start / TOKENS % 2 == 0]};
-        find_rows(view, seq, start + TOKENS, end, kv_head, at[start / TOKENS % 2 == 0]);
-        for (int h = 0; h < heads; h++) {
-            Tile head = {tile.k + h * head_bytes, tile.v + h * head_bytes, tile.at};
-            Tile ahead = {head.k + head_bytes, head.v + head_bytes, tile.at};
-            if (h == heads - 1) ahead = next;
-            for (int i = 0, n = 8; i < vectors; i += n, ahead = head) {
-                Query *q = &query[h * vectors + i];
-                int tokens = min_int(q->visible - start, TOKENS);
-                while (i + n > vectors || min_int(q[n - 1].visible - start, TOKENS) > tokens)
-                    n /= 2;  // all of them are to see the same
-                if (tokens > 0) attend_any(head, ahead, q, tokens, c->head_dim, n, c->dtype);
-            }
+    query[heads * vectors].head = 0;  // after the last head, the first one of the next tile
+    const char *kv[2][RUN][RUNS][2];  // the rows of this tile and the next, in turn
+    for (int start = 0, found = 0; start < end; start += TOKENS) {
+        for (; found < start + 2 * TOKENS; found++) {  // after the last token, its row again
+            size_t at = token_offset(view, seq, min_int(found, end - 1), kv_head);
+            const char **to = kv[found / TOKENS % 2][found % RUN][found / RUN % RUNS];
+            to[0] = (const char *)view->k + at * dtype_size(c->dtype);
+            to[1] = (const char *)view->v + at * dtype_size(c->dtype);
         }
-        tile = next;
+        const char **tile = kv[start / TOKENS % 2][0][0];
+        const char **after = kv[start / TOKENS % 2 == 0][0][0];
+        for (int i = 0, n; i < heads * vectors; i += n) {
+            Query *q = &query[i];
+            int tokens = min_int(q->visible - start, TOKENS);
+            for (n = 8; i + n > heads * vectors || q[n - 1].head != q->head ||
+                        min_int(q[n - 1].visible - start, TOKENS) > tokens;)
+                n /= 2;  // all of them are to see the same
+            const char **next = i + n < heads * vectors ? tile : after;
+            if (tokens > 0) attend_any(tile, next, q, tokens, c->head_dim, n, c->dtype);
+        }
     }
     for (int i = 0; i < heads * vectors; i++) finish_query(job, &query[i]);
 }
@@ -310,7 +269,7 @@ static int attend_on_cpu(const AttendJob *job)
     int total = view->num_query_tokens;
     int kv_heads = view->layout.num_kv_heads;
     int group = job->num_q_heads / kv_heads;
-    int most_heads = kv_heads;
+    int most_heads = VECTORS;
     if (view->layout.head_dim % 16 != 0 || group > VECTORS) return 0;
 #ifdef _OPENMP
     most_heads = ceil_div((int64_t)kv_heads * view->num_seqs, omp_get_max_threads());
@@ -416,10 +375,7 @@ KERNEL(merge_splits, SplitJob)
 // Memory answers after some 600 ns, so many loads must be in flight, each of 16 bytes a lane, the
 // most that there is. The walk through the table therefore comes first, for the whole split.
 
-#ifdef __CUDACC__
-#define EVERY(i, n) _Pragma("unroll") for (int i = 0; i < (n); i++)  // arrays stay in registers
-#else
-#define EVERY(i, n) for (int i = 0; i < (n); i++)
+#ifndef __CUDACC__
 #define __syncwarp() __shfl_xor_sync(ALL_LANES, 0, 0)
 #endif
 
@@ -450,12 +406,12 @@ DEVICE void mma(float *d, const float *a, float b0, float b1)
     int warp = threadIdx.x / WARP;
     int r = threadIdx.x % WARP / 4;
     int c = threadIdx.x % 4;
-    EVERY (i, 4) a_whole[warp][r + i % 2 * 8][c + i / 2 * 4] = tf32(a[i]);
+    EACH (i, 4) a_whole[warp][r + i % 2 * 8][c + i / 2 * 4] = tf32(a[i]);
     b_whole[warp][c][r] = tf32(b0);
     b_whole[warp][c + 4][r] = tf32(b1);
     __syncwarp();  // all have written
-    EVERY (i, 4)
-        EVERY (j, 8) d[i] += a_whole[warp][r + i / 2 * 8][j] * b_whole[warp][j][2 * c + i % 2];
+    EACH (i, 4)
+        EACH (j, 8) d[i] += a_whole[warp][r + i / 2 * 8][j] * b_whole[warp][j][2 * c + i % 2];
     __syncwarp();  // all have read
 #endif
 }
@@ -477,7 +433,7 @@ DEVICE void load(const View *view, const void *plane, int t, int count, int d, i
                  Words *to)
 {
     const char *vector = (const char *)plane + OFFSETS[t];
-    EVERY (i, n) {
+    EACH (i, n) {
         int at = d + MMA_DIM / n * i;
         to[i] = (Words){{0, 0, 0, 0}};
         if (t < count && at < view->layout.head_dim)
@@ -514,7 +470,7 @@ DEVICE void attend_mma(const SplitJob *job, int dtype)
     float q[16][4], o[16][4] = {{0}}, m = -INFINITY, l = 0;
     const float *query = job->attend.q;
     query += ((size_t)blockIdx.x * job->attend.num_q_heads + first + r) * head_dim;
-    EVERY (i, 32) {
+    EACH (i, 32) {
         int d = (i / vec * 4 + c) * vec + i % vec;
         float x = r < heads && d < head_dim ? query[d] * job->attend.scale : 0;
         q[i / 2][i % 2 * 2] = tf32(x);
@@ -523,7 +479,7 @@ DEVICE void attend_mma(const SplitJob *job, int dtype)
 
     for (int start = warp * tiles * 8; start < count; start += WARPS * tiles * 8) {
         Words k[2][8], v[2][2][4];
-        EVERY (t, tiles) {
+        EACH (t, tiles) {
             int token = start + t * 8 + r;
             load(view, view->k, token, count, c * vec, pieces, dtype, k[t]);
             token = start + t * 8 + 2 * c;
@@ -535,13 +491,13 @@ DEVICE void attend_mma(const SplitJob *job, int dtype)
         // 3. Scores.
         float score[2][4] = {{0}}, p[4], weight[2][4];
         float top = m;
-        EVERY (i, 16)
-            EVERY (t, tiles) {
+        EACH (i, 16)
+            EACH (t, tiles) {
                 const Words *piece = &k[t][i * 2 / vec];
                 multiply_add(score[t], q[i], load_element(piece, i * 2 % vec, dtype),
                              load_element(piece, i * 2 % vec + 1, dtype), dtype);
             }
-        EVERY (i, 2 * tiles) {
+        EACH (i, 2 * tiles) {
             p[i] = both(score[i / 2], i % 2);
             if (start + i / 2 * 8 + 2 * c + i % 2 >= count) p[i] = -INFINITY;
             top = fmaxf(top, p[i]);
@@ -554,16 +510,16 @@ DEVICE void attend_mma(const SplitJob *job, int dtype)
         float shrink = expf(m - base);
         m = top;
         l *= shrink;
-        EVERY (i, 2 * tiles) {
+        EACH (i, 2 * tiles) {
             l += p[i] = expf(p[i] - base) * HEADROOM;
             weight[i / 2][i % 2 * 2] = tf32(p[i]);
             weight[i / 2][i % 2 * 2 + 1] = rest(p[i]);
         }
 
         // 5. Values.
-        EVERY (i, 64) o[i / 4][i % 4] *= shrink;
-        EVERY (i, 16)
-            EVERY (t, tiles) {
+        EACH (i, 64) o[i / 4][i % 4] *= shrink;
+        EACH (i, 16)
+            EACH (t, tiles) {
                 multiply_add(o[i], weight[t], load_element(&v[t][0][i / vec], i % vec, dtype),
                              load_element(&v[t][1][i / vec], i % vec, dtype), dtype);
             }
@@ -575,7 +531,7 @@ DEVICE void attend_mma(const SplitJob *job, int dtype)
     for (int bits = 1; bits < 4; bits *= 2) l += __shfl_xor_sync(ALL_LANES, l, bits);
     state[0] = m;
     state[1] = l;
-    EVERY (i, 32) {
+    EACH (i, 32) {
         int d = (i / 2 / vec * 8 + 2 * c + i % 2) * vec + i / 2 % vec;
         if (d < head_dim) state[2 + d] = both(o[i / 2], i % 2);
     }
