@@ -665,9 +665,9 @@ int seq_publish(Seq *seq, const int *tokens, int n)
 // small struct of its own: a job.
 //
 // The functions of this section do a part of a job that is independent of the other parts: one
-// token, or one layer and head of a block. On a GPU a thread block of `threads` threads shares it, and
-// each takes every threads-th element, from `thread` on. The CPU does one part after the other, as
-// thread 0 of 1.
+// token, or one layer and head of a block. On a GPU a thread block of `threads` threads shares it,
+// and each takes every threads-th element, from `thread` on. The CPU does one part after the other,
+// as thread 0 of 1.
 
 typedef struct QueryToken {
     int seq;       // index in the batch
@@ -928,7 +928,7 @@ DEVICE float merge(const float *states, int count, int head_dim, int d, float *m
     return o;
 }
 
-// Makes the result of row blockIdx.x and a query head of the states of all its tokens.
+// Merges the states of all tokens of row blockIdx.x and a query head, and writes the result.
 DEVICE void finish(const AttendJob *job, int head, const float *states, int count)
 {
     int head_dim = job->view.layout.head_dim;
@@ -941,11 +941,11 @@ DEVICE void finish(const AttendJob *job, int head, const float *states, int coun
     }
 }
 
-// Row blockIdx.x and a query head, over the tokens from `start` to before `end`: the states of the
-// warps, in shared memory. Each warp takes every WARPS-th token. Lane i holds elements i, i + 32,
-// ... of the vectors, so the 32 lanes read neighbouring addresses; a dot product is summed in each
-// lane, then across the lanes. A warp that gets no token goes on, too: it ends with m = -inf, which
-// the merge gives the weight 0, and the barrier waits for all.
+// Attends with row blockIdx.x and a query head to the tokens from `start` to `end` - 1, and leaves
+// the states of the warps in shared memory. Each warp takes every WARPS-th token. Lane i holds
+// elements i, i + 32, ... of the vectors, so the 32 lanes read neighbouring addresses; a dot
+// product is summed in each lane, then across the lanes. A warp that gets no token goes on, too: it
+// ends with m = -inf, which the merge gives the weight 0, and the barrier waits for all.
 DEVICE void attend_tokens(const AttendJob *job, int head, unsigned start, unsigned end)
 {
     enum { PER_LANE = PAGED_MAX_HEAD_DIM / WARP };
@@ -998,8 +998,8 @@ DEVICE void attend_tokens(const AttendJob *job, int head, unsigned start, unsign
 
 // Rung 2, paged: the block table is read on the way. A thread block for each query token and KV
 // head. Against rung 1 nothing is copied: K and V are read once for each query head of a group, not
-// read, written and then read. (fast/ has the rungs above: split-KV, one read for all query heads
-// of a group, tensor cores.)
+// read, written and then read. (fast/ has the rungs above: splits, then tensor cores, which read K
+// and V once for up to eight query heads.)
 KERNEL(attend_paged, AttendJob)
 {
     int group = job.num_q_heads / job.view.layout.num_kv_heads;
@@ -1012,7 +1012,7 @@ KERNEL(attend_paged, AttendJob)
     }
 }
 
-#ifdef PAGED_FAST  // optional: vector code for the CPU, split-KV kernels for the GPU
+#ifdef PAGED_FAST  // optional: vector code for the CPU; splits and tensor cores for a GPU
 #include "fast/fast.c"
 #endif
 

@@ -186,8 +186,8 @@ int seq_create(Pool *pool, Seq **seq);
 int seq_append(Seq *seq, int n);
 
 // Makes a child that shares the first `at` tokens of the parent, 0 <= at <= length: the same
-// blocks, counted once more. No K or V is copied and no block is taken. Of these tokens, those are
-// computed that are so for the parent.
+// blocks, counted once more. No K or V is copied and no block is taken. Tokens that are
+// computed for the parent are computed for the child.
 // Errors: PAGED_BAD_ARGUMENT, PAGED_OUT_OF_MEMORY.
 int seq_fork(const Seq *parent, int at, Seq **child);
 
@@ -216,9 +216,10 @@ void seq_dump(const Seq *seq, FILE *out);
 
 // Publishes the full blocks among the first n tokens of the sequence; tokens: [n], what the model
 // was given at positions 0 to n - 1. Cheap to call after every step: it begins after the last block
-// that is published already, by this sequence or by one that shares it. Leave out draft tokens that
-// may yet be rejected. Where another sequence has published the same tokens, this one drops its own
-// copy and takes that block into its table (taking it off the free list if no sequence uses it).
+// that is published already, by this sequence or by one that shares it, and does not compare the
+// tokens up to there. Leave out draft tokens that may yet be rejected. Where another sequence has
+// published the same tokens, this one drops its own copy and takes that block into its table
+// (taking it off the free list if no sequence uses it).
 // Errors: PAGED_BAD_ARGUMENT, also if n is more than num_computed_tokens.
 int seq_publish(Seq *seq, const int *tokens, int n);
 
@@ -265,8 +266,8 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
 
 // Tensors that pool_write(), seq_gather() and attend() take live where the pool lives: in device
 // memory for PAGED_GPU, otherwise in host memory. These make and free `count` floats there, NULL
-// if they do not fit, and copy from anywhere to anywhere. On a GPU, calls that read or write K and V
-// only queue that; tensor_copy(), which waits for it, brings complete results to the host.
+// if they do not fit, and copy from anywhere to anywhere. On a GPU, calls that read or write K and
+// V only queue that; tensor_copy(), which waits for it, brings complete results to the host.
 // (pool_plan() and seq_gather() wait for what was queued before them.) On the CPU and on the
 // stand-in every call has done its work when it returns.
 float *tensor_create(const Pool *pool, size_t count);

@@ -2735,8 +2735,9 @@ static void test_every_split_kernel(void)
     }
 }
 
-// Queries far larger and far smaller than f16 holds, and of more bits: two tokens have the same
-// score, but for what is beyond 8 bits of q, made of a large q and a small K or the other way round.
+// Queries far larger and far smaller than f16 holds, infinite ones, and of more bits: two tokens
+// have the same score, but for what is beyond 8 bits of q, made of a large q and a small K or of a
+// small and a large one.
 static void test_queries_of_any_size(void)
 {
     const float sizes[] = {0x1p-10f, 1, 0x1p20f};
@@ -2759,6 +2760,13 @@ static void test_queries_of_any_size(void)
         for (int flags = 0; flags < 4; flags++) {
             CHECK_OK(t_plan_attend(pool, flags, 0, &all, 2, 1, q, out, lse));
             CHECK_CLOSE(out[16], tanhf(16 * 0x1.5554p-9f), 1);
+        }
+        for (int d = 0; d < 16; d++) k[d] = 1;
+        for (int h = 0; h < 4; h++) q[h * 8] = -INFINITY;  // and so are all scores
+        CHECK_OK(t_plan_write(pool, 0, &all, k, v));
+        for (int flags = 0; flags < 4; flags++) {
+            CHECK_OK(t_plan_attend(pool, flags, 0, &all, 2, 1, q, out, lse));
+            CHECK(out[16] == 0 && lse[3] == -INFINITY);
         }
         t_finish(pool);
     }

@@ -99,16 +99,16 @@ END {
     }
     if (!most || !registers) { print "?"; exit }
     work = last - first + 1
-    for (i = first; i < last; i++)  # a loop in it is that of the shuffles: 4 rounds for 16 lanes
-        if (start[i] > first) work += 3 * (i - start[i] + 1)
+    for (i = first; i < last; i++)
+        if (start[i] > first) { print "?"; exit }  # a loop in it: how often does it run?
     blocks = int(65536 / (128 * int((registers + 7) / 8) * 8))
     if (blocks > 16) blocks = 16
     kb = most * bytes * 32 / 1024
     printf "%d %d %d", work * reads * 4 / kb + 0.5, registers, 4 * blocks * kb / same + 0.5
 }'
 
-# count RUNG GROUP KERNEL FILE LIMIT: a line of the table. Rung 2 loads 2 bytes a lane, V after K, and
-# both again for each head.
+# count RUNG GROUP KERNEL FILE LIMIT: a line of the table. Rung 2 loads 2 bytes a lane, V after K,
+# and both again for each head. Registers are those of the kernel as it is.
 count() {
     load=LDG.E.128 bytes=16 reads=${2#*-}
     case $2 in MHA) reads=1 ;; esac
@@ -131,10 +131,10 @@ count() {
     fi
 }
 
-# For sm_90, f16 and head_dim 128. In rung 2 these two are variables; here they are constants. Rung 3
-# has the loop of rung 2.
+# For sm_90, f16 and head_dim 128. In rung 2 these two are variables; here they are constants.
+# Rung 3 has the loop of rung 2.
 count_table() {
-    command -v nvdisasm >/dev/null || { skip "CUDA: no nvdisasm to count instructions with"; return; }
+    command -v nvdisasm >/dev/null || { skip "CUDA: no nvdisasm to count with"; return; }
     sed 's/int dtype = view->layout.dtype;/int dtype = PAGED_F16;/
         s/int head_dim = view->layout.head_dim;/int head_dim = 128;/
         s/if (!view->tables) {/if (0) {/' paged.cu.c >build/cuda-plain.cu

@@ -69,7 +69,7 @@ INLINE Vec load_lanes(const char *from, int dtype)
 #endif
     Bits bits = __builtin_convertvector(h, Bits);
     if (dtype == PAGED_BF16) return (Vec)(bits << 16);
-    Vec x = (Vec)((bits & 0x7fff) << 13) * 0x1p112f;  // as in f16_to_f32()
+    Vec x = (Vec)((bits & 0x7fff) << 13) * 0x1p112f;  // exponents count from -127, not -15
     return (Vec)((bits & 0x8000) << 16 | (Bits)x | ((Bits)(x >= 65536.0f) & 0x7f800000));
 }
 
@@ -188,7 +188,7 @@ INLINE void attend_tile(const char **tile, const char **next, Query *query, int 
     }
 }
 
-// The same with n and dtype as constants. Out of line: inlined, it runs at half the speed.
+// The same with n and dtype as constants, out of line.
 __attribute__((noinline)) static void attend_any(const char **tile, const char **next, Query *query,
                                                  int tokens, int dim, int n, int dtype)
 {
@@ -271,6 +271,7 @@ static int attend_on_cpu(const AttendJob *job)
     int group = job->num_q_heads / kv_heads;
     int most_heads = VECTORS;
     if (view->layout.head_dim % 16 != 0 || group > VECTORS) return 0;
+    if (view->max_seq_len > INT_MAX - 2 * TOKENS) return 0;
 #ifdef _OPENMP
     most_heads = ceil_div((int64_t)kv_heads * view->num_seqs, omp_get_max_threads());
     double elements = 2.0 * total * kv_heads * view->max_seq_len * view->layout.head_dim;
@@ -325,7 +326,7 @@ DEVICE float *split_state(const SplitJob *job, int head)
     return job->partial + split * (job->attend.view.layout.head_dim + 2);
 }
 
-// Makes that state of those of the warps. Threads that write to the same place write the same.
+// Merges the states of the warps into it. All threads write the same m and l.
 DEVICE void merge_warps(const SplitJob *job, int head, const float *states)
 {
     int head_dim = job->attend.view.layout.head_dim;
@@ -370,7 +371,7 @@ KERNEL(merge_splits, SplitJob)
 // a and b are tf32, a float32 without its lower 13 bits. Any number of 16 bits is one. Others are
 // split in two, the upper 11 bits of the mantissa and the next 11; of the 24 bits of a float32, the
 // last two are lost. For q and the weights, rows 0 to 7, one for each head, have the one part, rows
-// 8 to 15 the other, and in the end the two results are added. K and V in float32 take a second mma.
+// 8 to 15 the other, and in the end both results are added. K and V in float32 take a second mma.
 //
 // Memory answers after some 600 ns, so many loads must be in flight, each of 16 bytes a lane, the
 // most that there is. The walk through the table therefore comes first, for the whole split.
@@ -416,15 +417,15 @@ DEVICE void mma(float *d, const float *a, float b0, float b1)
 #endif
 }
 
-// The same for numbers of K or V.
-DEVICE void multiply_add(float *d, const float *a, float b0, float b1, int dtype)
+// The same for numbers of K or V; what the rests of float32 give is added to `low`.
+DEVICE void multiply_add(float *d, float *low, const float *a, float b0, float b1, int dtype)
 {
-    if (dtype == PAGED_F32) mma(d, a, rest(b0), rest(b1));
+    if (dtype == PAGED_F32) mma(low, a, rest(b0), rest(b1));
     if (dtype == PAGED_F32) mma(d, a, tf32(b0), tf32(b1));
     if (dtype != PAGED_F32) mma(d, a, b0, b1);
 }
 
-// The sum of both parts, in column i of d. If the first is infinite or NaN, the other means nothing.
+// The sum of both parts, in column i of d. If the first is infinite or NaN, it is the result.
 DEVICE float both(const float *d, int i) { return fabsf(d[i]) < INFINITY ? d[i] + d[i + 2] : d[i]; }
 
 // Of the vector of token t, 16 bytes in each of n equal pieces of MMA_DIM elements, in the first
@@ -460,9 +461,10 @@ DEVICE void attend_mma(const SplitJob *job, int dtype)
     if (count <= 0) return;
 
     // 1. The walk.
-    for (int t = threadIdx.x; t < count; t += THREADS) {
+    for (int t = threadIdx.x; t < SPLIT; t += THREADS) {  // after the last token, the first again
         int seq = view->queries[blockIdx.x].seq;
-        OFFSETS[t] = token_offset(view, seq, blockIdx.z * SPLIT + t, kv_head) * dtype_size(dtype);
+        int position = blockIdx.z * SPLIT + (t < count ? t : 0);
+        OFFSETS[t] = token_offset(view, seq, position, kv_head) * dtype_size(dtype);
     }
     __syncthreads();
 
@@ -489,16 +491,17 @@ DEVICE void attend_mma(const SplitJob *job, int dtype)
         __syncwarp();  // so that all loads are under way before the first is used
 
         // 3. Scores.
-        float score[2][4] = {{0}}, p[4], weight[2][4];
+        float score[2][4] = {{0}}, low[4] = {0}, p[4], weight[2][4];
         float top = m;
         EACH (i, 16)
             EACH (t, tiles) {
                 const Words *piece = &k[t][i * 2 / vec];
-                multiply_add(score[t], q[i], load_element(piece, i * 2 % vec, dtype),
+                multiply_add(score[t], low, q[i], load_element(piece, i * 2 % vec, dtype),
                              load_element(piece, i * 2 % vec + 1, dtype), dtype);
             }
         EACH (i, 2 * tiles) {
             p[i] = both(score[i / 2], i % 2);
+            if (dtype == PAGED_F32 && fabsf(p[i]) < INFINITY) p[i] += both(low, i % 2);
             if (start + i / 2 * 8 + 2 * c + i % 2 >= count) p[i] = -INFINITY;
             top = fmaxf(top, p[i]);
         }
@@ -520,7 +523,7 @@ DEVICE void attend_mma(const SplitJob *job, int dtype)
         EACH (i, 64) o[i / 4][i % 4] *= shrink;
         EACH (i, 16)
             EACH (t, tiles) {
-                multiply_add(o[i], weight[t], load_element(&v[t][0][i / vec], i % vec, dtype),
+                multiply_add(o[i], o[i], weight[t], load_element(&v[t][0][i / vec], i % vec, dtype),
                              load_element(&v[t][1][i / vec], i % vec, dtype), dtype);
             }
     }
