@@ -186,8 +186,8 @@ int seq_create(Pool *pool, Seq **seq);
 int seq_append(Seq *seq, int n);
 
 // Makes a child that shares the first `at` tokens of the parent, 0 <= at <= length: the same
-// blocks, counted once more. No K or V is copied and no block is taken. Tokens that are
-// computed for the parent are computed for the child.
+// blocks, counted once more. No K or V is copied and no block is taken. Tokens that are computed
+// for the parent are computed for the child.
 // Errors: PAGED_BAD_ARGUMENT, PAGED_OUT_OF_MEMORY.
 int seq_fork(const Seq *parent, int at, Seq **child);
 

@@ -2105,14 +2105,19 @@ static void test_prefix_blocks_are_sealed(void)
     t_finish(pool);
 }
 
+static Seq *t_alike(Pool *pool, int n)  // n tokens, the same as those of the others
+{
+    Seq *seq = t_empty_seq(pool, 32);
+    t_odds = 1000000;
+    t_append(seq, n);
+    return seq;
+}
+
 // Two requests that computed the same end up with one copy of it; the other blocks are free again.
 static void test_prefix_computed_twice(void)
 {
     Pool *pool = t_pool(t_config(4, 8));
-    Seq *a = t_empty_seq(pool, 32), *b = t_empty_seq(pool, 32);
-    t_odds = 1000000;  // all tokens alike
-    t_append(a, 10);
-    t_append(b, 10);
+    Seq *a = t_alike(pool, 10), *b = t_alike(pool, 10);
     Seq *child = t_fork(b, 10);
     t_publish(a, 10);
     CHECK_EQ(pool->num_free, 2);
@@ -2134,11 +2139,7 @@ static void test_prefix_computed_twice(void)
 static void test_prefix_chain_of_a_sharer(void)
 {
     Pool *pool = t_pool(t_config(4, 8));
-    Seq *first = t_empty_seq(pool, 32), *a = t_empty_seq(pool, 32);
-    t_odds = 1000000;  // all tokens alike
-    t_append(first, 4);
-    t_append(a, 8);
-    Seq *b = t_fork(a, 8);
+    Seq *first = t_alike(pool, 4), *a = t_alike(pool, 8), *b = t_fork(a, 8);
     t_publish(first, 4);
     t_publish(a, 8);  // takes block 0 of `first`; b keeps its own copy of it
     CHECK_TEXT(TABLE(a), "0 2");
