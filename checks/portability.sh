@@ -48,6 +48,7 @@ x86_32() {
             done
         done
     done
+    variant "x86-32, gcc -O2 -DPAGED_FAST, x87" "" "$LEFT_OUT" gcc -m32 -O2 -DPAGED_FAST
 }
 
 emulated() {  # NAME TRIPLE

@@ -2,8 +2,8 @@
 // is compiled with -DPAGED_FAST, after the plain code, which does the same sums and is to be read
 // first: attend_row() on the CPU, attend_paged() on a GPU.
 //
-// On the CPU: for gcc (12 and later) and clang, best with -O3; every head_dim that is a multiple of
-// 16, in vectors as wide as the processor has. What differs from attend_row():
+// On the CPU: for gcc (12 and later) and clang, best with -O3, in vectors as wide as the processor
+// has. What differs from attend_row():
 //
 //   - The tokens go in tiles of 64: what is done once per tile hardly counts.
 //   - Up to eight query vectors (heads of a group, rows of a chunk) go through a tile together: an
@@ -15,15 +15,13 @@
 // What a query vector adds up, and in which order, does not depend on its company, on block sizes
 // or on threads, so gather and paged agree in every bit here, too.
 
-#ifdef __CUDACC__
-#define EACH(i, n) _Pragma("unroll") for (int i = 0; i < (n); i++)  // arrays become registers
-#else
-#define EACH(i, n) for (int i = 0; i < (n); i++)  // -O3 does it
-#endif
+// A loop that compilers take apart (at -O3), so that its arrays become registers.
+#define EACH(i, n) for (int i = 0; i < (n); i++)
 
 // ---- CPU --------------------------------------------------------------------------------------
 
-#if (__GNUC__ >= 12 || defined(__clang__)) && !defined(__CUDACC__)
+// (With an FLT_EVAL_METHOD other than 0, as on the x87, a float has more bits than it should.)
+#if (__GNUC__ >= 12 || defined(__clang__)) && !defined(__CUDACC__) && __FLT_EVAL_METHOD__ == 0
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -123,7 +121,7 @@ INLINE void weigh(Query *query, Vec *score, int tokens, int dim)
     EACH (i, LANES)
         if (top[i] > m) m = top[i];
     Vec shrink = exp2_lanes((Vec){0} + (query->m - m));
-    for (int d = 0; m > query->m && d < dim / LANES; d++) query->o[d] *= shrink;
+    for (int d = 0; m > query->m && d * LANES < dim; d++) query->o[d] *= shrink;
     query->m = m;
     query->l *= shrink;
     EACH (j, TOKENS / LANES) {
@@ -141,7 +139,9 @@ INLINE void attend_tile(const char **tile, const char **next, Query *query, int 
 {
     const int width = n * 4 > SUMS ? SUMS / n : 4;  // so that n * width sums stay in registers
     const int step = LANES * (int)dtype_size(dtype);
-    int last = dim / LANES - 1;  // column
+    const int last = (dim - 1) / LANES;  // column
+    Bits inside;  // the lanes of the last column that are; after them, another vector begins
+    EACH (i, LANES) inside[i] = last * LANES + i < dim ? 0xffffffff : 0;
     size_t head = query->head;
     size_t ahead = query[n].head;
     Vec score[8][TOKENS / LANES];
@@ -157,6 +157,8 @@ INLINE void attend_tile(const char **tile, const char **next, Query *query, int 
         for (int d = 0; d <= last; d++) {
             EACH (j, width) __builtin_prefetch(next[t + j] + ahead + d * step, 0, 2);  // to L2
             EACH (j, width) x[j] = load_lanes(k[j * 2 * RUNS] + head + d * step, dtype);
+            if (d == last)
+                EACH (j, width) x[j] = (Vec)((Bits)x[j] & inside);  // 0 times NaN would be NaN
             EACH (i, n)
                 EACH (j, width) acc[i][j] += query[i].q[d] * x[j];
         }
@@ -270,7 +272,7 @@ static int attend_on_cpu(const AttendJob *job)
     int kv_heads = view->layout.num_kv_heads;
     int group = job->num_q_heads / kv_heads;
     int most_heads = VECTORS;
-    if (view->layout.head_dim % 16 != 0 || group > VECTORS) return 0;
+    if (group > VECTORS) return 0;
     if (view->max_seq_len > INT_MAX - 2 * TOKENS) return 0;
 #ifdef _OPENMP
     most_heads = ceil_div((int64_t)kv_heads * view->num_seqs, omp_get_max_threads());
