@@ -12,7 +12,7 @@
 //                              keeps its tokens, so later they are computed again, like a prompt
 //
 // None of them may change a word of the text, so no row of a matrix product may depend on what
-// else is in the batch: see dots(). Read forward() and schedule(), and what is around them. Files
+// else is in the batch: see multiply_strip(). Read forward() and schedule(), and what is around them. Files
 // and the tokenizer are in llama_files.h; the choice of the next token (sampling, speculation, beam
 // search) is in decoding.h. Left out: top-p, quantized weights, chat.
 //
@@ -24,6 +24,7 @@
 
 #include <getopt.h>
 
+#define INLINE inline __attribute__((always_inline))
 #define OUT_OF_LINE __attribute__((noinline))
 
 enum { MAX_RUNNING = 256 };  // requests in a batch: bounds the memory that a step takes
@@ -52,52 +53,44 @@ typedef struct Workspace {  // the activations: arrays of stb_ds
     size_t device_rows;
 } Workspace;
 
-// out[r] = the sum of x[r][i] * weight[i], for one to four rows x. The order of summation depends
-// on n alone. Vectors spell it out, so that no compiler chooses another order for another number of
-// rows: a request would then get other words when it shares a batch.
-typedef float Sums __attribute__((vector_size(64), aligned(4), may_alias));
-
-static OUT_OF_LINE void dots(float *const *out, const float *const *x, int rows,
-                             const float *weight, int n)
+// x[rows][n] times a strip of weights, `width` rows of a matrix [d][n]. Each result is one sum, in
+// the order of n, whatever else is computed: otherwise a request would get other words when it
+// shares a batch.
+static INLINE void multiply_strip(float *out, const float *x, const float *strip, int rows, int n,
+                                  int d, int width)
 {
-    Sums sum[4] = {{0}};
-    int i = 0;
-    for (; rows > 1 && i + 16 <= n; i += 16) {
-        Sums w = *(const Sums *)(weight + i);
-        sum[0] += *(const Sums *)(x[0] + i) * w;
-        sum[1] += *(const Sums *)(x[1] + i) * w;
-        sum[2] += *(const Sums *)(x[2] + i) * w;
-        sum[3] += *(const Sums *)(x[3] + i) * w;
-    }
-    for (; i + 16 <= n; i += 16) sum[0] += *(const Sums *)(x[0] + i) * *(const Sums *)(weight + i);
-    for (int r = 0; r < rows; r++) {
-        for (int j = i; j < n; j++) sum[r][j % 16] += x[r][j] * weight[j];
-        for (int half = 8; half > 0; half /= 2)
-            for (int j = 0; j < half; j++) sum[r][j] += sum[r][j + half];
-        *out[r] = sum[r][0];
+    for (int row = 0; row < rows; row++, x += n, out += d) {
+        float sum[STRIP] = {0};
+        for (int i = 0; i < n; i++)
+            for (int j = 0; j < width; j++) sum[j] += x[i] * strip[(size_t)i * width + j];
+        memcpy(out, sum, width * sizeof *sum);
     }
 }
 
 // out[rows][d] = x[rows][n] times weights[d][n] transposed. The weights do not fit into the caches
-// of the processor, the rows do: each row of weights is read once and meets the whole batch. This
-// is what batching buys.
+// of the processor, a strip of them does: it is read once and meets the whole batch. This is what
+// batching buys.
 static void matmul(float *out, const float *x, const float *weights, int rows, int n, int d)
 {
 #ifdef _OPENMP
 #pragma omp parallel for if ((double)rows * n * d > 1e6)  // less is done before threads wake up
 #endif
-    for (int i = 0; i < d; i++)
-        for (int first = 0; first < rows; first += 4) {
-            float *to[4];
-            const float *from[4];
-            int count = rows - first < 4 ? rows - first : 4;
-            for (int r = 0; r < 4; r++) {  // with fewer than four, the first one fills the gap
-                int row = r < count ? first + r : first;
-                to[r] = out + (size_t)row * d + i;
-                from[r] = x + (size_t)row * n;
-            }
-            dots(to, from, count, weights + (size_t)i * n, n);
-        }
+    for (int i = 0; i < d; i += STRIP) {
+        const float *strip = weights + (size_t)i * n;
+        if (i + STRIP <= d)  // a constant: compilers make vectors of it
+            multiply_strip(out + i, x, strip, rows, n, d, STRIP);
+        else
+            multiply_strip(out + i, x, strip, rows, n, d, d - i);
+    }
+}
+
+// Row `token` of the embedding.
+static void embed(const Model *m, int token, float *out)
+{
+    int row = token / STRIP * STRIP;  // the first one of its strip
+    int width = m->vocab_size - row < STRIP ? m->vocab_size - row : STRIP;
+    const float *strip = m->embedding + (size_t)row * m->dim;
+    for (int i = 0; i < m->dim; i++) out[i] = strip[(size_t)i * width + token - row];
 }
 
 static void rmsnorm(float *out, const float *x, const float *weight, int rows, int n)
@@ -122,7 +115,7 @@ static void fill_rope(float *rope, const int *positions, int rows, int head_dim)
         }
 }
 
-// Turns all heads of one row. Out of line for the same reason as dots().
+// Turns all heads of one row. Out of line for the same reason as multiply_strip().
 static OUT_OF_LINE void rotate(float *x, const float *rope, int num_heads, int head_dim)
 {
     for (; num_heads > 0; num_heads--, x += head_dim)
@@ -222,8 +215,7 @@ static const float *forward(const Model *m, Pool *pool, int flags, const ModelIn
     Batch batch = {(int)arrlen(input->seqs), input->seqs, input->num_tokens};
     must(pool_plan(pool, &batch), "pool_plan");
     size_workspace(w, m, pool, rows, num_wanted);
-    for (int row = 0; row < rows; row++)
-        memcpy(w->x + row * dim, m->embedding + input->tokens[row] * dim, dim * sizeof(float));
+    for (int row = 0; row < rows; row++) embed(m, input->tokens[row], w->x + row * dim);
     fill_rope(w->rope, input->positions, rows, m->head_dim);
     for (int layer = 0; layer < m->num_layers; layer++) {
         attention_layer(m, pool, flags, layer, rows, w);

@@ -12,6 +12,7 @@
 enum {
     BOS = 1,         // the token that begins a text; produced by the model, it ends it
     FIRST_BYTE = 3,  // token b + FIRST_BYTE stands for the single byte b
+    STRIP = 64,      // rows of a matrix that lie side by side in memory
 };
 
 // ---- files ------------------------------------------------------------------------------------
@@ -56,6 +57,26 @@ static int32_t take_int(File *file)
 
 static const float *take_floats(File *file, uint64_t count) { return take(file, 4 * count); }
 
+// Takes `count` matrices [d][n]. Each is turned, in its place, into strips: of STRIP rows at a time,
+// the last strip may have fewer, the first elements lie side by side, then the second ones. A vector
+// of the processor then computes many sums at once: see matmul().
+static const float *take_matrices(File *file, uint64_t count, int d, int n)
+{
+    float *first = (float *)take_floats(file, count * d * n);
+    float *copy = NULL;
+    arrsetlen(copy, (size_t)STRIP * n);
+    for (uint64_t matrix = 0; matrix < count; matrix++)
+        for (int row = 0; row < d; row += STRIP) {
+            int rows = d - row < STRIP ? d - row : STRIP;
+            float *strip = first + (matrix * d + row) * n;
+            memcpy(copy, strip, (size_t)rows * n * sizeof *copy);
+            for (int i = 0; i < rows; i++)
+                for (int j = 0; j < n; j++) strip[(size_t)j * rows + i] = copy[(size_t)i * n + j];
+        }
+    arrfree(copy);
+    return first;
+}
+
 static void expect_end(const File *file, const char *kind)
 {
     size_t left = arrlenu(file->bytes) - file->taken;
@@ -68,7 +89,7 @@ static void expect_end(const File *file, const char *kind)
 typedef struct Model {
     int dim, hidden_dim, num_layers, num_heads, num_kv_heads, vocab_size, seq_len;
     int head_dim, kv_dim;            // kv_dim = num_kv_heads * head_dim
-    const float *embedding;          // [vocab_size][dim]
+    const float *embedding;          // [vocab_size][dim], in strips, like all matrices
     const float *rms_att, *rms_ffn;  // [num_layers][dim]
     const float *wq, *wo;            // [num_layers][dim][dim]
     const float *wk, *wv;            // [num_layers][kv_dim][dim]
@@ -115,19 +136,19 @@ static void read_model(Model *m, const char *path)
     File *file = &m->file;
     uint64_t dim = m->dim;
     uint64_t layers = m->num_layers;
-    m->embedding = take_floats(file, m->vocab_size * dim);
+    m->embedding = take_matrices(file, 1, m->vocab_size, dim);
     m->rms_att = take_floats(file, layers * dim);
-    m->wq = take_floats(file, layers * dim * dim);
-    m->wk = take_floats(file, layers * m->kv_dim * dim);
-    m->wv = take_floats(file, layers * m->kv_dim * dim);
-    m->wo = take_floats(file, layers * dim * dim);
+    m->wq = take_matrices(file, layers, dim, dim);
+    m->wk = take_matrices(file, layers, m->kv_dim, dim);
+    m->wv = take_matrices(file, layers, m->kv_dim, dim);
+    m->wo = take_matrices(file, layers, dim, dim);
     m->rms_ffn = take_floats(file, layers * dim);
-    m->w1 = take_floats(file, layers * m->hidden_dim * dim);
-    m->w2 = take_floats(file, layers * m->hidden_dim * dim);
-    m->w3 = take_floats(file, layers * m->hidden_dim * dim);
+    m->w1 = take_matrices(file, layers, m->hidden_dim, dim);
+    m->w2 = take_matrices(file, layers, dim, m->hidden_dim);
+    m->w3 = take_matrices(file, layers, m->hidden_dim, dim);
     m->rms_final = take_floats(file, dim);
     take_floats(file, (uint64_t)m->seq_len * m->head_dim);  // cosines, sines: see fill_rope()
-    m->classifier = separate ? take_floats(file, m->vocab_size * dim) : m->embedding;
+    m->classifier = separate ? take_matrices(file, 1, m->vocab_size, dim) : m->embedding;
     expect_end(file, "a checkpoint");
 }
 

@@ -20,8 +20,8 @@
 
 // ---- CPU --------------------------------------------------------------------------------------
 
-// (With an FLT_EVAL_METHOD other than 0, as on the x87, a float has more bits than it should.)
-#if (__GNUC__ >= 12 || defined(__clang__)) && !defined(__CUDACC__) && __FLT_EVAL_METHOD__ == 0
+// (Not for the x87, where a float has more bits than it should: FLT_EVAL_METHOD is 0 or 16 if not.)
+#if (__GNUC__ >= 12 || defined(__clang__)) && !defined(__CUDACC__) && __FLT_EVAL_METHOD__ % 16 == 0
 #ifdef _OPENMP
 #include <omp.h>
 #endif
