@@ -2701,14 +2701,14 @@ static void test_tensors(void)
 }
 
 // Each of the fast kernels: a dtype, groups of one, four and eight, head_dim up to 128 and beyond.
-// Tensor cores are for vectors of at most 128 elements, in multiples of 16 bytes. Then lengths
+// Tensor cores are for 16 bits, and vectors of at most 128 elements, a multiple of 8. Then lengths
 // around the ends of their splits, 512 tokens, and groups that fill a tile of query heads, overflow
 // it, or take several; the last two are larger than what the CPU takes at once.
 static void test_every_split_kernel(void)
 {
     const int dims[] = {64, 96, 136, 20}, groups[] = {1, 4, 8};
     const int more[][4] = {
-        {PAGED_F32, 511, 9, 24},   {PAGED_F16, 512, 1, 128}, {PAGED_BF16, 513, 17, 8},
+        {PAGED_BF16, 511, 9, 24},  {PAGED_F16, 512, 1, 128}, {PAGED_BF16, 513, 17, 8},
         {PAGED_F32, 1024, 2, 64},  {PAGED_F16, 1027, 4, 80}, {PAGED_BF16, 40, 8, 256},
         {PAGED_BF16, 577, 8, 128}, {PAGED_F16, 70, 8, 136},  {PAGED_F16, 70, 2, 20},
         {PAGED_F32, 8200, 1, 8},   {PAGED_F16, 20, 65, 128}, {PAGED_F32, 20, 129, 64}};

@@ -151,7 +151,6 @@ count_table() {
     count "4 tensor cores" GQA-4 attend_mma_f16 cuda-kernels 300
     count "4 tensor cores" GQA-8 attend_mma_f16 cuda-kernels 300
     count "4 in bf16" GQA-8 attend_mma_bf16 cuda-kernels 300
-    count "4 in float32" GQA-8 attend_mma_f32 cuda-kernels ""
 }
 
 # ---- on a GPU -----------------------------------------------------------------------------------

@@ -300,10 +300,9 @@ static int attend_on_cpu(const AttendJob *job) { return (void)job, 0; }
 #endif
 
 // ---- GPU --------------------------------------------------------------------------------------
-// The upper rungs of the ladder; 1, gather, and 2, paged, are in paged.cu.c.
-//
-// Rung 3, split. Against rung 2, a sequence is cut into splits of 512 tokens, each for a thread
-// block of its own, so that one long sequence fills the whole GPU. A second kernel merges them.
+// Rungs 3 and 4 of the ladder; 1, gather, and 2, paged, are in paged.cu.c. Rung 3, split: against
+// rung 2, a sequence is cut into splits of 512 tokens, each for a thread block of its own, so that
+// one long sequence fills the whole GPU. A second kernel merges them.
 
 enum { SPLIT = 512 };
 
@@ -313,10 +312,10 @@ typedef struct SplitJob {
     int num_splits;
 } SplitJob;
 
-// The tokens of row blockIdx.x from `start` on that are in its split; 0 or less: it ends before.
-DEVICE int split_count(const SplitJob *job, int start)
+// How many tokens of split blockIdx.z row blockIdx.x sees; 0 or less: it ends before.
+DEVICE int split_count(const SplitJob *job)
 {
-    int count = job->attend.view.queries[blockIdx.x].position + 1 - start;
+    int count = job->attend.view.queries[blockIdx.x].position + 1 - (int)blockIdx.z * SPLIT;
     return count < SPLIT ? count : SPLIT;
 }
 
@@ -343,10 +342,9 @@ DEVICE void merge_warps(const SplitJob *job, int head, const float *states)
 
 KERNEL(attend_split, SplitJob)
 {
-    int start = blockIdx.z * SPLIT;
-    int count = split_count(&job, start);
+    int count = split_count(&job);
     if (count <= 0) return;
-    attend_tokens(&job.attend, blockIdx.y, start, start + count);
+    attend_tokens(&job.attend, blockIdx.y, blockIdx.z * SPLIT, blockIdx.z * SPLIT + count);
     merge_warps(&job, blockIdx.y, shared);
 }
 
@@ -357,54 +355,67 @@ KERNEL(merge_splits, SplitJob)
     finish(&job.attend, blockIdx.y, split_state(&job, blockIdx.y), splits);  // from split 0 on
 }
 
-// Rung 4, tensor cores. One instruction of a warp, mma, does d += a * b, where a is 16 x 8, b 8 x 8
-// and d 16 x 8. They lie spread over the lanes: with r = lane / 4 and c = lane % 4, a lane holds
+// Rung 4, tensor cores, for K and V in 16 bits and head_dim up to 128. Against rung 3, up to eight
+// query heads of a group share all that is loaded and converted. One instruction of a warp, mma,
+// does d += a * b. With r = lane / 4 and c = lane % 4, a lane holds
 //
-//     of a   column c in rows r and r + 8, then column c + 4
-//     of b   rows c and c + 4 of column r
-//     of d   columns 2 * c and 2 * c + 1 of row r, then of row r + 8
+//     of a, 16 x 8   column c in rows r and r + 8, then column c + 4
+//     of b,  8 x 8   rows c and c + 4 of column r
+//     of d, 16 x 8   columns 2 * c and 2 * c + 1 of row r, then of row r + 8
 //
 // (PTX ISA, "Matrix Fragments for mma.m16n8k8", .tf32). In q times K, rows are query heads and
 // columns tokens. A dot product may be summed in any order, so 16 bytes of K, as loaded, are a
-// lane's part of b for several mma. The lane then has the scores of a head for tokens 2 * c and
-// 2 * c + 1. In weights times V, columns c and c + 4 of a stand for these two, so the weights are
-// where they are needed: only maxima and sums go from lane to lane.
+// lane's part of b for four mma. 16 tokens are dealt to the columns of two tiles in pairs, so the
+// lane then has the scores of a head for four neighbours, 4 * c and on. In weights times V, each
+// pair is columns c and c + 4 of a, so the weights are where they are needed: only maxima go from
+// lane to lane.
 //
-// a and b are tf32, a float32 without its lower 13 bits. Any number of 16 bits is one. Others are
-// split in two, the upper 11 bits of the mantissa and the next 11; of the 24 bits of a float32, the
-// last two are lost. For q and the weights, rows 0 to 7, one for each head, have the one part, rows
-// 8 to 15 the other, and in the end both results are added. K and V in float32 take a second mma.
-//
-// Memory answers after some 600 ns, so many loads must be in flight, each of 16 bytes a lane, the
-// most that there is. The walk through the table therefore comes first, for the whole split.
+// a and b are tf32, a float32 without its lower 13 bits. K and V fit; q and the weights are cut in
+// two, rows 0 to 7 have the upper 11 bits of the mantissa and rows 8 to 15 the next 11 (of 24, two
+// are lost). In the end both results are added.
 
-#ifndef __CUDACC__
-#define __syncwarp() __shfl_xor_sync(ALL_LANES, 0, 0)
-#endif
-
-enum { MMA_DIM = 128 };  // the largest head_dim of rung 4
 typedef size_t __attribute__((may_alias)) Offset;
-#define OFFSETS ((Offset *)shared)  // [SPLIT], of the tokens in a plane, in bytes
-typedef struct __attribute__((aligned(16), may_alias)) Words {
-    uint32_t words[4];  // 4 elements, or 8 of 16 bits
-} Words;
+#define OFFSETS ((Offset *)shared)  // [SPLIT], of the tokens in a plane
+typedef struct __attribute__((aligned(16), may_alias)) Piece {
+    uint32_t words[4];  // 8 elements, in 16 bytes, the most that a lane can load at once
+} Piece;
+
+// The pieces of a vector go to `lanes` lanes in turn. Where in it is element i of what lane n gets?
+DEVICE int element(int i, int n, int lanes) { return (i / 8 * lanes + n) * 8 + i % 8; }
+
+// What lane n gets of token t. What does not exist is 0, as 0 times NaN would be NaN.
+DEVICE void load(const View *view, const void *plane, int t, int count, int n, int lanes, Piece *to)
+{
+    const uint16_t *vector = (const uint16_t *)plane + OFFSETS[t];
+    EACH (i, 16 / lanes) {
+        int d = element(i * 8, n, lanes);
+        to[i] = (Piece){{0, 0, 0, 0}};
+        if (t < count && d < view->layout.head_dim) to[i] = *(const Piece *)(vector + d);
+    }
+}
 
 DEVICE float tf32(float x) { return bits_float(float_bits(x) & 0xffffe000); }
 
-// The next 11 bits. Of infinity that is 0; of NaN it is NaN, which tf32() might lose.
-DEVICE float rest(float x) { return x == tf32(x) ? 0 : tf32(x - tf32(x)); }
+// The parts of x. If the first is infinite, the second is NaN.
+DEVICE void cut(float x, float *part)
+{
+    part[0] = tf32(x);
+    part[1] = tf32(x - part[0]);
+}
+
+// The sum of both parts, in column i of d. If the first is infinite or NaN, it is the result.
+DEVICE float both(const float *d, int i) { return fabsf(d[i]) < INFINITY ? d[i] + d[i + 2] : d[i]; }
 
 DEVICE void mma(float *d, const float *a, float b0, float b1)
 {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#if __CUDA_ARCH__ >= 800
     asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(float_bits(a[0])), "r"(float_bits(a[1])), "r"(float_bits(a[2])),
                    "r"(float_bits(a[3])), "r"(float_bits(b0)), "r"(float_bits(b1)));
-#elif defined(__CUDACC__)
-    __trap();  // the instruction exists from sm_80 on
-#else  // the stand-in: each lane puts its parts where they belong, then reads rows and columns
+#elif !defined(__CUDACC__)  // the stand-in: each lane puts its parts in place, then reads them all
+#define __syncwarp() __shfl_xor_sync(ALL_LANES, 0, 0)
     static float a_whole[WARPS][16][8], b_whole[WARPS][8][8];
     int warp = threadIdx.x / WARP;
     int r = threadIdx.x % WARP / 4;
@@ -419,151 +430,103 @@ DEVICE void mma(float *d, const float *a, float b0, float b1)
 #endif
 }
 
-// The same for numbers of K or V; what the rests of float32 give is added to `low`.
-DEVICE void multiply_add(float *d, float *low, const float *a, float b0, float b1, int dtype)
-{
-    if (dtype == PAGED_F32) mma(low, a, rest(b0), rest(b1));
-    if (dtype == PAGED_F32) mma(d, a, tf32(b0), tf32(b1));
-    if (dtype != PAGED_F32) mma(d, a, b0, b1);
-}
-
-// The sum of both parts, in column i of d. If the first is infinite or NaN, it is the result.
-DEVICE float both(const float *d, int i) { return fabsf(d[i]) < INFINITY ? d[i] + d[i + 2] : d[i]; }
-
-// Of the vector of token t, 16 bytes in each of n equal pieces of MMA_DIM elements, in the first
-// from element d on. What does not exist is 0, as 0 times NaN would be NaN.
-DEVICE void load(const View *view, const void *plane, int t, int count, int d, int n, int dtype,
-                 Words *to)
-{
-    const char *vector = (const char *)plane + OFFSETS[t];
-    EACH (i, n) {
-        int at = d + MMA_DIM / n * i;
-        to[i] = (Words){{0, 0, 0, 0}};
-        if (t < count && at < view->layout.head_dim)
-            to[i] = *(const Words *)(vector + at * dtype_size(dtype));
-    }
-}
-
 DEVICE void attend_mma(const SplitJob *job, int dtype)
 {
-    const int vec = 16 / (int)dtype_size(dtype);  // elements in 16 bytes
-    const int tiles = vec / 4;                    // of 8 tokens, that a warp has at a time
-    const int pieces = 32 / vec;  // of 16 bytes, that a lane has of K, and likewise of V
     const View *view = &job->attend.view;
     int head_dim = view->layout.head_dim;
-    int group = job->attend.num_q_heads / view->layout.num_kv_heads;
-    int blocks = (group + 7) / 8;  // thread blocks for a group
-    int kv_head = blockIdx.y / blocks;
-    int first = kv_head * group + blockIdx.y % blocks * 8;  // query head
-    int heads = (kv_head + 1) * group - first;              // from there on; at most 8 are used
+    int kv_heads = view->layout.num_kv_heads;
+    int group = job->attend.num_q_heads / kv_heads;
+    int kv_head = blockIdx.y % kv_heads;
+    int first = kv_head * group + blockIdx.y / kv_heads * 8;  // query head
+    int heads = (kv_head + 1) * group - first;                // from there on; at most 8 are used
     int warp = threadIdx.x / WARP;
     int r = threadIdx.x % WARP / 4;
     int c = threadIdx.x % 4;
-    int count = split_count(job, blockIdx.z * SPLIT);
+    int count = split_count(job);
     if (count <= 0) return;
 
-    // 1. The walk.
-    for (int t = threadIdx.x; t < SPLIT; t += THREADS) {  // after the last token, the first again
+    // 1. The walk, for the whole split. Memory answers after some 600 ns, so many loads must be in
+    // flight later, with nothing to wait for. After the last token comes the first again.
+    for (int t = threadIdx.x; t < SPLIT; t += THREADS) {
         int seq = view->queries[blockIdx.x].seq;
         int position = blockIdx.z * SPLIT + (t < count ? t : 0);
-        OFFSETS[t] = token_offset(view, seq, position, kv_head) * dtype_size(dtype);
+        OFFSETS[t] = token_offset(view, seq, position, kv_head);
     }
     __syncthreads();
 
     // 2. The query: those elements that the lane will have of K.
-    float q[16][4], o[16][4] = {{0}}, m = -INFINITY, l = 0;
-    const float *query = job->attend.q;
-    query += ((size_t)blockIdx.x * job->attend.num_q_heads + first + r) * head_dim;
+    size_t vector = ((size_t)blockIdx.x * job->attend.num_q_heads + first + r) * head_dim;
+    float q[64], o[68] = {0}, m = -__FLT_MAX__;  // -infinity less itself would be NaN
     EACH (i, 32) {
-        int d = (i / vec * 4 + c) * vec + i % vec;
-        float x = r < heads && d < head_dim ? query[d] * job->attend.scale : 0;
-        q[i / 2][i % 2 * 2] = tf32(x);
-        q[i / 2][i % 2 * 2 + 1] = rest(x);
+        int d = element(i, c, 4);
+        float x = r < heads && d < head_dim ? job->attend.q[vector + d] * job->attend.scale : 0;
+        cut(x, q + i * 2);
     }
 
-    for (int start = warp * tiles * 8; start < count; start += WARPS * tiles * 8) {
-        Words k[2][8], v[2][2][4];
-        EACH (t, tiles) {
-            int token = start + t * 8 + r;
-            load(view, view->k, token, count, c * vec, pieces, dtype, k[t]);
-            token = start + t * 8 + 2 * c;
-            load(view, view->v, token, count, r * vec, pieces / 2, dtype, v[t][0]);
-            load(view, view->v, token + 1, count, r * vec, pieces / 2, dtype, v[t][1]);
-        }
+    for (int start = warp * 16; start < count; start += WARPS * 16) {
+        Piece k[2][4], v[4][2];
+        EACH (t, 2) load(view, view->k, start + r / 2 * 4 + t * 2 + r % 2, count, c, 4, k[t]);
+        EACH (i, 4) load(view, view->v, start + c * 4 + i, count, r, 8, v[i]);
         __syncwarp();  // so that all loads are under way before the first is used
 
         // 3. Scores.
-        float score[2][4] = {{0}}, low[4] = {0}, p[4], weight[2][4];
-        float top = m;
+        float score[2][4] = {{0}}, p[4], weight[8];
+        float old_m = m;
         EACH (i, 16)
-            EACH (t, tiles) {
-                const Words *piece = &k[t][i * 2 / vec];
-                multiply_add(score[t], low, q[i], load_element(piece, i * 2 % vec, dtype),
-                             load_element(piece, i * 2 % vec + 1, dtype), dtype);
-            }
-        EACH (i, 2 * tiles) {
+            EACH (t, 2)
+                mma(score[t], q + i * 4, load_element(k[t], i * 2, dtype),
+                    load_element(k[t], i * 2 + 1, dtype));
+        EACH (i, 4) {
             p[i] = both(score[i / 2], i % 2);
-            if (dtype == PAGED_F32 && fabsf(p[i]) < INFINITY) p[i] += both(low, i % 2);
-            if (start + i / 2 * 8 + 2 * c + i % 2 >= count) p[i] = -INFINITY;
-            top = fmaxf(top, p[i]);
+            if (start + c * 4 + i >= count) p[i] = -INFINITY;
+            m = fmaxf(m, p[i]);
         }
 
         // 4. Weights.
-        for (int bits = 1; bits < 4; bits *= 2)
-            top = fmaxf(top, __shfl_xor_sync(ALL_LANES, top, bits));
-        float base = top == -INFINITY ? 0 : top;  // as -inf minus -inf is NaN
-        float shrink = expf(m - base);
-        m = top;
-        l *= shrink;
-        EACH (i, 2 * tiles) {
-            l += p[i] = expf(p[i] - base) * HEADROOM;
-            weight[i / 2][i % 2 * 2] = tf32(p[i]);
-            weight[i / 2][i % 2 * 2 + 1] = rest(p[i]);
-        }
+        for (int bits = 1; bits < 4; bits *= 2) m = fmaxf(m, __shfl_xor_sync(ALL_LANES, m, bits));
+        float shrink = expf(old_m - m);
+        EACH (i, 4) cut(expf(p[i] - m) * HEADROOM, weight + i * 2);
 
-        // 5. Values.
-        EACH (i, 64) o[i / 4][i % 4] *= shrink;
+        // 5. Values. The last mma are for l: as if V had columns of 1.
+        EACH (i, 68) o[i] *= shrink;
         EACH (i, 16)
-            EACH (t, tiles) {
-                multiply_add(o[i], o[i], weight[t], load_element(&v[t][0][i / vec], i % vec, dtype),
-                             load_element(&v[t][1][i / vec], i % vec, dtype), dtype);
-            }
+            EACH (t, 2)
+                mma(o + i * 4, weight + t * 4, load_element(v[t * 2], i, dtype),
+                    load_element(v[t * 2 + 1], i, dtype));
+        EACH (t, 2) mma(o + 64, weight + t * 4, 1, 1);
     }
 
     // 6. The states of the warps, in shared memory, become one for each head.
     float *states = shared + 2 * SPLIT;  // [8][WARPS][head_dim + 2]
     float *state = states + (r * WARPS + warp) * (head_dim + 2);
-    for (int bits = 1; bits < 4; bits *= 2) l += __shfl_xor_sync(ALL_LANES, l, bits);
     state[0] = m;
-    state[1] = l;
+    state[1] = both(o + 64, 0);
     EACH (i, 32) {
-        int d = (i / 2 / vec * 8 + 2 * c + i % 2) * vec + i / 2 % vec;
-        if (d < head_dim) state[2 + d] = both(o[i / 2], i % 2);
+        int d = element(i / 2, 2 * c + i % 2, 8);
+        if (d < head_dim) state[2 + d] = both(o + i / 2 * 4, i % 2);
     }
     __syncthreads();
     for (int h = 0; h < heads && h < 8; h++)
         merge_warps(job, first + h, states + h * WARPS * (head_dim + 2));
 }
 
-KERNEL(attend_mma_f32, SplitJob) { attend_mma(&job, PAGED_F32); }
 KERNEL(attend_mma_f16, SplitJob) { attend_mma(&job, PAGED_F16); }
 KERNEL(attend_mma_bf16, SplitJob) { attend_mma(&job, PAGED_BF16); }
 
 // ---- which path -------------------------------------------------------------------------------
 
-// Bytes of memory that attend_fast() needs on a GPU; SIZE_MAX if that overflows. A grid has at most
-// 65535 splits: longer sequences go the plain way.
+// Bytes of memory that attend_fast() needs on a GPU; SIZE_MAX if that overflows.
 static size_t fast_workspace(const AttendJob *job)
 {
     const PoolConfig *c = &job->view.layout;
-    int splits = ceil_div(job->view.max_seq_len, SPLIT);
-    if (c->device == PAGED_CPU || splits > 65535) return 0;
-    size_t vectors = multiply((size_t)job->view.num_query_tokens, job->num_q_heads);
-    size_t bytes = multiply(multiply(vectors, splits), (c->head_dim + 2) * sizeof(float));
+    if (c->device == PAGED_CPU) return 0;
+    size_t vectors = multiply(job->view.num_query_tokens, job->num_q_heads);
+    size_t states = multiply(vectors, ceil_div(job->view.max_seq_len, SPLIT));
+    size_t bytes = multiply(states, (c->head_dim + 2) * sizeof(float));
     return bytes ? bytes : SIZE_MAX;
 }
 
-// Whether tensor cores can do it. The instruction exists from sm_80 on.
+// Whether rung 4 can do it. Its instruction exists from sm_80 on.
 static int mma_usable(const PoolConfig *c)
 {
 #ifdef __CUDACC__
@@ -571,27 +534,26 @@ static int mma_usable(const PoolConfig *c)
     CUDA(cudaFuncGetAttributes(&attributes, ENTRY(attend_mma_f16)));
     if (attributes.ptxVersion < 80) return 0;
 #endif
-    return c->head_dim <= MMA_DIM && c->head_dim * dtype_size(c->dtype) % 16 == 0;
+    return c->dtype != PAGED_F32 && c->head_dim <= 128 && c->head_dim % 8 == 0;
 }
 
 // Attention of a whole step. Returns 0 if its shape is one for the plain code.
 static int attend_fast(const AttendJob *attend, void *workspace)
 {
-    static const Entry kernels[] = {ENTRY(attend_mma_f32), ENTRY(attend_mma_f16),
-                                    ENTRY(attend_mma_bf16)};
-    const View *view = &attend->view;
-    const PoolConfig *c = &view->layout;
+    const PoolConfig *c = &attend->view.layout;
     if (c->device == PAGED_CPU) return attend_on_cpu(attend);
-    if (!workspace) return 0;
-    SplitJob job = {*attend, (float *)workspace, ceil_div(view->max_seq_len, SPLIT)};
-    int rows = view->num_query_tokens;
-    int group = attend->num_q_heads / c->num_kv_heads;
+    SplitJob job = {*attend, (float *)workspace, ceil_div(attend->view.max_seq_len, SPLIT)};
+    if (job.num_splits > 65535) return 0;  // a grid cannot have more
+    int rows = attend->view.num_query_tokens;
+    int heads = attend->num_q_heads;
+    int blocks = c->num_kv_heads * ceil_div(heads / c->num_kv_heads, 8);  // of attend_mma()
     int states = WARPS * (c->head_dim + 2);
-    if (mma_usable(c))
-        launch(kernels[c->dtype], "attend_mma", rows, c->num_kv_heads * ceil_div(group, 8),
-               job.num_splits, 2 * SPLIT + 8 * states, &job);
+    if (!mma_usable(c))
+        LAUNCH(attend_split, rows, heads, job.num_splits, states, job);
+    else if (c->dtype == PAGED_F16)
+        LAUNCH(attend_mma_f16, rows, blocks, job.num_splits, 2 * SPLIT + 8 * states, job);
     else
-        LAUNCH(attend_split, rows, attend->num_q_heads, job.num_splits, states, job);
-    LAUNCH(merge_splits, rows, attend->num_q_heads, 1, 0, job);
+        LAUNCH(attend_mma_bf16, rows, blocks, job.num_splits, 2 * SPLIT + 8 * states, job);
+    LAUNCH(merge_splits, rows, heads, 1, 0, job);
     return 1;
 }
