@@ -593,4 +593,4 @@ def report(lab, m):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(__doc__ if sys.argv[1:] else main())
