@@ -1413,7 +1413,7 @@ void seq_dump(const Seq *seq, FILE *out)
 
 // ---- oracle -----------------------------------------------------------------------------------
 // What serving systems did before paging, and the judge of everything above: a fork is a memcpy;
-// attention is the textbook formula in double, two passes, all scores in an array.
+// attention is the textbook formula in double, in two passes.
 
 static size_t oracle_offset(const Oracle *o, int layer, int token)
 {
@@ -1495,29 +1495,11 @@ int oracle_write(Oracle *oracle, int layer, int num_tokens, const float *k, cons
     return PAGED_OK;
 }
 
-// One query vector over the first `visible` tokens. k, v: [visible][num_kv_heads][head_dim], of one
-// layer, from the head in question on; score: [visible].
-static void oracle_row(const Oracle *oracle, const float *k, const float *v, int visible,
-                       double scale, const float *q, double *score, float *out, float *lse)
+static double dot(const float *a, const float *b, int n)
 {
-    int head_dim = oracle->config.head_dim;
-    size_t stride = (size_t)oracle->config.num_kv_heads * head_dim;
-    double max = -INFINITY;
     double sum = 0;
-    for (int t = 0; t < visible; t++) {
-        score[t] = 0;
-        for (int i = 0; i < head_dim; i++) score[t] += (double)q[i] * k[t * stride + i];
-        score[t] *= scale;
-        if (score[t] > max) max = score[t];
-    }
-    double base = max == -INFINITY ? 0 : max;  // as -inf minus -inf is NaN
-    for (int t = 0; t < visible; t++) sum += exp(score[t] - base);
-    for (int i = 0; i < head_dim; i++) {
-        double o = 0;
-        for (int t = 0; t < visible; t++) o += exp(score[t] - base) * v[t * stride + i];
-        out[i] = sum != 0 ? (float)(o / sum) : 0;
-    }
-    if (lse) *lse = (float)(max + log(sum));
+    for (int i = 0; i < n; i++) sum += (double)a[i] * b[i];
+    return sum;
 }
 
 int oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_heads, float scale,
@@ -1526,19 +1508,29 @@ int oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_hea
     if (!oracle_has(oracle, layer, num_tokens) || num_q_heads < 1 || !isfinite(scale) ||
         num_q_heads % oracle->config.num_kv_heads != 0 || (num_tokens > 0 && (!q || !out)))
         return PAGED_BAD_ARGUMENT;
-    double *score = (double *)malloc(((size_t)oracle->length + 1) * sizeof *score);
-    if (!score) return PAGED_OUT_OF_MEMORY;
     int head_dim = oracle->config.head_dim;
     int group = num_q_heads / oracle->config.num_kv_heads;
+    size_t stride = oracle_offset(oracle, 0, 1);  // from one token to the next
     double s = scale == 0 ? 1 / sqrt((double)head_dim) : scale;
-    for (int t = 0; t < num_tokens; t++)
-        for (int head = 0; head < num_q_heads; head++) {
-            size_t row = (size_t)t * num_q_heads + head;  // q, out: [num_tokens][num_q_heads][dim]
-            size_t kv = oracle_offset(oracle, layer, 0) + (size_t)(head / group) * head_dim;
-            oracle_row(oracle, oracle->k + kv, oracle->v + kv, oracle->length - num_tokens + t + 1,
-                       s, q + row * head_dim, score, out + row * head_dim, lse ? lse + row : NULL);
+    for (size_t row = 0; row < (size_t)num_tokens * num_q_heads; row++) {  // a token's query head
+        int visible = oracle->length - num_tokens + (int)(row / num_q_heads) + 1;
+        size_t kv_head = row % num_q_heads / group;
+        const float *k = oracle->k + oracle_offset(oracle, layer, 0) + kv_head * head_dim;
+        const float *v = oracle->v + (k - oracle->k);
+        double max = -INFINITY;
+        double sum = 0;
+        double o[PAGED_MAX_HEAD_DIM] = {0};
+        for (int t = 0; t < visible; t++) max = fmax(max, s * dot(q, k + t * stride, head_dim));
+        double base = max == -INFINITY ? 0 : max;  // as -inf minus -inf is NaN
+        for (int t = 0; t < visible; t++) {
+            double weight = exp(s * dot(q, k + t * stride, head_dim) - base);
+            sum += weight;
+            for (int i = 0; i < head_dim; i++) o[i] += weight * v[t * stride + i];
         }
-    free(score);
+        for (int i = 0; i < head_dim; i++) *out++ = sum != 0 ? (float)(o[i] / sum) : 0;
+        if (lse) lse[row] = (float)(max + log(sum));
+        q += head_dim;
+    }
     return PAGED_OK;
 }
 

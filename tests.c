@@ -1617,7 +1617,6 @@ static void test_oracle_refuses(void)
     BAD(oracle_attend(oracle, 0, 3, 2, 0, NULL, out, NULL));
     BAD(oracle_attend(oracle, 0, 3, 2, 0, x, NULL, NULL));
     CHECK_BITS(out, t_same(3 * 2 * 4, 7), 3 * 2 * 4);
-    STARVE(1, pool, oracle_attend(oracle, 0, 3, 2, 0, x, out, NULL));
     STARVE(1, pool, oracle_fork(oracle, 3, &child));
     oracle_release(oracle);
     oracle_release(child);
