@@ -1281,7 +1281,7 @@ static const char *broken(const char *format, ...)
     return message;
 }
 
-// Counts in seen[block] how often the block tables name each block.
+// Counts in seen[block] how often the block tables name each block, which is its reference count.
 static const char *check_tables(const Pool *pool, int *seen)
 {
     for (int s = 0; s < (int)arrlen(pool->seqs); s++) {
@@ -1300,6 +1300,10 @@ static const char *check_tables(const Pool *pool, int *seen)
             seen[block]++;
         }
     }
+    for (int block = 0; block < pool->config.num_blocks; block++)
+        if (pool->blocks[block].ref_count != seen[block])
+            return broken("block %d: reference count %d, but %d table entries", block,
+                          pool->blocks[block].ref_count, seen[block]);
     return NULL;
 }
 
@@ -1310,6 +1314,7 @@ static const char *check_free_list(const Pool *pool)
     int head = pool->config.num_blocks;
     int prev = head;
     int count = 0;
+    int unused = 0;
     for (int block = b[head].next; block != head; prev = block, block = b[block].next, count++) {
         if (block < 0 || block > head) return broken("free list: %d is no block", block);
         if (b[block].prev != prev)
@@ -1320,11 +1325,14 @@ static const char *check_free_list(const Pool *pool)
             return broken("free list: block %d comes after published ones", block);
     }
     if (b[head].prev != prev) return broken("free list: its head has a wrong link back");
-    if (count != pool->num_free)
-        return broken("free list: %d blocks, but num_free is %d", count, pool->num_free);
-    for (int block = 0; block < head; block++)
+    for (int block = 0; block < head; block++) {
+        unused += b[block].ref_count == 0;
         if (b[block].ref_count > 0 && (b[block].prev != -1 || b[block].next != -1))
             return broken("block %d: in use, but linked into the free list", block);
+    }
+    if (count != pool->num_free)
+        return broken("free list: %d blocks, but num_free is %d", count, pool->num_free);
+    if (count != unused) return broken("free list: %d blocks of %d", count, unused);
     return NULL;
 }
 
@@ -1352,23 +1360,13 @@ static const char *check_prefixes(const Pool *pool)
 
 const char *pool_check(const Pool *pool)
 {
-    if (!pool) return broken("no pool");
+    if (!pool) return "no pool";
     int *seen = (int *)calloc(pool->config.num_blocks, sizeof *seen);
-    int used = 0;
-    if (!seen) return broken("no memory for the check");
+    if (!seen) return "no memory for the check";
     const char *wrong = check_tables(pool, seen);
-    for (int block = 0; block < pool->config.num_blocks && !wrong; block++) {
-        const Block *b = &pool->blocks[block];
-        used += seen[block] > 0;
-        if (b->ref_count != seen[block])
-            wrong = broken("block %d: reference count %d, but %d table entries", block,
-                           b->ref_count, seen[block]);
-    }
-    free(seen);
     if (!wrong) wrong = check_free_list(pool);
     if (!wrong) wrong = check_prefixes(pool);
-    if (!wrong && used + pool->num_free != pool->config.num_blocks)
-        wrong = broken("%d blocks in use and %d free are not all", used, pool->num_free);
+    free(seen);
     return wrong;
 }
 
