@@ -134,15 +134,10 @@ HD static float f16_to_f32(uint16_t h)
     return __half2float(__ushort_as_half(h));
 #else
     uint32_t sign = (uint32_t)(h & 0x8000) << 16;
-    uint32_t exponent = h >> 10 & 31;
     uint32_t bits = (uint32_t)(h & 0x7fff) << 13;  // exponent and mantissa, in their new places
-    if (exponent == 31)
-        bits |= 0x7f800000;  // infinity and NaN stay what they are
-    else if (exponent > 0)
-        bits += 112 << 23;  // the exponent counts from -127, not from -15
-    else
-        bits = float_bits((float)(h & 0x3ff) * 0x1p-24f);  // subnormal
-    return bits_float(sign | bits);
+    if ((h & 0x7c00) == 0x7c00) return bits_float(sign | 0x7f800000 | bits);  // infinity, NaN
+    // The exponent now counts from -127, not from -15. This is exact for subnormals, too.
+    return bits_float(sign | float_bits(bits_float(bits) * 0x1p112f));
 #endif
 }
 
