@@ -14,7 +14,7 @@
 //     memory, pool       where the bytes are; free list and reference counts
 //     sequences          append, fork, rewind, release: nothing but edits of tables and counts
 //     prefix cache       blocks that are found again by the tokens in them
-//     K and V            how they are written, gathered and copied, on any processor
+//     K and V            how they are written and gathered, on any processor
 //     attention          online softmax through a block table, on the CPU
 //     kernels            the same work in CUDA: dense gather, then paged
 //     calls              a step is planned, then written and attended to layer by layer
@@ -253,6 +253,15 @@ static void memory_copy(int device, void *to, const void *from, size_t bytes)
     if (device != PAGED_GPU) memcpy(to, from, bytes);
 }
 
+// Sets all bits: in each dtype, that is NaN.
+static void memory_poison(int device, void *p, size_t bytes)
+{
+#ifdef __CUDACC__
+    if (device == PAGED_GPU) CUDA(cudaMemset(p, 0xff, bytes));
+#endif
+    if (device != PAGED_GPU) memset(p, 0xff, bytes);
+}
+
 // Makes room for `bytes` bytes at *memory; its contents are lost if it has to grow. It takes half
 // as much again as asked for, so that a batch that gets longer every step seldom allocates.
 static int memory_reserve(int device, void **memory, size_t *capacity, size_t bytes)
@@ -373,15 +382,32 @@ void pool_destroy(Pool *pool)
     free(pool);
 }
 
-// Copies slots first .. first + count - 1 of K and V, in every layer, from one block to another, or
-// fills them with NaN if `from` is POISON. It stands with the calls, further down.
-enum { POISON = -1 };
-static void pool_copy_slots(Pool *pool, int to, int from, int first, int count);
-
-static void block_poison(Pool *pool, int block, int first)  // from that slot on
+// Copy-on-write: copies K and V of a block, in every layer.
+static void block_copy(Pool *pool, int to, int from)
 {
-    int count = pool->config.block_size - first;
-    if (pool->config.poison) pool_copy_slots(pool, block, POISON, first, count);
+    const PoolConfig *c = &pool->config;
+    size_t size = dtype_size(c->dtype);
+    size_t bytes = kv_offset(c, 0, 1, 0, 0) * size;  // from one block to the next
+    for (int layer = 0; layer < c->num_layers; layer++) {
+        size_t new_at = kv_offset(c, layer, to, 0, 0) * size;
+        size_t old_at = kv_offset(c, layer, from, 0, 0) * size;
+        memory_copy(c->device, (char *)pool->k + new_at, (char *)pool->k + old_at, bytes);
+        memory_copy(c->device, (char *)pool->v + new_at, (char *)pool->v + old_at, bytes);
+    }
+}
+
+// Fills a block with NaN from slot `first` on, if the pool asks for that.
+static void block_poison(Pool *pool, int block, int first)
+{
+    const PoolConfig *c = &pool->config;
+    size_t size = dtype_size(c->dtype);
+    size_t bytes = (size_t)(c->block_size - first) * c->head_dim * size;
+    for (int layer = 0; c->poison && layer < c->num_layers; layer++)
+        for (int head = 0; head < c->num_kv_heads; head++) {
+            size_t at = kv_offset(c, layer, block, head, first) * size;
+            memory_poison(c->device, (char *)pool->k + at, bytes);
+            memory_poison(c->device, (char *)pool->v + at, bytes);
+        }
 }
 
 // A block that other sequences see, in their tables or through the prefix cache, is sealed: it is
@@ -476,7 +502,8 @@ int seq_append(Seq *seq, int n)
         block_poison(pool, last, filled);
     } else if (copy) {
         int own = block_take(pool);
-        pool_copy_slots(pool, own, last, 0, filled);
+        block_copy(pool, own, last);
+        block_poison(pool, own, filled);  // what other sequences have there is not its own
         seq->block_table[have - 1] = own;
         block_drop(pool, last);
         pool->num_copies++;
@@ -659,10 +686,9 @@ int seq_publish(Seq *seq, const int *tokens, int n)
 // and no Seq is left in it, so it is all that a kernel needs. Beside it, each kind of work gets one
 // small struct of its own: a job.
 //
-// The functions of this section do a part of a job that is independent of the other parts: one
-// token, or one layer and head of a block. On a GPU a thread block of `threads` threads shares it,
-// and each takes every threads-th element, from `thread` on. The CPU does one part after the other,
-// as thread 0 of 1.
+// The functions of this section do a part of a job that is independent of the others: one token. On
+// a GPU a thread block of `threads` threads shares it, and each takes every threads-th element, from
+// `thread` on. The CPU does one part after the other, as thread 0 of 1.
 
 typedef struct QueryToken {
     int seq;       // index in the batch
@@ -700,24 +726,21 @@ HD static size_t token_offset(const View *view, int seq, int position, int kv_he
 }
 
 // Copies `count` elements of K and as many of V from one view to another, which may have another
-// dtype. NULL in place of the view to copy from stands for NaN.
+// dtype.
 HD static void copy_elements(const View *to, size_t to_at, const View *from, size_t from_at,
                              size_t count, int thread, int threads)
 {
-    int dtype = to->layout.dtype;
-    size_t size = dtype_size(dtype);
-    if (threads == 1 && from && from->layout.dtype == dtype) {  // as they are
+    int to_dtype = to->layout.dtype;
+    int from_dtype = from->layout.dtype;
+    size_t size = dtype_size(to_dtype);
+    if (threads == 1 && from_dtype == to_dtype) {  // as they are
         memcpy((char *)to->k + to_at * size, (char *)from->k + from_at * size, count * size);
         memcpy((char *)to->v + to_at * size, (char *)from->v + from_at * size, count * size);
         return;
     }
     for (size_t i = thread; i < count; i += threads) {
-        float x = from ? load_element(from->k, from_at + i, from->layout.dtype) : NAN;
-        store_element(to->k, to_at + i, dtype, x);
-    }
-    for (size_t i = thread; i < count; i += threads) {
-        float x = from ? load_element(from->v, from_at + i, from->layout.dtype) : NAN;
-        store_element(to->v, to_at + i, dtype, x);
+        store_element(to->k, to_at + i, to_dtype, load_element(from->k, from_at + i, from_dtype));
+        store_element(to->v, to_at + i, to_dtype, load_element(from->v, from_at + i, from_dtype));
     }
 }
 
@@ -748,22 +771,6 @@ HD static void gather_token(const MoveJob *job, int seq, int position, int threa
         size_t to = token_offset(&job->to, seq, position, head);
         copy_elements(&job->to, to, &job->from, from, c->head_dim, thread, threads);
     }
-}
-
-// Copy-on-write and poison: slots of one block go to another, or NaN does.
-typedef struct CopyJob {
-    View view;
-    int to, from, first, count;  // as for pool_copy_slots()
-} CopyJob;
-
-HD static void copy_slots(const CopyJob *job, int layer, int head, int thread, int threads)
-{
-    const PoolConfig *c = &job->view.layout;
-    size_t count = (size_t)job->count * c->head_dim;
-    size_t to = kv_offset(c, layer, job->to, head, job->first);
-    int poison = job->from == POISON;
-    size_t from = poison ? 0 : kv_offset(c, layer, job->from, head, job->first);
-    copy_elements(&job->view, to, poison ? NULL : &job->view, from, count, thread, threads);
 }
 
 // ---- attention on the CPU ---------------------------------------------------------------------
@@ -886,8 +893,6 @@ static void launch(Entry kernel, const char *name, int x, int y, int z, int shar
 // What moves K and V is the same code as on the CPU.
 
 KERNEL(write_kernel, MoveJob) { write_token(&job, blockIdx.x, threadIdx.x, THREADS); }
-
-KERNEL(copy_kernel, CopyJob) { copy_slots(&job, blockIdx.x, blockIdx.y, threadIdx.x, THREADS); }
 
 // Attention in two steps of a ladder. Rung 1, dense gather: gather_kernel copies each sequence into
 // one contiguous piece, and attend_paged reads that copy. Of the gridDim.y thread blocks of a
@@ -1149,19 +1154,6 @@ int pool_write(Pool *pool, int layer, const float *k, const float *v)
     for (int i = 0; i < (int)arrlen(plan->completed); i++)
         plan->completed[i]->num_computed_tokens = plan->completed[i]->length;
     return PAGED_OK;
-}
-
-static void pool_copy_slots(Pool *pool, int to, int from, int first, int count)
-{
-    const PoolConfig *c = &pool->config;
-    View view = {*c, pool->k, pool->v, 0, 0, 0, 0, NULL, NULL, NULL};
-    CopyJob job = {view, to, from, first, count};
-    if (c->device != PAGED_CPU) {
-        LAUNCH(copy_kernel, c->num_layers, c->num_kv_heads, 1, 0, job);
-        return;
-    }
-    for (int layer = 0; layer < c->num_layers; layer++)
-        for (int head = 0; head < c->num_kv_heads; head++) copy_slots(&job, layer, head, 0, 1);
 }
 
 // Gathers the sequences of a view into k and v, as elements of `dtype`. Returns a view of them.

@@ -178,7 +178,7 @@ int seq_create(Pool *pool, Seq **seq);
 
 // Makes room for n >= 0 more tokens: decode (n = 1), a chunk of prefill, a draft. Takes the blocks
 // that are missing. If the last block is partly filled and shared or published, takes one more and
-// copies the filled slots of every layer into it. (A published block that only this sequence uses
+// copies K and V of every layer into it. (A published block that only this sequence uses
 // is withdrawn from the prefix cache and written in place if there is no free block for the copy;
 // with `poison`, its other slots are poisoned then.)
 // All or nothing. The K and V of the new tokens are undefined until pool_write().

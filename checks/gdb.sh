@@ -92,7 +92,7 @@ session() {
 
 # A copy-on-write: before, and after the append that made it.
 session copy_on_write "$screen" <<'END'
-$ break pool_copy_slots if from >= 0
+$ break block_copy
 $ run
 $ up
 > table seq

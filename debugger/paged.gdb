@@ -11,7 +11,7 @@
 #
 # A session on the CPU, from before a copy-on-write to after it:
 #
-#     (gdb) break pool_copy_slots if from >= 0
+#     (gdb) break block_copy
 #     (gdb) run
 #     (gdb) up                                 into seq_append(), where `pool` and `seq` are
 #     (gdb) table seq

@@ -34,11 +34,10 @@ static int append(Seq *seq, int n)
 
 static int rewind_by(Seq *seq, int n)
 {
-    int size = seq->pool->config.block_size;
     int error = seq_rewind(seq, n);
-    int rest = seq->length % size;
+    int rest = seq->length % seq->pool->config.block_size;
     if (bug == REWIND && !error && rest > 0)
-        pool_copy_slots(seq->pool, arrlast(seq->block_table), POISON, rest, size - rest);
+        block_poison(seq->pool, arrlast(seq->block_table), rest);
     return error;
 }
 

@@ -712,22 +712,20 @@ TEST(fork_shares_blocks)
     STATE("B 8: 0 1; C 11: 0 1 2; free 3 4 5 6 7", "A leaves; its blocks stay with B and C");
 }
 
-TEST(copy_slots_by_hand)
+TEST(copy_by_hand)
 {
     new_pool(2, 2, 3, 4, 4);
     number_planes();
-    CALL(pool_copy_slots(pool, 2, 0, 1, 2), "slots 1 and 2 of block 0 to block 2, by copy_slots()");
-    CALL(pool_copy_slots(pool, 1, POISON, 3, 1), "slot 3 of block 1 becomes NaN: copied from NULL");
+    CALL(block_copy(pool, 2, 0), "block 0 to block 2, by block_copy()");
     for (int i = 0; i < 2 * 2 * 4 * 3; i++) {
         int layer = i / 24;
         int head = i / 12 % 2;
         int slot = i / 3 % 4;
-        int from = slot == 1 || slot == 2 ? 0 : 2;
-        float expected = (float)kv_offset(&pool->config, layer, from, head, slot) + i % 3;
-        CLOSE(at(pool->k, layer, 2, head, slot, i % 3), expected, "K of slots 1 and 2, no others");
-        CLOSE(at(pool->v, layer, 2, head, slot, i % 3), -expected, "V as well");
-        EQUAL(isnan(at(pool->k, layer, 1, head, slot, i % 3)), slot == 3, "from POISON: NaN");
-        EQUAL(isnan(at(pool->v, layer, 1, head, slot, i % 3)), slot == 3, "into V as well");
+        float old = (float)kv_offset(&pool->config, layer, 0, head, slot) + i % 3;
+        float next = (float)kv_offset(&pool->config, layer, 3, head, slot) + i % 3;
+        CLOSE(at(pool->k, layer, 2, head, slot, i % 3), old, "K in each layer, head and slot");
+        CLOSE(at(pool->v, layer, 2, head, slot, i % 3), -old, "V as well");
+        CLOSE(at(pool->k, layer, 3, head, slot, i % 3), next, "block 3 stays as it was");
     }
 }
 
@@ -742,8 +740,6 @@ TEST(copy_on_write)
           "B reads block 1: A gets a block of its own for token 6, and lets go of block 1");
     for (int layer = 0; layer < 2; layer++) {
         CLOSE(at(pool->k, layer, 2, 0, 1, 1), at(pool->k, layer, 1, 0, 1, 1), "K of token 5");
-        CLOSE(at(pool->k, layer, 2, 0, 2, 0), kv_offset(&pool->config, layer, 2, 0, 2),
-              "slot 2 is not filled: it is not copied");
         CLOSE(at(pool->v, layer, 2, 0, 0, 0), at(pool->v, layer, 1, 0, 0, 0), "V of token 4");
     }
     OK(seq_append(b, 2));
@@ -776,6 +772,10 @@ TEST(poison_shows)
     compute(a, 3);
     release(a);
     EQUAL(isnan(at(pool->v, 1, 0, 0, 2, 1)), 1, "block_drop() poisons a block that becomes free");
+    a = new_computed_seq(3);
+    Seq *b = fork_of(a, 2);
+    OK(seq_append(b, 1));
+    EQUAL(isnan(at(pool->k, 1, 1, 0, 2, 1)), 1, "slot 2 is A's, not B's: block_poison() after the copy");
 }
 
 // ---- stage 8: rewind --------------------------------------------------------------------------
