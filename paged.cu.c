@@ -686,9 +686,9 @@ int seq_publish(Seq *seq, const int *tokens, int n)
 // and no Seq is left in it, so it is all that a kernel needs. Beside it, each kind of work gets one
 // small struct of its own: a job.
 //
-// The functions of this section do a part of a job that is independent of the others: one token. On
-// a GPU a thread block of `threads` threads shares it, and each takes every threads-th element, from
-// `thread` on. The CPU does one part after the other, as thread 0 of 1.
+// The functions of this section do a part of a job that is independent of the others: one token.
+// On a GPU a thread block of `threads` threads shares it, and each takes every threads-th element,
+// from `thread` on. The CPU does one part after the other, as thread 0 of 1.
 
 typedef struct QueryToken {
     int seq;       // index in the batch
