@@ -579,8 +579,6 @@ void seq_release(Seq *seq)
 // share a bucket: a hit counts only after serial and tokens were compared. Publishing is a flag of
 // the block and not a reference. A published block that no sequence uses is on the free list, and
 // is forgotten when it is taken.
-//
-// Naming a block by a hash of its own tokens alone would give one prompt the K and V of another.
 
 static int *block_tokens(const Pool *pool, int block)
 {
@@ -841,9 +839,7 @@ static void attend_row(const AttendJob *job, int row, int head)
 // together; each is a lane of it, and a shuffle reads a variable of another lane. Several warps
 // form a thread block, which has memory of its own, `shared`, and can wait at a barrier until all
 // its threads have arrived. A launch starts a grid of thread blocks.
-//
-// Without nvcc the kernels run on the stand-in, at the end of this file. Until then, all there is
-// to know of it is here.
+// Without nvcc, kernels run on the stand-in, at the end of this file.
 
 enum { WARP = 32, THREADS = 128, WARPS = THREADS / WARP };
 #define ALL_LANES 0xffffffffu
@@ -1207,18 +1203,16 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
     if (scale == 0) job.scale = 1 / sqrtf((float)c->head_dim);
 
     // The workspace: dense copies of K and of V if asked for, then what fast/ needs.
-    size_t dense = 0;
+    size_t token = (size_t)c->num_kv_heads * c->head_dim * dtype_size(c->dtype);
+    int64_t tokens = 0;
     size_t extra = 0;
-    if (flags & ATTEND_GATHER) {
-        size_t token = (size_t)c->num_kv_heads * c->head_dim * dtype_size(c->dtype);
-        int64_t tokens = plan->starts[plan->view.num_seqs].token;
-        if (tokens > (int64_t)(PTRDIFF_MAX / 4 / token)) return PAGED_OUT_OF_MEMORY;
-        dense = ((size_t)tokens * token + 255) / 256 * 256;
-    }
+    if (flags & ATTEND_GATHER) tokens = plan->starts[plan->view.num_seqs].token;
 #ifdef PAGED_FAST
     if (flags & ATTEND_FAST) extra = fast_workspace(&job);
 #endif
-    if (extra > PTRDIFF_MAX / 4) return PAGED_OUT_OF_MEMORY;
+    if (tokens > (int64_t)(PTRDIFF_MAX / 4 / token) || extra > PTRDIFF_MAX / 4)
+        return PAGED_OUT_OF_MEMORY;
+    size_t dense = ((size_t)tokens * token + 255) / 256 * 256;
     if (memory_reserve(c->device, &pool->workspace, &pool->workspace_bytes, 2 * dense + extra))
         return PAGED_OUT_OF_MEMORY;
     char *workspace = (char *)pool->workspace;
@@ -1357,13 +1351,6 @@ const char *pool_check(const Pool *pool)
     return wrong;
 }
 
-static char block_sign(const Block *block)
-{
-    if (block->ref_count >= 10) return '+';
-    if (block->ref_count > 0) return (char)('0' + block->ref_count);
-    return block->serial ? 'p' : '.';
-}
-
 void pool_dump(const Pool *pool, FILE *out)
 {
     enum { WIDTH = 64 };
@@ -1375,7 +1362,10 @@ void pool_dump(const Pool *pool, FILE *out)
             pool->config.block_size, used, pool->num_free, 100.0 * used / n);
     for (int block = 0; block < n; block++) {
         if (block % WIDTH == 0) fprintf(out, "%8d  ", block);
-        fputc(block_sign(&pool->blocks[block]), out);
+        int count = pool->blocks[block].ref_count;
+        int sign = pool->blocks[block].serial ? 'p' : '.';
+        if (count > 0) sign = count < 10 ? '0' + count : '+';
+        fputc(sign, out);
         if (block % WIDTH == WIDTH - 1 || block == n - 1) fputc('\n', out);
     }
 }

@@ -775,7 +775,7 @@ TEST(poison_shows)
     a = new_computed_seq(3);
     Seq *b = fork_of(a, 2);
     OK(seq_append(b, 1));
-    EQUAL(isnan(at(pool->k, 1, 1, 0, 2, 1)), 1, "slot 2 is A's, not B's: block_poison() after the copy");
+    EQUAL(isnan(at(pool->k, 1, 1, 0, 2, 1)), 1, "slot 2 is A's, not B's: block_poison()");
 }
 
 // ---- stage 8: rewind --------------------------------------------------------------------------
