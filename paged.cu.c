@@ -992,20 +992,14 @@ DEVICE void attend_tokens(const AttendJob *job, int head, unsigned start, unsign
     __syncthreads();
 }
 
-// Rung 2, paged: the block table is read on the way. A thread block for each query token and KV
-// head. Against rung 1 nothing is copied: K and V are read once for each query head of a group, not
-// read, written and then read. (fast/ has the rungs above: splits, then tensor cores, which read K
-// and V once for up to eight query heads.)
+// Rung 2, paged: the block table is read on the way. A thread block for each query token and query
+// head. Against rung 1 nothing is copied: K and V are read once, not read, written and then read.
+// (fast/ has the rungs above: splits, then tensor cores, which read K and V once for up to eight
+// query heads.)
 KERNEL(attend_paged, AttendJob)
 {
-    int group = job.num_q_heads / job.view.layout.num_kv_heads;
-    int first = blockIdx.y * group;
-    int visible = job.view.queries[blockIdx.x].position + 1;
-    for (int head = first; head < first + group; head++) {
-        attend_tokens(&job, head, 0, visible);
-        finish(&job, head, shared, WARPS);
-        __syncthreads();  // all have read `shared`; the next head may write it
-    }
+    attend_tokens(&job, blockIdx.y, 0, job.view.queries[blockIdx.x].position + 1);
+    finish(&job, blockIdx.y, shared, WARPS);
 }
 
 #ifdef PAGED_FAST  // optional: vector code for the CPU; splits and tensor cores for a GPU
@@ -1223,7 +1217,7 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
     if (flags & ATTEND_FAST && attend_fast(&job, states)) return PAGED_OK;
 #endif
     if (c->device != PAGED_CPU) {
-        LAUNCH(attend_paged, job.view.num_query_tokens, c->num_kv_heads, 1,
+        LAUNCH(attend_paged, job.view.num_query_tokens, num_q_heads, 1,
                WARPS * (c->head_dim + 2), job);
         return PAGED_OK;
     }
