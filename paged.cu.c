@@ -1216,12 +1216,12 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
     void *states = extra > 0 ? workspace + 2 * dense : NULL;
     if (flags & ATTEND_FAST && attend_fast(&job, states)) return PAGED_OK;
 #endif
+    int rows = job.view.num_query_tokens;
     if (c->device != PAGED_CPU) {
-        LAUNCH(attend_paged, job.view.num_query_tokens, num_q_heads, 1,
-               WARPS * (c->head_dim + 2), job);
+        LAUNCH(attend_paged, rows, num_q_heads, 1, WARPS * (c->head_dim + 2), job);
         return PAGED_OK;
     }
-    for (int row = 0; row < job.view.num_query_tokens; row++)
+    for (int row = 0; row < rows; row++)
         for (int head = 0; head < num_q_heads; head++) attend_row(&job, row, head);
     return PAGED_OK;
 }
