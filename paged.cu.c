@@ -887,7 +887,6 @@ static void launch(Entry kernel, const char *name, int x, int y, int z, int shar
 #endif
 
 // What moves K and V is the same code as on the CPU.
-
 KERNEL(write_kernel, MoveJob) { write_token(&job, blockIdx.x, threadIdx.x, THREADS); }
 
 // Attention in two steps of a ladder. Rung 1, dense gather: gather_kernel copies each sequence into
@@ -1438,8 +1437,7 @@ int oracle_fork(const Oracle *parent, int at, Oracle **out)
     if (error) return error;
     child->length = at;
     size_t all = oracle_offset(parent, parent->config.num_layers, 0);
-    memcpy(child->k, parent->k, all * sizeof(float));
-    memcpy(child->v, parent->v, all * sizeof(float));
+    memcpy(child->k, parent->k, 2 * all * sizeof(float));  // V comes after K
     *out = child;
     return PAGED_OK;
 }
