@@ -228,7 +228,7 @@ static void *memory_create(int device, size_t bytes)
     // cost a TLB miss. 64 bytes or more stay free, so that vector code may read beyond the end.
     size_t unit = bytes < 2 << 20 ? 64 : 2 << 20;
     if (bytes > PTRDIFF_MAX - 2 * unit) return NULL;
-    size_t rounded = (bytes + 2 * unit - 1) / unit * unit;
+    size_t rounded = (bytes / unit + 2) * unit;
     void *p = aligned_alloc(unit, rounded);
 #ifdef MADV_HUGEPAGE
     if (p && unit > 64) (void)madvise(p, rounded, MADV_HUGEPAGE);
