@@ -241,9 +241,10 @@ static void attend_piece(const AttendJob *job, int row, int rows, int kv_head, i
     }
     query[heads * vectors].head = 0;  // after the last head, the first one of the next tile
     const char *kv[2][RUN][RUNS][2];  // the rows of this tile and the next, in turn
+    size_t at = 0;
     for (int start = 0, found = 0; start < end; start += TOKENS) {
         for (; found < start + 2 * TOKENS; found++) {  // after the last token, its row again
-            size_t at = token_offset(view, seq, min_int(found, end - 1), kv_head);
+            if (found < end) at = token_offset(view, seq, found, kv_head);
             const char **to = kv[found / TOKENS % 2][found % RUN][found / RUN % RUNS];
             to[0] = (const char *)view->k + at * dtype_size(c->dtype);
             to[1] = (const char *)view->v + at * dtype_size(c->dtype);
