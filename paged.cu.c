@@ -100,7 +100,8 @@ const char *paged_error(int error)
 // Tensors outside the cache are float32; the cache may store 16 bits. Both 16-bit types are a
 // float32 with fewer bits: f16 has 5 bits of exponent and 10 of mantissa, bf16 has 8 and 7, the
 // upper half of a float32. Reading one back is exact, so only storing rounds: to nearest, ties to
-// even. (These lines need IEEE arithmetic; -ffast-math breaks them, and every test for NaN.)
+// even. (These lines need IEEE arithmetic, with subnormals; -ffast-math breaks them, and every test
+// for NaN.)
 
 HD static uint32_t float_bits(float x)
 {
@@ -136,7 +137,7 @@ HD static float f16_to_f32(uint16_t h)
     uint32_t sign = (uint32_t)(h & 0x8000) << 16;
     uint32_t bits = (uint32_t)(h & 0x7fff) << 13;  // exponent and mantissa, in their new places
     if ((h & 0x7c00) == 0x7c00) return bits_float(sign | 0x7f800000 | bits);  // infinity, NaN
-    // The exponent now counts from -127, not from -15. This is exact for subnormals, too.
+    // In its new place the exponent is too small by 112. Subnormals, too, come out exact.
     return bits_float(sign | float_bits(bits_float(bits) * 0x1p112f));
 #endif
 }
@@ -244,7 +245,7 @@ static void memory_free(int device, void *p)
     if (device != PAGED_GPU) free(p);
 }
 
-// On a GPU this waits for the kernels that were launched before it.
+// On a GPU this comes after the kernels launched before it; from or to the host, it waits for them.
 static void memory_copy(int device, void *to, const void *from, size_t bytes)
 {
 #ifdef __CUDACC__
@@ -267,7 +268,6 @@ static void memory_poison(int device, void *p, size_t bytes)
 static int memory_reserve(int device, void **memory, size_t *capacity, size_t bytes)
 {
     if (bytes <= *capacity) return PAGED_OK;
-    if (bytes > PTRDIFF_MAX / 2) return PAGED_OUT_OF_MEMORY;
     void *larger = memory_create(device, bytes + bytes / 2);
     if (!larger) return PAGED_OUT_OF_MEMORY;
     memory_free(device, *memory);
@@ -288,8 +288,7 @@ static int config_ok(const PoolConfig *c)
     if (!c || c->num_layers < 1 || c->num_kv_heads < 1 || c->block_size < 1) return 0;
     if (c->head_dim < 1 || c->head_dim > PAGED_MAX_HEAD_DIM) return 0;
     if (c->dtype < PAGED_F32 || c->dtype > PAGED_BF16) return 0;
-    if (c->device < PAGED_CPU || c->device > PAGED_STANDIN) return 0;
-    return c->device == PAGED_CPU || c->num_kv_heads < 1 << 16;  // a limit of CUDA's grids
+    return c->device >= PAGED_CPU && c->device <= PAGED_STANDIN;
 }
 
 size_t pool_bytes_per_token(const PoolConfig *c)

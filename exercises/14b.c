@@ -3,8 +3,8 @@
 // The query heads of a group share a KV head, but attend_row() reads, and converts to float32, each
 // K and V once for every query head. Change ../paged.cu.c: for one query token, the heads of a
 // group go through the tokens together, and each stored element is converted once. Groups may be
-// large: for those of more than 8 heads, once for every 8 is enough. Results stay the same. (How much
-// faster it gets, `make bench` says; the vector code of ../fast does the same, and more.)
+// large: for those of more than 8 heads, once for every 8 is enough. Results stay the same. (How
+// much faster it gets, `make bench` says; the vector code of ../fast does the same, and more.)
 //
 //     make exercise N=14b
 

@@ -140,7 +140,7 @@ INLINE void attend_tile(const char **tile, const char **next, Query *query, int 
     const int width = n * 4 > SUMS ? SUMS / n : 4;  // so that n * width sums stay in registers
     const int step = LANES * (int)dtype_size(dtype);
     const int last = (dim - 1) / LANES;  // column
-    Bits inside;  // the lanes of the last column that are; after them, another vector begins
+    Bits inside;  // the lanes of the last column that belong to the vector; then another begins
     EACH (i, LANES) inside[i] = last * LANES + i < dim ? 0xffffffff : 0;
     size_t head = query->head;
     size_t ahead = query[n].head;
@@ -171,7 +171,8 @@ INLINE void attend_tile(const char **tile, const char **next, Query *query, int 
     // 2. Their weights.
     EACH (i, n) weigh(&query[i], score[i], tokens, dim);
 
-    // 3. The values, run by run. After the last column, it again: those sums are ignored.
+    // 3. The values, run by run. After the last column comes it again: those sums go to a place in
+    // o beyond head_dim, which nobody reads.
     for (int run = 0; run < tokens; run += RUN) {
         for (int d = 0; d <= last; d += width) {
             const char **v = &tile[run / RUN * 2 + 1];
@@ -356,9 +357,9 @@ KERNEL(merge_splits, SplitJob)
     finish(&job.attend, blockIdx.y, split_state(&job, blockIdx.y), splits);  // from split 0 on
 }
 
-// Rung 4, tensor cores, for K and V in 16 bits and head_dim up to 128. Against rung 3, up to eight
-// query heads of a group share all that is loaded and converted. One instruction of a warp, mma,
-// does d += a * b. With r = lane / 4 and c = lane % 4, a lane holds
+// Rung 4, tensor cores, for K and V in 16 bits, and head_dim up to 128 in multiples of 8. Against
+// rung 3, up to eight query heads of a group share all that is loaded and converted. A warp's
+// instruction mma does d += a * b. With r = lane / 4 and c = lane % 4, a lane holds
 //
 //     of a, 16 x 8   column c in rows r and r + 8, then column c + 4
 //     of b,  8 x 8   rows c and c + 4 of column r
@@ -431,6 +432,7 @@ DEVICE void mma(float *d, const float *a, float b0, float b1)
 #endif
 }
 
+// blockIdx: x is the row; y the KV head, and which eight query heads of its group; z the split.
 DEVICE void attend_mma(const SplitJob *job, int dtype)
 {
     const View *view = &job->attend.view;
