@@ -722,7 +722,7 @@ static double step_row(Pool *pool, int num_short, int num_long, int length)
     print_row("overhead, ns: sequences x blocks", row, ENTRY + 1, names, t, 1);
     if (ON_GPU) return t[PLAN_ALL];
     at_least(1, "0.2 us against a write beyond its data", 200 / fmax(t[BEYOND], 1), row);
-    at_least(1, "0.2 us against attend() of a row", 200 / t[ATTEND_1], row);
+    at_least(1, "1 us against attend() of a row", 1000 / t[ATTEND_1], row);
     return t[PLAN_ALL];
 }
 

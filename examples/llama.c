@@ -72,6 +72,7 @@ static INLINE void multiply_strip(float *out, const float *x, const float *strip
 // batching buys.
 static void matmul(float *out, const float *x, const float *weights, int rows, int n, int d)
 {
+    if (rows == 0) return;  // then out may be NULL
 #ifdef _OPENMP
 #pragma omp parallel for if ((double)rows * n * d > 1e6)  // less is done before threads wake up
 #endif
