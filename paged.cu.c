@@ -1202,8 +1202,8 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
 #ifdef PAGED_FAST
     if (flags & ATTEND_FAST) extra = fast_workspace(&job);
 #endif
-    if (tokens > (int64_t)(PTRDIFF_MAX / 4 / token) || extra > PTRDIFF_MAX / 4)
-        return PAGED_OUT_OF_MEMORY;
+    if (tokens > (int64_t)(PTRDIFF_MAX / 4 / token)) return PAGED_OUT_OF_MEMORY;
+    if (extra > PTRDIFF_MAX / 4) return PAGED_OUT_OF_MEMORY;
     size_t dense = ((size_t)tokens * token + 255) / 256 * 256;
     if (memory_reserve(c->device, &pool->workspace, &pool->workspace_bytes, 2 * dense + extra))
         return PAGED_OUT_OF_MEMORY;

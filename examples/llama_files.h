@@ -63,8 +63,8 @@ static const float *take_floats(File *file, uint64_t count) { return take(file, 
 static const float *take_matrices(File *file, uint64_t count, int d, int n)
 {
     float *first = (float *)take_floats(file, count * d * n);
-    float *copy = NULL;
-    arrsetlen(copy, (size_t)STRIP * n);
+    float *copy = malloc((size_t)STRIP * n * sizeof *copy);
+    if (!copy) die(1, "out of memory");
     for (uint64_t matrix = 0; matrix < count; matrix++)
         for (int row = 0; row < d; row += STRIP) {
             int rows = d - row < STRIP ? d - row : STRIP;
@@ -73,7 +73,7 @@ static const float *take_matrices(File *file, uint64_t count, int d, int n)
             for (int i = 0; i < rows; i++)
                 for (int j = 0; j < n; j++) strip[(size_t)j * rows + i] = copy[(size_t)i * n + j];
         }
-    arrfree(copy);
+    free(copy);
     return first;
 }
 
