@@ -2705,7 +2705,7 @@ static void test_every_split_kernel(void)
     const int more[][4] = {
         {PAGED_BF16, 511, 9, 24},  {PAGED_F16, 512, 1, 128}, {PAGED_BF16, 513, 17, 8},
         {PAGED_F32, 1024, 2, 64},  {PAGED_F16, 1027, 4, 80}, {PAGED_BF16, 40, 8, 256},
-        {PAGED_BF16, 577, 8, 128}, {PAGED_F16, 70, 8, 84},  {PAGED_F16, 70, 2, 20},
+        {PAGED_BF16, 577, 8, 128}, {PAGED_F16, 70, 8, 84},   {PAGED_F16, 70, 2, 20},
         {PAGED_F32, 8200, 1, 8},   {PAGED_F16, 20, 65, 128}, {PAGED_F32, 20, 129, 64}};
     int plain = t_on_stand_in() && T_WAYS != 4;  // there it is slow, and has no splits
     for (int i = 0; i < 36 + (plain ? 2 : 12); i++) {

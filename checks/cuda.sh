@@ -173,7 +173,8 @@ run_compile() {
 run_sanitizer() {
     command -v compute-sanitizer >/dev/null || { skip "compute-sanitizer $1: not here"; return; }
     check_gpu "compute-sanitizer $1" timeout 500 compute-sanitizer --tool $1 --error-exitcode 9 \
-        build/cuda-tests --gpu --quick rewind_into_shared_block scale_and_lse bug_unused_slots every_split_kernel
+        build/cuda-tests --gpu --quick rewind_into_shared_block scale_and_lse bug_unused_slots \
+        every_split_kernel
 }
 
 # The rungs' fractions of the rate at which this GPU reads: columns of the table "decode".

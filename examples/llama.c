@@ -24,9 +24,6 @@
 
 #include <getopt.h>
 
-#define INLINE inline __attribute__((always_inline))
-#define OUT_OF_LINE __attribute__((noinline))
-
 enum { MAX_RUNNING = 256 };  // requests in a batch: bounds the memory that a step takes
 
 // ---- forward: one step of the model -----------------------------------------------------------
@@ -56,8 +53,9 @@ typedef struct Workspace {  // the activations: arrays of stb_ds
 // x[rows][n] times a strip of weights, `width` rows of a matrix [d][n]. Each result is one sum, in
 // the order of n, whatever else is computed: otherwise a request would get other words when it
 // shares a batch.
-static INLINE void multiply_strip(float *out, const float *x, const float *strip, int rows, int n,
-                                  int d, int width)
+static inline __attribute__((always_inline)) void multiply_strip(float *out, const float *x,
+                                                                 const float *strip, int rows,
+                                                                 int n, int d, int width)
 {
     for (int row = 0; row < rows; row++, x += n, out += d) {
         float sum[STRIP] = {0};
@@ -117,7 +115,8 @@ static void fill_rope(float *rope, const int *positions, int rows, int head_dim)
 }
 
 // Turns all heads of one row. Out of line, so that every row goes through the same instructions.
-static OUT_OF_LINE void rotate(float *x, const float *rope, int num_heads, int head_dim)
+__attribute__((noinline)) static void rotate(float *x, const float *rope, int num_heads,
+                                             int head_dim)
 {
     for (; num_heads > 0; num_heads--, x += head_dim)
         for (int i = 0; i < head_dim; i += 2) {
