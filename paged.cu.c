@@ -154,7 +154,7 @@ HD static float bf16_to_f32(uint16_t h) { return bits_float((uint32_t)h << 16); 
 HD static size_t dtype_size(int dtype) { return dtype == PAGED_F32 ? 4 : 2; }
 
 // Element i of a plane of K or V.
-HD static float load_element(const void *plane, size_t i, int dtype)
+HD static inline float load_element(const void *plane, size_t i, int dtype)
 {
     if (dtype == PAGED_F32) return ((const float *)plane)[i];
     uint16_t h = ((const uint16_t *)plane)[i];
@@ -214,6 +214,8 @@ static void cuda_or_panic(cudaError_t error, const char *call, int line)
 {
     if (error != cudaSuccess) panic(__FILE__, line, call, cudaGetErrorString(error));
 }
+#else
+#define CUDA(call) (void)0  // no pool of this build is on a GPU
 #endif
 
 static void *memory_create(int device, size_t bytes)
@@ -239,27 +241,21 @@ static void *memory_create(int device, size_t bytes)
 
 static void memory_free(int device, void *p)
 {
-#ifdef __CUDACC__
     if (device == PAGED_GPU && p) CUDA(cudaFree(p));  // without a GPU even cudaFree(NULL) fails
-#endif
     if (device != PAGED_GPU) free(p);
 }
 
 // On a GPU this comes after the kernels launched before it; from or to the host, it waits for them.
 static void memory_copy(int device, void *to, const void *from, size_t bytes)
 {
-#ifdef __CUDACC__
     if (device == PAGED_GPU) CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
-#endif
     if (device != PAGED_GPU) memcpy(to, from, bytes);
 }
 
 // Sets all bits: in each dtype, that is NaN.
 static void memory_poison(int device, void *p, size_t bytes)
 {
-#ifdef __CUDACC__
     if (device == PAGED_GPU) CUDA(cudaMemset(p, 0xff, bytes));
-#endif
     if (device != PAGED_GPU) memset(p, 0xff, bytes);
 }
 
@@ -790,14 +786,6 @@ typedef struct AttendJob {
     float *lse;      // [num_query_tokens][num_q_heads], or NULL
 } AttendJob;
 
-// One head's vector of one token as float32: in place if it is stored so, otherwise in buffer.
-static const float *load_vector(const void *plane, size_t at, const PoolConfig *c, float *buffer)
-{
-    if (c->dtype == PAGED_F32) return (const float *)plane + at;
-    for (int i = 0; i < c->head_dim; i++) buffer[i] = load_element(plane, at + i, c->dtype);
-    return buffer;
-}
-
 // Query token `row`, query head `head`.
 static void attend_row(const AttendJob *job, int row, int head)
 {
@@ -807,7 +795,7 @@ static void attend_row(const AttendJob *job, int row, int head)
     int visible = view->queries[row].position + 1;  // the query token itself included
     int kv_head = head / (job->num_q_heads / c->num_kv_heads);
     size_t vector = ((size_t)row * job->num_q_heads + head) * c->head_dim;
-    float q[PAGED_MAX_HEAD_DIM], buffer[PAGED_MAX_HEAD_DIM];
+    float q[PAGED_MAX_HEAD_DIM];
     for (int i = 0; i < c->head_dim; i++) q[i] = job->q[vector + i] * job->scale;
 
     float m = -INFINITY;
@@ -815,19 +803,19 @@ static void attend_row(const AttendJob *job, int row, int head)
     double o[PAGED_MAX_HEAD_DIM] = {0};
     for (int t = 0; t < visible; t++) {
         size_t at = token_offset(view, seq, t, kv_head);
-        const float *k = load_vector(view->k, at, c, buffer);
         float score = 0;
-        for (int i = 0; i < c->head_dim; i++) score += q[i] * k[i];
+        for (int i = 0; i < c->head_dim; i++)
+            score += q[i] * load_element(view->k, at + i, c->dtype);
         if (score > m) {  // a new maximum: what was summed so far is scaled to it
             float shrink = expf(m - score);
             l *= shrink;
             for (int i = 0; i < c->head_dim; i++) o[i] *= shrink;
             m = score;
         }
-        const float *v = load_vector(view->v, at, c, buffer);
         double weight = score == -INFINITY ? 0 : expf(score - m);  // -inf minus -inf is NaN
         l += weight;
-        for (int i = 0; i < c->head_dim; i++) o[i] += weight * v[i];
+        for (int i = 0; i < c->head_dim; i++)
+            o[i] += weight * load_element(view->v, at + i, c->dtype);
     }
     for (int i = 0; i < c->head_dim; i++) job->out[vector + i] = l != 0 ? (float)(o[i] / l) : 0;
     if (job->lse) job->lse[(size_t)row * job->num_q_heads + head] = (float)(m + log(l));
