@@ -21,7 +21,7 @@ COMPILERS=${COMPILERS:-gcc gcc-10 gcc-11 gcc-13 gcc-14 clang clang-13 clang-15 c
 stand_in="scale_and_lse rewind_into_shared_block bug_unused_slots extreme_values every_split_kernel
           shapes_crossed"
 
-# fast WIDTH: the options for the fast paths with vectors of so many floats; empty without them.
+# fast WIDTH: the options for the fast paths with vectors of WIDTH floats; empty without them.
 fast() {
     case $1 in
     0) echo ;;

@@ -43,7 +43,7 @@ compare() {
     failed=$((failed + ${line%% failed*}))
 }
 
-# fast LANES SEED FLAGS: the fast paths, compiled for so many lanes.
+# fast LANES SEED FLAGS: the fast paths, compiled for LANES lanes.
 fast() {
     compile "fast-$1" "-O1 -DPAGED_FAST $3" && compare "fast, $1 lanes" "fast-$1" "--shapes $shapes --seed $2"
 }

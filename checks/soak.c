@@ -1,6 +1,6 @@
 // soak: the random calls of fuzz_api.c on pools that are nearly always full, for SECONDS (1800).
-// Besides what is checked after every call there, the memory of the process must not grow: what it
-// has after a tenth of the time is what it may have at the end, and 4 MB.
+// Besides what is checked after every call there, the memory of the process must not grow: at the
+// end it may be 4 MB above what it was after a tenth of the time.
 //
 //     cc -O2 -g checks/soak.c -o soak -lm && SECONDS=60 ./soak
 

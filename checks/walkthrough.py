@@ -129,11 +129,11 @@ def difference(expected, actual):
         if start < 0:
             return f'expected after "...": "{part[0]}" and so on, which did not come'
         for j, line in enumerate(part):
-            came = f'"{actual[start + j]}"' if start + j < len(actual) else 'the end'
-            if came != f'"{line}"':
-                return f'expected "{line}", came {came}'
+            got = f'"{actual[start + j]}"' if start + j < len(actual) else 'the end'
+            if got != f'"{line}"':
+                return f'expected "{line}", got {got}'
         at = start + len(part)
-    return f'expected the end, came "{actual[at]}"' if at < len(actual) else None
+    return f'expected the end, got "{actual[at]}"' if at < len(actual) else None
 
 
 def check_c(block):
@@ -150,7 +150,7 @@ def check_c(block):
     for line in sum(parts, []):
         if line not in known:
             near = difflib.get_close_matches(line, known, 1, 0.4) or ['nothing like it']
-            raise Failed(f'expected "{line}", came "{near[0]}"')
+            raise Failed(f'expected "{line}", got "{near[0]}"')
     raise Failed('its lines stand in no source in this order, without others between them')
 
 
@@ -161,7 +161,7 @@ def commands(lines, prompt):
         if line.startswith(prompt):
             result.append([line[len(prompt):], []])
         elif not result:
-            raise Failed(f'expected first "{prompt}command", came "{line}"')
+            raise Failed(f'expected first "{prompt}command", got "{line}"')
         elif not result[-1][1] and result[-1][0].endswith('\\'):
             result[-1][0] += '\n' + line
         else:
@@ -240,8 +240,8 @@ def gdb_problem():
             return f'there is no {tool}'
     build_debug(DEBUG, ENGINE, [])
     build_debug(DEBUG + '-tour', ENGINE + TOUR, ['-DPAGED_NO_MAIN'])
-    came = gdb(DEBUG, [], ['break main', 'run', 'print $_thread'])[2]
-    return None if '$1 = 1' in came else 'gdb cannot run a program here'
+    got = gdb(DEBUG, [], ['break main', 'run', 'print $_thread'])[2]
+    return None if '$1 = 1' in got else 'gdb cannot run a program here'
 
 
 def check_gdb(block):
@@ -314,7 +314,7 @@ def check_exercise(block):
             done = run(['./a.out'], scratch, subprocess.STDOUT)
             if done.returncode != status or not re.search(f'^{name}: {state}', done.stdout, re.M):
                 raise Failed(f'expected "{name}: {state}" and exit status {status}, '
-                             f'came "{done.stdout.strip()}" and {done.returncode}')
+                             f'got "{done.stdout.strip()}" and {done.returncode}')
 
 
 KINDS = {'c': check_c, 'console': check_console, 'gdb': check_gdb, 'prose': check_prose,

@@ -6,7 +6,7 @@
 #
 # Take -O0: only there does `next` over a barrier or a shuffle stay in its lane. The commands are
 # plain gdb, without Python. They read memory and call nothing in the program, so they work in the
-# middle of anything, and on the core file of a program that a broken invariant stopped.
+# middle of anything, and on the core file of a program that has panicked.
 # `help user-defined` lists them, `help NAME` explains one.
 #
 # A session on the CPU, from before a copy-on-write to after it:

@@ -7,7 +7,7 @@
 // step, and it follows three rules:
 //
 //     continuous batching      a request may join or leave the batch at any step
-//     chunked prefill          a prompt goes in by pieces, beside the single tokens of others
+//     chunked prefill          a prompt is computed in pieces, beside the single tokens of others
 //     preemption by recompute  out of blocks? The newest request gives back its own and waits. It
 //                              keeps its tokens, so later they are computed again, like a prompt
 //

@@ -52,7 +52,7 @@ static void grow(Seq *seq, int n)
     if (error) return;
     for (int i = have; i < (int)arrlen(seq->block_table); i++)
         if (seq->block_table[i] != order[i - have]) {
-            printf("10b: not yet: expected block %d, came %d\n", order[i - have],
+            printf("10b: not yet: expected block %d, got %d\n", order[i - have],
                    seq->block_table[i]);
             exit(1);
         }

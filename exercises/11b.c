@@ -135,11 +135,11 @@ static void try_case(int seed)
         start(&twin, seed);
     }
     Batch batch = {c.num_seqs, c.batch, c.num_tokens};
-    int came = append_all(c.pool, &batch);
+    int got = append_all(c.pool, &batch);
     char what[100];
-    snprintf(what, sizeof what, "expected \"%s\", came \"%s\"", paged_error(error),
-             paged_error(came));
-    if (came != error) complain(seed, what);
+    snprintf(what, sizeof what, "expected \"%s\", got \"%s\"", paged_error(error),
+             paged_error(got));
+    if (got != error) complain(seed, what);
     if (!same(c.pool, twin.pool))
         complain(seed, error ? "after the error, something has changed"
                              : "the result is not that of one append after the other");

@@ -86,11 +86,11 @@ static int serve(Request *requests, int first, int end, int chunk)
     return rows;
 }
 
-static void check_rows(int expected, int came)
+static void check_rows(int expected, int got)
 {
-    if (came == expected) return;
-    printf("13a: not yet: a token is computed twice, or never: expected %d rows, came %d\n",
-           expected, came);
+    if (got == expected) return;
+    printf("13a: not yet: a token is computed twice, or never: expected %d rows, got %d\n",
+           expected, got);
     exit(1);
 }
 

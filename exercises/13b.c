@@ -96,7 +96,7 @@ int main(void)
                 if (fabsf(mine[j] - expected[j]) <= 2e-5f) continue;
                 printf(
                     "13b: not yet: layer %d, sample %d, query head %d, element %d: expected %.6f, "
-                    "came %.6f\n",
+                    "got %.6f\n",
                     layer, i, j / DIM, j % DIM, expected[j], mine[j]);
                 return 1;
             }

@@ -76,7 +76,7 @@ static void try_shape(int heads, int block_size, int dtype)
     int seen = 3 * TOKENS - 3;  // by the newest three tokens: 51, 52 and 53
     long expected = (long)seen * KV_HEADS * DIM * 2 * ceil_div(group, 8);
     if (dtype == PAGED_BF16 && conversions > expected) {
-        printf("14b: not yet: %d query heads, %d KV heads: expected %ld conversions, came %ld\n",
+        printf("14b: not yet: %d query heads, %d KV heads: expected %ld conversions, got %ld\n",
                heads, KV_HEADS, expected, conversions);
         exit(1);
     }

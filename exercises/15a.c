@@ -28,11 +28,11 @@ static void check(int ok, const char *what)
     exit(1);
 }
 
-static void compare(const char *what, float sink, double expected, float came, double tolerance)
+static void compare(const char *what, float sink, double expected, float got, double tolerance)
 {
-    if (fabs(came - expected) <= tolerance) return;
-    printf("15a: not yet: %s, with a sink of %g: expected %.5f, came %.5f\n", what, sink, expected,
-           came);
+    if (fabs(got - expected) <= tolerance) return;
+    printf("15a: not yet: %s, with a sink of %g: expected %.5f, got %.5f\n", what, sink, expected,
+           got);
     exit(1);
 }
 

@@ -59,7 +59,7 @@ static void try_device(int device, int length, const float *q, const float *k, c
             double right = expected(q, k, v, length, i, 1);
             double plain = expected(q, k, v, length, i, 0);
             if (fabs(out[i] - right) <= 1e-5) continue;
-            printf("15b: not yet: %s%s, %d tokens, query head %d, element %d: expected %.6f, came "
+            printf("15b: not yet: %s%s, %d tokens, query head %d, element %d: expected %.6f, got "
                    "%.6f%s\n",
                    device == PAGED_CPU ? "attend_row()" : "attend_paged()",
                    flags ? " over a dense copy" : "", length, i / DIM % Q_HEADS, i % DIM, right,

@@ -62,7 +62,7 @@ int main(void)
             for (int i = 0; i < QUERIES * DIM; i++) {
                 double right = expected(q, k, v, i / DIM, i % DIM);
                 if (fabs(out[i] - right) <= 1e-5) continue;
-                printf("6b: not yet: %stoken %d, element %d: expected %.6f, came %.6f\n",
+                printf("6b: not yet: %stoken %d, element %d: expected %.6f, got %.6f\n",
                        flags ? "gathered: " : "", LENGTH - QUERIES + i / DIM, i % DIM, right,
                        out[i]);
                 return 1;

@@ -58,7 +58,7 @@ int main(void)
         check(!attend(pool, ATTEND_PAGED, 0, Q_HEADS, 1, q, out, NULL), "attend() fails");
         for (int i = 0; i < SIZE; i++) {
             if (fabs(out[i] - expected(q, kv, i)) <= 1e-5) continue;
-            printf("7b: not yet: query token %d, query head %d, element %d: expected %.6f, came "
+            printf("7b: not yet: query token %d, query head %d, element %d: expected %.6f, got "
                    "%.6f\n",
                    i / (Q_HEADS * DIM), i / DIM % Q_HEADS, i % DIM, expected(q, kv, i), out[i]);
             return 1;

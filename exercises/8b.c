@@ -57,7 +57,7 @@ static void check(const Pool *pool, int unfilled)
     snprintf(expected, sizeof expected, " %% in use, %d slots unfilled\n", unfilled);
     const char *end = strstr(line, " % in use");
     if (end && strcmp(end, expected) == 0) return;
-    printf("8b: not yet: expected at the end \"%.*s\", came: %s", (int)strlen(expected) - 1,
+    printf("8b: not yet: expected at the end \"%.*s\", got: %s", (int)strlen(expected) - 1,
            expected, line);
     exit(1);
 }

@@ -53,7 +53,7 @@ static int tree_is_right(int num_blocks, const int *right, int best)
     for (int t = 0; ok && t < seq->length; t++) ok = k[t] == (float)(t + 1) && v[t] == k[t];
     if (!ok)
         printf("9b: not yet: a pool of %d blocks, right tokens %d %d %d %d: expected %d right, %d "
-               "tokens\nin %d blocks, 1 sequence; came %d right, %d tokens in %d blocks, %d "
+               "tokens\nin %d blocks, 1 sequence; got %d right, %d tokens in %d blocks, %d "
                "sequences%s\n",
                num_blocks, right[0], right[1], right[2], right[3], best, 6 + best,
                (6 + best + 3) / 4, got, seq->length, used, (int)arrlen(pool->seqs),

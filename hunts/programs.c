@@ -127,10 +127,10 @@ static const char *recall(Seq *seq, int layer, int head)
     return text;
 }
 
-static void compare(const char *what, const char *expected, const char *came)
+static void compare(const char *what, const char *expected, const char *got)
 {
-    printf("%s: \"%s\"\n", what, came);
-    if (strcmp(expected, came) == 0) return;
+    printf("%s: \"%s\"\n", what, got);
+    if (strcmp(expected, got) == 0) return;
     printf("    and was told: \"%s\"\n", expected);
     noticed();
 }
