@@ -88,10 +88,10 @@ debug: build/debug build/debug-tour  ## gdb in ./paged, with the commands of deb
 
 exercise:         ## an exercise of the walkthrough: make exercise N=3a
 	@test -f "exercises/$(N).c" || \
-	    { echo "usage: make exercise N=3a; there are:"; cd exercises; ls *.c | sort -n | tr '\n' ' ' | fold -sw 72; echo; exit 2; }
+	    { echo "usage: make exercise N=3a; there are:"; cd exercises; ls *.c | sed 's/[.]c//' | sort -n | tr '\n' ' ' | fold -sw 72; echo; exit 2; }
 	@mkdir -p build
 	$(CC) -O1 -g $(WARN) $(CPPFLAGS) exercises/$(N).c -o build/exercise-$(N) -lm
-	@build/exercise-$(N)
+	@build/exercise-$(N) || true
 
 hunt:             ## a bug to be found: N=7, HINT=1, ANSWER=seq_rewind
 	@export CC="$(CC)" CPPFLAGS="$(CPPFLAGS)"; $(PYTHON3) hunts/hunt.py $(N) \

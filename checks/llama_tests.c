@@ -1183,8 +1183,8 @@ static void check_statistics(const Draw *d, const char *err)
     int requests = d->num_prompts * p->samples;
     CHECK_HAS(err, format("%d requests, %d refused; %d tokens in %d steps, ", requests,
                           requests - d->num_served * p->samples, p->rows, p->calls));
-    CHECK_HAS(err,
-              format("; %d preemptions, %d tokens computed again\n", p->preemptions, p->again));
+    CHECK_HAS(
+        err, format("llama: %d preemptions, %d tokens computed again\n", p->preemptions, p->again));
     CHECK_HAS(err, format("at the peak %d sequences had %d blocks of %d tokens, ", p->peak_running,
                           p->peak, p->block_size));
     if (p->samples > 1 || d->beams > 1)
@@ -1349,7 +1349,7 @@ static void test_scheduler_by_hand(void)
     // 10. Step 11: B computes 10 tokens; two more steps. Step 14: C computes 8; four more steps.
     Run run = served(llama(format("%s|12|--blocks|4|-p|Q|-p|xxxxxx|-p|xxxxxx", options)));
     CHECK_HAS(run.err, "; 45 tokens in 18 steps, ");
-    CHECK_HAS(run.err, "; 1 preemptions, 9 tokens computed again\n");
+    CHECK_HAS(run.err, "llama: 1 preemptions, 9 tokens computed again\n");
     CHECK_HAS(run.err, "at the peak 2 sequences had 4 blocks of 4 tokens, ");
     // The same with the prefix cache. When A takes its third block in step 7, it is the second of
     // the two that B has left there, the leaf. Step 11: B finds its first block, and computes 6 of
@@ -1358,7 +1358,7 @@ static void test_scheduler_by_hand(void)
     run =
         served(llama(format("%s|12|--blocks|4|-p|Q|-p|xxxxxx|-p|xxxxxx|--prefix-cache", options)));
     CHECK_HAS(run.err, "; 37 tokens in 15 steps, ");
-    CHECK_HAS(run.err, "; 1 preemptions, 5 tokens computed again\n");
+    CHECK_HAS(run.err, "llama: 1 preemptions, 5 tokens computed again\n");
     CHECK_HAS(run.err, "8 tokens were found");
     // Two equal prompts of 50 tokens do not fit at once into 23 blocks. Step 1 computes the first
     // one; step 2 its next token, and of the second prompt what is not in 12 full blocks, 2 tokens.
@@ -1367,7 +1367,7 @@ static void test_scheduler_by_hand(void)
     run = served(llama(
         format("%s|60|--chunk|64|--blocks|23|-p|%s|-p|%s|--prefix-cache", options, x48, x48)));
     CHECK_HAS(run.err, "; 72 tokens in 12 steps, ");
-    CHECK_HAS(run.err, "; 0 preemptions, ");
+    CHECK_HAS(run.err, "llama: 0 preemptions, ");
     CHECK_HAS(run.err, "48 tokens were found");
     // At most 256 requests run at a time: of 300, 44 wait for three steps.
     char *lines = memset(allocate(300), '\n', 300);

@@ -10,7 +10,8 @@ others. --actual prints failing console and gdb blocks as they ought to be. What
 
     ```c         stands word for word in one source; `...` alone on a line leaves lines out
     ```console   `$ command`, then exactly what it prints to stdout; `...` stands for any lines. The
-                 exit status is 0. `console needs=FILE` is skipped aloud where the file is missing
+                 exit status is 0. `console needs=FILE` is skipped aloud where that file is neither
+                 here nor in the folder MODELS (../shared/models)
     ```gdb       `$ gdb -x debugger/paged.gdb --args build/debug-tour ARGS`, then `(gdb) command`s,
                  each with what one sees; addresses, line numbers, process ids and blank lines do
                  not count. build/debug is ./paged, build/debug-tour is ./tour, both with -O0 -g3
@@ -183,6 +184,8 @@ def compare(session, prompt, outputs, clean, actual):
 def check_console(block):
     session, outputs = commands(block.lines, '$ '), []
     for command, _ in session:
+        for name in block.needs:
+            command = command.replace(name, found(name))
         done = run(command)
         outputs.append([line.rstrip() for line in done.stdout.splitlines()])
         if done.returncode:
@@ -262,6 +265,14 @@ def exists(*path):
     return bool(glob.glob(os.path.join(ROOT, *path)))
 
 
+def found(name):
+    """Where a file is that users download, or None."""
+    for folder in ('', os.environ.get('MODELS', '../shared/models')):
+        if exists(folder, name):
+            return os.path.join(folder, name)
+    return None
+
+
 # What prose names, and how one knows that it exists: inside of backticks, and everywhere.
 IN_CODE = [
     (r'\b(\w+_\w+)\(', lambda x: x in FUNCTIONS, 'is no function'),
@@ -328,7 +339,7 @@ def judge(block):
         if block.kind not in KINDS:
             raise Failed('expected c, console, gdb, text or sh')
         for name in block.needs:
-            if not exists(name):
+            if not found(name):
                 raise Skipped(f'{name} is not here')
         KINDS[block.kind](block)
         return 'passed', None, None

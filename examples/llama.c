@@ -53,9 +53,8 @@ typedef struct Workspace {  // the activations: arrays of stb_ds
 // x[rows][n] times a strip of weights, `width` rows of a matrix [d][n]. Each result is one sum, in
 // the order of n, whatever else is computed: otherwise a request would get other words when it
 // shares a batch.
-static inline __attribute__((always_inline)) void multiply_strip(float *out, const float *x,
-                                                                 const float *strip, int rows,
-                                                                 int n, int d, int width)
+static inline __attribute__((always_inline)) void
+multiply_strip(float *out, const float *x, const float *strip, int rows, int n, int d, int width)
 {
     for (int row = 0; row < rows; row++, x += n, out += d) {
         float sum[STRIP] = {0};
@@ -245,22 +244,21 @@ typedef struct Options {
 static const char help[] =
     "usage: llama CHECKPOINT TOKENIZER [options]\n"
     "  -p, --prompt TEXT    a prompt; may be repeated\n"
-    "  -f, --file FILE      prompts from a file, one a line; with neither: one empty prompt\n"
-    "  -t, --temperature T  0 takes the likeliest token, 1 samples from the model's odds (0)\n"
+    "  -f, --file FILE      prompts from a file, one a line; with neither: one empty\n"
+    "  -t, --temperature T  0: the likeliest token; 1: by the odds of the model (0)\n"
     "  -s, --seed S         request i samples with the seed S + i (1)\n"
     "  -n, --steps N        positions of a request, its prompt included (200)\n"
-    "  --samples N          N texts for each prompt, which is computed once and forked (1)\n"
+    "  --samples N          texts for each prompt, computed once and then forked (1)\n"
     "  --beam N             the likeliest text that N beams find (1)\n"
     "  --speculate K        up to K tokens are guessed and verified in one step (0)\n"
     "  --chunk N            tokens of a prompt in one step (32)\n"
     "  --prefix-cache       what requests begin with alike is computed once\n"
-    "  --cache KIND         paged; gather; contiguous: each request reserves all positions "
-    "(paged)\n"
+    "  --cache KIND         paged; gather; contiguous: all positions reserved (paged)\n"
     "  --block-size N       tokens in a block (16)\n"
-    "  --blocks N           blocks in the pool (enough for all requests at their longest)\n"
+    "  --blocks N           blocks in the pool (enough for all at their longest)\n"
     "  --dtype TYPE         how K and V are stored: f32, f16 or bf16 (f32)\n"
-    "  --device KIND        where the cache is, and what attends: cpu, gpu or standin (cpu)\n"
-    "  --plain              attends with the plain code, in a build that has the fast one too\n";
+    "  --device KIND        where the cache is: cpu, gpu or standin (cpu)\n"
+    "  --plain              attends with the plain code, where the fast one is, too\n";
 
 // One prompt a line. The lines may end in \r\n.
 static void read_prompts(Options *o, const char *path)
@@ -634,14 +632,14 @@ static void print_statistics(const Server *s, double seconds)
     double token_kib = pool_bytes_per_token(&s->pool->config) / 1024.0;
     double paged = token_kib * s->peak_blocks * o->block_size;
     double reserved = token_kib * s->peak_running * s->model.seq_len;
-    note("%d requests, %ld refused; %ld tokens in %ld steps, %.0f tokens/s; %ld preemptions, %ld "
-         "tokens computed again",
+    note("%d requests, %ld refused; %ld tokens in %ld steps, %.0f tokens/s",
          (int)arrlen(s->requests), s->num_refused, s->num_tokens, s->num_steps,
-         s->num_tokens / fmax(seconds, 1e-9), s->num_preemptions, s->num_recomputed);
-    note("at the peak %d sequences had %d blocks of %d tokens, %.1f KiB: %.1f %% of the %.1f KiB "
-         "that reserving %d tokens for each takes",
-         s->peak_running, s->peak_blocks, o->block_size, paged, 100 * paged / reserved, reserved,
-         s->model.seq_len);
+         s->num_tokens / fmax(seconds, 1e-9));
+    note("%ld preemptions, %ld tokens computed again", s->num_preemptions, s->num_recomputed);
+    note("at the peak %d sequences had %d blocks of %d tokens, %.1f KiB:", s->peak_running,
+         s->peak_blocks, o->block_size, paged);
+    note("%.1f %% of the %.1f KiB that reserving %d tokens for each takes", 100 * paged / reserved,
+         reserved, s->model.seq_len);
     if (o->samples > 1 || o->beams > 1)
         note("separate copies would have had %d blocks; %zu blocks were copied", s->peak_apart,
              s->pool->num_copies);

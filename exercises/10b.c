@@ -93,8 +93,9 @@ int main(void)
         check(!wrong, wrong ? wrong : "");
     }
     pool_destroy(pool);
-    printf("10b: solved: a block that is given back looks for its place in a sorted list, in up\n"
-           "to num_free steps where it was one: a release of 10 blocks takes up to 10 * 1000\n"
-           "steps, and took 10. With a heap it would be some log2(1000) = 10 for each block\n");
+    printf("10b: solved: a block that is given back looks for its place in a sorted\n"
+           "list, in up to num_free steps where it was one: a release of 10 blocks takes\n"
+           "up to 10 * 1000 steps, and took 10. With a heap it would be some log2(1000)\n"
+           "= 10 for each block\n");
     return 0;
 }

@@ -151,8 +151,9 @@ static void try_case(int seed)
 int main(void)
 {
     for (int seed = 0; seed < CASES; seed++) try_case(seed);
-    printf("11b: solved: an append that copies lowers the count of the old block. The next one\n"
-           "may find it unshared, and write in place. If it is published, that one copies, too;\n"
-           "but then the old block is free again, as if none had been taken\n");
+    printf("11b: solved: an append that copies lowers the count of the old block. The\n"
+           "next one may find it unshared, and write in place. If it is published, that\n"
+           "one copies, too; but then the old block is free again, as if none had been\n"
+           "taken\n");
     return 0;
 }

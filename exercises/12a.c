@@ -177,9 +177,10 @@ int main(void)
         if (damage == 2) judge_forget(&w);
         if (damage == 3) judge_mislead(&w);
     }
-    printf("12a: solved: pool_check() counts. It sees how often a block is named, but not by\n"
-           "which entry, nor by which sequence; 6 tokens take as many blocks as 7; and it sees\n"
-           "that a published block is in the bucket of its tokens, but not whose K and V are in\n"
-           "it. For these one must know what was written, as the oracle does\n");
+    printf("12a: solved: pool_check() counts. It sees how often a block is named, but\n"
+           "not by which entry, nor by which sequence; 6 tokens take as many blocks as\n"
+           "7; and it sees that a published block is in the bucket of its tokens, but\n"
+           "not whose K and V are in it. For these one must know what was written, as\n"
+           "the oracle does\n");
     return 0;
 }

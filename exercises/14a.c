@@ -37,9 +37,8 @@ int main(void)
     int wrong = differs("BYTES", BYTES, bytes);
     wrong += differs("MULTIPLY_ADDS", MULTIPLY_ADDS, multiply_adds);
     if (!wrong)
-        printf("14a: solved: 8 * 1000 tokens * 2 * 8 KV heads * 64 * 2 bytes = %lld; 8 * 1000 "
-               "tokens *\n"
-               "24 heads * 2 * 64 = %lld: %.1f multiply-adds a byte\n",
+        printf("14a: solved: 8 * 1000 tokens * 2 * 8 KV heads * 64 * 2 bytes = %lld; 8 *\n"
+               "1000 tokens * 24 heads * 2 * 64 = %lld: %.1f multiply-adds a byte\n",
                bytes, multiply_adds, (double)multiply_adds / (double)bytes);
     return wrong > 0;
 }

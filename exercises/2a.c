@@ -34,8 +34,8 @@ int main(void)
         printf("2a: not yet: ANSWER is too %s\n", ANSWER < slots - tokens ? "small" : "large");
         return 1;
     }
-    printf("2a: solved: 1 + 1 + 2 + 7 + 128 blocks have %d slots, of which 15 + 0 + 15 + 12 + 1\n"
-           "= %d are not filled: %.1f %% in use\n",
+    printf("2a: solved: 1 + 1 + 2 + 7 + 128 blocks have %d slots, of which 15 + 0 + 15 +\n"
+           "12 + 1 = %d are not filled: %.1f %% in use\n",
            slots, slots - tokens, 100.0 * tokens / slots);
     return 0;
 }

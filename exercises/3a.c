@@ -44,9 +44,9 @@ int main(void)
         printf("3a: not yet: ELEMENT is too %s\n", ELEMENT < element ? "small" : "large");
         return 1;
     }
-    printf("3a: solved: the free list is 3 4 0 1 2 5 6 ..., as B was released last, and each from\n"
-           "its last block to its first; token 69 is in entry 4, slot 5:\n"
-           "(((1 * 12 + %d) * 2 + 1) * 16 + 5) * 8 = %ld\n",
+    printf("3a: solved: the free list is 3 4 0 1 2 5 6 ..., as B was released last, and\n"
+           "each from its last block to its first; token 69 is in entry 4, slot 5: (((1\n"
+           "* 12 + %d) * 2 + 1) * 16 + 5) * 8 = %ld\n",
            block, element);
     return 0;
 }

@@ -63,11 +63,11 @@ int main(void)
     }
     // Whatever the budget: num_blocks is an int, and a block may be larger than the machine.
     if (largest_pool(&huge, SIZE_MAX) != 0 || largest_pool(&small, SIZE_MAX) != INT_MAX) {
-        printf(
-            "3b: not yet: budget SIZE_MAX: expected 0 huge and %d small blocks, got %d and %d\n",
-            INT_MAX, largest_pool(&huge, SIZE_MAX), largest_pool(&small, SIZE_MAX));
+        printf("3b: not yet: budget SIZE_MAX: expected 0 huge and %d small blocks, got %d and %d\n",
+               INT_MAX, largest_pool(&huge, SIZE_MAX), largest_pool(&small, SIZE_MAX));
         return 1;
     }
-    printf("3b: solved: bytes grow with num_blocks, so the largest number is found by halving\n");
+    printf("3b: solved: bytes grow with num_blocks, so the largest number is found by\n"
+           "halving\n");
     return 0;
 }

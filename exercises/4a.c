@@ -50,9 +50,9 @@ int main(void)
                TOO_LONG_FROM < too_long_from ? "too small" : "too large");
         return 1;
     }
-    printf("4a: solved: A fills its last block with 3 tokens and takes the 10 - 4 - 2 = 4 free\n"
-           "blocks for 16 more: %d. 13 + 27 = 10 * 4 tokens would fit into the whole pool, so\n"
-           "from %d on waiting does not help\n",
+    printf("4a: solved: A fills its last block with 3 tokens and takes the 10 - 4 - 2 =\n"
+           "4 free blocks for 16 more: %d. 13 + 27 = 10 * 4 tokens would fit into the\n"
+           "whole pool, so from %d on waiting does not help\n",
            largest, too_long_from);
     return 0;
 }

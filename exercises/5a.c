@@ -53,9 +53,9 @@ int main(void)
     pool_destroy(pool);
     int wrong = differs("COPY", COPY, copy) + differs("MORE", MORE, more);
     if (!wrong)
-        printf("5a: solved: (5 + 30 + 13) tokens * 2 * 2 heads * 8 * 2 bytes = %zu, of one layer "
-               "at a\n"
-               "time; it is written once and read once more, in each of 3 layers: %zu\n",
+        printf("5a: solved: (5 + 30 + 13) tokens * 2 * 2 heads * 8 * 2 bytes = %zu, of one\n"
+               "layer at a time; it is written once and read once more, in each of 3 layers:\n"
+               "%zu\n",
                copy, more);
     return wrong > 0;
 }

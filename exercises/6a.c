@@ -50,9 +50,8 @@ int main(void)
     int wrong = differs("NEWEST", NEWEST, out[3]) + differs("BEFORE", BEFORE, out[2]) +
                 differs("L", L, exp((double)lse[3] - k[3]));
     if (!wrong)
-        printf(
-            "6a: solved: exp(score) is 1, 2, 4, 8; newest (1 + 4 + 12 + 32) / 15 = %.4f, before\n"
-            "(1 + 4 + 12) / 7 = %.4f; m is ln 8, so l = 15 / 8\n",
-            out[3], out[2]);
+        printf("6a: solved: exp(score) is 1, 2, 4, 8; newest (1 + 4 + 12 + 32) / 15 = %.4f,\n"
+               "before (1 + 4 + 12) / 7 = %.4f; m is ln 8, so l = 15 / 8\n",
+               out[3], out[2]);
     return wrong > 0;
 }

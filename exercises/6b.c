@@ -70,7 +70,7 @@ int main(void)
         }
         pool_destroy(pool);
     }
-    printf("6b: solved: blocks that lie before the window of the oldest token yet to be computed\n"
-           "are not read any more\n");
+    printf("6b: solved: blocks that lie before the window of the oldest token yet to be\n"
+           "computed are not read any more\n");
     return 0;
 }

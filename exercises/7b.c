@@ -69,7 +69,7 @@ int main(void)
               "a thread block for each query token and KV head is what is asked for");
     }
     pool_destroy(pool);
-    printf("7b: solved: a second barrier, after the merge, or a second piece of shared memory for\n"
-           "every other head\n");
+    printf("7b: solved: a second barrier, after the merge, or a second piece of shared\n"
+           "memory for every other head\n");
     return 0;
 }

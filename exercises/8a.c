@@ -42,11 +42,10 @@ int main(void)
     pool_destroy(pool);
     int wrong = differs("BLOCKS", BLOCKS, blocks) + differs("COPIES", COPIES, copies);
     if (!wrong)
-        printf("8a: solved: 1000 / 16 = 62 full blocks stay shared; of 1100 tokens, ceil(1100 / "
-               "16) -\n"
-               "62 = 7 blocks are each sample's own: 62 + 8 * 7 = %d. The 63rd block is copied by "
-               "all\n"
-               "but the last writer, which finds a count of 1: %d\n",
+        printf("8a: solved: 1000 / 16 = 62 full blocks stay shared; of 1100 tokens,\n"
+               "ceil(1100 / 16) - 62 = 7 blocks are each sample's own: 62 + 8 * 7 = %d. The\n"
+               "63rd block is copied by all but the last writer, which finds a count of 1:\n"
+               "%d\n",
                blocks, copies);
     return wrong > 0;
 }

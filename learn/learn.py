@@ -214,7 +214,7 @@ def make(force):
         print('What was in %s is now in %s.%d.' % (MINE, MINE, n))
     stages = read_stages()
     write(MINE, skeleton(read('paged.cu.c'), stages))
-    print('%s: the engine, in which %d functions are for you to write, in %d stages.\n'
+    print('%s: the engine, in which %d functions are yours to write, in %d stages.\n'
           'make stage lists them; make stage N=1 begins.'
           % (MINE, sum(len(stage.write) for stage in stages), len(stages)))
     return 0
@@ -347,9 +347,9 @@ def debug(number, stages, start=os.execvp):
                 stops = ['panic', 't_fail']
             if not shutil.which('gdb'):
                 raise SystemExit('gdb is not installed: sudo apt-get install gdb')
-            print('Stage %d: %s. gdb stops where it fails, and shows how it came there; to see\n'
-                  'your function at work: break %s, run. `help user-defined` lists the\n'
-                  'commands of paged.gdb. An endless loop: Ctrl-C.'
+            print('Stage %d: %s.\ngdb stops where it fails, and shows how it came there; to see your function\n'
+                  'at work: break %s, run, y. `help user-defined` lists the commands of\n'
+                  'paged.gdb. An endless loop: Ctrl-C.'
                   % (stage.number, test, [*stage.write][0]), flush=True)
             return start('gdb', ['gdb', '-q', '-x', 'debugger/paged.gdb',
                                  *[word for stop in stops for word in ('-ex', 'break ' + stop)],

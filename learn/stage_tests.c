@@ -383,6 +383,18 @@ TEST(drop_to_the_front)
     PANICS(block_drop(pool, 2), "its count is 0: it is free already");
 }
 
+TEST(poison_of_free_blocks)
+{
+    pool_with_poison(4);
+    number_planes();
+    take_blocks(1);
+    EQUAL(isnan(at(pool->k, 1, 0, 0, 2, 1)), 1, "block_take() poisons the block: block_poison()");
+    EQUAL(isnan(at(pool->k, 1, 1, 0, 2, 1)), 0, "and no other block");
+    number_planes();
+    CALL(block_drop(pool, 0), "its only reference");
+    EQUAL(isnan(at(pool->v, 1, 0, 0, 2, 1)), 1, "block_drop() poisons a block that becomes free");
+}
+
 // ---- stage 3: append --------------------------------------------------------------------------
 
 TEST(append_block_by_block)
@@ -661,7 +673,7 @@ static void against_oracle(int dim, int n, int rows, int q_heads)
 TEST(attention_like_the_oracle)
 {
     const int dims[] = {1, 40, 256};
-    against_oracle(8, 35, 1, 2);  // new maxima all the way
+    against_oracle(8, 35, 1, 2);                                           // new maxima all the way
     for (int i = 0; i < 3; i++) against_oracle(dims[i], 2 + 3 * i, 1, 4);  // 2: idle warps
 }
 
@@ -765,14 +777,7 @@ TEST(copy_needs_a_block)
 TEST(poison_shows)
 {
     pool_with_poison(4);
-    number_planes();
-    Seq *a = new_seq(3);
-    EQUAL(isnan(at(pool->k, 1, 0, 0, 2, 1)), 1, "block_take() poisons the block: block_poison()");
-    EQUAL(isnan(at(pool->k, 1, 1, 0, 2, 1)), 0, "and no other block");
-    compute(a, 3);
-    release(a);
-    EQUAL(isnan(at(pool->v, 1, 0, 0, 2, 1)), 1, "block_drop() poisons a block that becomes free");
-    a = new_computed_seq(3);
+    Seq *a = new_computed_seq(3);
     Seq *b = fork_of(a, 2);
     OK(seq_append(b, 1));
     EQUAL(isnan(at(pool->k, 1, 1, 0, 2, 1)), 1, "slot 2 is A's, not B's: block_poison()");
