@@ -1476,14 +1476,14 @@ static void test_notes(void)
     Run run = served(llama("-p|the|--steps|97"));
     CHECK_HAS(run.err, "--steps 97");
     CHECK_HAS(run.err, "96");
-    CHECK_EQ(count_lines(run.err), 3);
+    CHECK_EQ(count_lines(run.err), 5);
     char *expected = run.out;
     run = served(llama("-p|the|--steps|96"));
     CHECK_TEXT(run.out, expected);
-    CHECK_EQ(count_lines(run.err), 2);
+    CHECK_EQ(count_lines(run.err), 4);
     run = served(llama("-p|the"));  // the default of 200 was not asked for
     CHECK_TEXT(run.out, expected);
-    CHECK_EQ(count_lines(run.err), 2);
+    CHECK_EQ(count_lines(run.err), 4);
     run = llama("-p|the|--cache|contiguous|--block-size|16");
     CHECK_EQ(run.status, 2);
     CHECK_HAS(run.err, "--block-size");
