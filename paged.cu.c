@@ -194,9 +194,9 @@ HD static size_t kv_offset(const PoolConfig *c, int layer, int block, int kv_hea
 }
 
 // a / b, rounded up; a >= 0 and b > 0.
-static int ceil_div(int64_t a, int b) { return (int)((a + b - 1) / b); }
+HD static int ceil_div(int64_t a, int b) { return (int)((a + b - 1) / b); }
 
-static int min_int(int a, int b) { return a < b ? a : b; }
+HD static int min_int(int a, int b) { return a < b ? a : b; }
 
 // a * b, or 0 where that overflows; nothing here has a size of 0.
 static size_t multiply(size_t a, size_t b)
@@ -784,6 +784,7 @@ typedef struct AttendJob {
     const float *q;  // [num_query_tokens][num_q_heads][head_dim]
     float *out;      // likewise
     float *lse;      // [num_query_tokens][num_q_heads], or NULL
+    float *states;   // for fast/: memory on the device
 } AttendJob;
 
 // Query token `row`, query head `head`.
@@ -891,44 +892,46 @@ KERNEL(gather_kernel, MoveJob)
 // cannot overflow.
 #define HEADROOM 0x1p-32f
 
-// A part of the tokens leaves a state: m, l, o, in head_dim + 2 floats. Of several, this makes one:
-// it returns element d of the merged o, and m and l.
-DEVICE float merge(const float *states, int count, int head_dim, int d, float *m, float *l)
+// A part of the tokens leaves a state: m, l, o, in head_dim + 2 floats. Of several, this makes one.
+DEVICE void merge(const float *states, int count, int head_dim, float *to)
 {
     float max = -INFINITY;
-    float o = 0;
     for (int i = 0; i < count; i++) max = fmaxf(max, states[i * (head_dim + 2)]);
     float base = max == -INFINITY ? 0 : max;
-    *m = max;
-    *l = 0;
-    for (int i = 0; i < count; i++) {
-        const float *state = states + i * (head_dim + 2);
-        float weight = expf(state[0] - base);
-        *l += weight * state[1];
-        o += weight * state[2 + d];
+    for (int d = threadIdx.x; d < head_dim; d += THREADS) {
+        float l = 0;
+        float o = 0;
+        for (int i = 0; i < count; i++) {
+            const float *state = states + i * (head_dim + 2);
+            float weight = expf(state[0] - base);
+            l += weight * state[1];
+            o += weight * state[2 + d];
+        }
+        to[2 + d] = o;
+        if (d > 0) continue;
+        to[0] = max;
+        to[1] = l;
     }
-    return o;
 }
 
-// Merges the states of all tokens of row blockIdx.x and a query head, and writes the result.
-DEVICE void finish(const AttendJob *job, int head, const float *states, int count)
+// Writes the result of row blockIdx.x and a query head, of which `state` is the merged state.
+DEVICE void finish(const AttendJob *job, int head, const float *state)
 {
+    __syncthreads();  // the threads have merged it together
     int head_dim = job->view.layout.head_dim;
     size_t vector = (size_t)blockIdx.x * job->num_q_heads + head;
-    for (int d = threadIdx.x; d < head_dim; d += THREADS) {
-        float m, l;
-        float o = merge(states, count, head_dim, d, &m, &l);
-        job->out[vector * head_dim + d] = l != 0 ? o / l : 0;
-        if (d == 0 && job->lse) job->lse[vector] = m + logf(l / HEADROOM);
-    }
+    float l = state[1];
+    for (int d = threadIdx.x; d < head_dim; d += THREADS)
+        job->out[vector * head_dim + d] = l != 0 ? state[2 + d] / l : 0;
+    if (threadIdx.x == 0 && job->lse) job->lse[vector] = state[0] + logf(l / HEADROOM);
 }
 
-// Attends with row blockIdx.x and a query head to the tokens from `start` to `end` - 1, and leaves
-// the states of the warps in shared memory. Each warp takes every WARPS-th token. Lane i holds
-// elements i, i + 32, ... of the vectors, so the 32 lanes read neighbouring addresses; a dot
-// product is summed in each lane, then across the lanes. A warp that gets no token goes on, too: it
-// ends with m = -inf, which the merge gives the weight 0, and the barrier waits for all.
-DEVICE void attend_tokens(const AttendJob *job, int head, unsigned start, unsigned end)
+// Attends with row blockIdx.x and a query head to the tokens from `start` to `end` - 1; their state
+// goes to `to`. Each warp takes every WARPS-th token. Lane i holds elements i, i + 32, ... of the
+// vectors, so the 32 lanes read neighbouring addresses; a dot product is summed in each lane, then
+// across the lanes. A warp that gets no token goes on, too: it ends with m = -inf, which the merge
+// gives the weight 0, and the barrier waits for all.
+DEVICE void attend_tokens(const AttendJob *job, int head, unsigned start, unsigned end, float *to)
 {
     enum { PER_LANE = PAGED_MAX_HEAD_DIM / WARP };
     const View *view = &job->view;
@@ -967,7 +970,7 @@ DEVICE void attend_tokens(const AttendJob *job, int head, unsigned start, unsign
         m = new_m;
     }
 
-    // 3. The states of the warps meet in shared memory.
+    // 3. The states of the warps meet in shared memory, and become one.
     float *state = shared + warp * (head_dim + 2);
     if (lane == 0) {
         state[0] = m;
@@ -976,6 +979,7 @@ DEVICE void attend_tokens(const AttendJob *job, int head, unsigned start, unsign
     for (int i = 0, d = lane; i < PER_LANE; i++, d += WARP)
         if (d < head_dim) state[2 + d] = o[i];
     __syncthreads();
+    merge(shared, WARPS, head_dim, to);
 }
 
 // Rung 2, paged: the block table is read on the way. A thread block for each query token and query
@@ -984,8 +988,9 @@ DEVICE void attend_tokens(const AttendJob *job, int head, unsigned start, unsign
 // query heads.)
 KERNEL(attend_paged, AttendJob)
 {
-    attend_tokens(&job, blockIdx.y, 0, job.view.queries[blockIdx.x].position + 1);
-    finish(&job, blockIdx.y, shared, WARPS);
+    float *state = shared + WARPS * (job.view.layout.head_dim + 2);  // after those of the warps
+    attend_tokens(&job, blockIdx.y, 0, job.view.queries[blockIdx.x].position + 1, state);
+    finish(&job, blockIdx.y, state);
 }
 
 #ifdef PAGED_FAST  // optional: vector code for the CPU; splits and tensor cores for a GPU
@@ -1178,7 +1183,7 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
         return PAGED_BAD_ARGUMENT;
     if (plan->view.num_query_tokens == 0) return PAGED_OK;
     if (!q || !out) return PAGED_BAD_ARGUMENT;
-    AttendJob job = {plan->view, num_q_heads, scale, q, out, lse};
+    AttendJob job = {plan->view, num_q_heads, scale, q, out, lse, NULL};
     job.view.layer = layer;
     if (scale == 0) job.scale = 1 / sqrtf((float)c->head_dim);
 
@@ -1199,12 +1204,12 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
 
     if (flags & ATTEND_GATHER) job.view = gather(&job.view, workspace, workspace + dense, c->dtype);
 #ifdef PAGED_FAST
-    void *states = extra > 0 ? workspace + 2 * dense : NULL;
-    if (flags & ATTEND_FAST && attend_fast(&job, states)) return PAGED_OK;
+    if (extra > 0) job.states = (float *)(workspace + 2 * dense);
+    if (flags & ATTEND_FAST && attend_fast(&job)) return PAGED_OK;
 #endif
     int rows = job.view.num_query_tokens;
     if (c->device != PAGED_CPU) {
-        LAUNCH(attend_paged, rows, num_q_heads, 1, WARPS * (c->head_dim + 2), job);
+        LAUNCH(attend_paged, rows, num_q_heads, 1, (WARPS + 1) * (c->head_dim + 2), job);
         return PAGED_OK;
     }
     for (int row = 0; row < rows; row++)

@@ -69,8 +69,8 @@ int main(void)
     int wrong = differs("THREAD_BLOCKS", THREAD_BLOCKS, thread_blocks) +
                 differs("BARRIERS", BARRIERS, barriers) + differs("SHUFFLES", SHUFFLES, shuffles);
     if (!wrong)
-        printf("7a: solved: 2 query tokens * 12 query heads = %ld; in each a barrier: %ld; 5\n"
-               "shuffles a dot product, (1300 + 101) tokens * 12 heads of them: %ld\n",
+        printf("7a: solved: 2 query tokens * 12 query heads = %ld; in each two barriers: %ld;\n"
+               "5 shuffles a dot product, (1300 + 101) tokens * 12 heads of them: %ld\n",
                thread_blocks, barriers, shuffles);
     return wrong > 0;
 }

@@ -4,7 +4,7 @@
 // heads of a group read the same K and V in several thread blocks. Let one thread block do them one
 // after the other: its later heads find K and V in the cache of the processor. (It takes longer in
 // all, if that leaves too few thread blocks for the GPU.) Results must not change by a bit, in any
-// order of the lanes. What has to be added, so that a fast warp does not spoil the head before?
+// order of the lanes. Why does a fast warp, at the next head already, not spoil the head before?
 //
 //     make exercise N=7b
 
@@ -69,7 +69,7 @@ int main(void)
               "a thread block for each query token and KV head is what is asked for");
     }
     pool_destroy(pool);
-    printf("7b: solved: a second barrier, after the merge, or a second piece of shared\n"
-           "memory for every other head\n");
+    printf("7b: solved: the states of the warps were last read before the barrier of\n"
+           "finish(), and the merged one is next written after that of attend_tokens()\n");
     return 0;
 }

@@ -1,24 +1,20 @@
 // fast.c: the optional fast paths of attend(), for ATTEND_FAST. paged.cu.c includes this file if it
 // is compiled with -DPAGED_FAST, after the plain code, which does the same sums and is to be read
 // first: attend_row() on the CPU, attend_paged() on a GPU.
-//
-// On the CPU: for gcc (12 and later) and clang, best with -O3, in vectors as wide as the processor
-// has. What differs from attend_row():
-//
-//   - The tokens go in tiles of 64: what is done once per tile hardly counts.
-//   - Up to eight query vectors (heads of a group, rows of a chunk) go through a tile together: an
-//     element of K or V, once in a register, serves them all.
-//   - All heads of a tile come before the next tile, so that memory is read in long runs.
-//   - While a tile is computed, the next one is asked for (prefetch), in eight places at a time.
-//   - exp() is a polynomial, of a vector of scores at once.
-//
-// What a query vector adds up, and in which order, does not depend on its company, on block sizes
-// or on threads, so gather and paged agree in every bit here, too.
 
 // A loop that compilers take apart (at -O3), so that its arrays become registers.
 #define EACH(i, n) for (int i = 0; i < (n); i++)
 
 // ---- CPU --------------------------------------------------------------------------------------
+// For gcc (12 and later) and clang, in vectors as wide as the processor has. Against attend_row():
+//   - The tokens go in tiles of 64: what is done once per tile hardly counts.
+//   - Up to eight query vectors (heads of a group, rows of a chunk) go through a tile together: an
+//     element of K or V, once in a register, serves them all.
+//   - All heads of a tile come before the next tile, so that memory is read in long runs. Meanwhile
+//     the next tile is asked for (prefetch), in eight places at a time.
+//   - exp() is a polynomial, of a vector of scores at once.
+// What a query vector adds up, and in which order, does not depend on its company, on block sizes
+// or on threads, so gather and paged agree in every bit here, too.
 
 // (Not for the x87, where a float has more bits than it should: FLT_EVAL_METHOD is 0 or 16 if not.)
 #if (__GNUC__ >= 12 || defined(__clang__)) && !defined(__CUDACC__) && __FLT_EVAL_METHOD__ % 16 == 0
@@ -29,15 +25,14 @@
 #define THREADS_FROM 200000  // elements of K and V: some 50 microseconds; less is not shared
 #endif
 #define EVENS4(i) i, i + 2, i + 4, i + 6
-#define EVENS8(i) EVENS4(i), EVENS4(i + 8)
 #ifdef __AVX512F__
 #include <immintrin.h>
 #define LANES 16
-#define EVENS(i) EVENS8(i), EVENS8(i + 16)
+#define EVENS(i) EVENS4(i), EVENS4(i + 8), EVENS4(i + 16), EVENS4(i + 24)
 #elif defined(__F16C__)
 #include <immintrin.h>
 #define LANES 8
-#define EVENS(i) EVENS8(i)
+#define EVENS(i) EVENS4(i), EVENS4(i + 8)
 #else
 #define LANES 4
 #define EVENS(i) EVENS4(i)
@@ -131,9 +126,8 @@ INLINE void weigh(Query *query, Vec *score, int tokens, int dim)
 }
 
 // n query vectors over a tile, `width` rows or columns of it at a time. tile: where the rows of its
-// tokens are, in the first KV head; next: where those that come next are, for query[n]. These are
-// asked for as they stand there, [RUN][RUNS][2]: K and V in turn, and the runs in turn, so that
-// eight places of the memory are at work at a time.
+// tokens are, in the first KV head; next: those that come next, for query[n]. They are asked for as
+// they stand there, [RUN][RUNS][2]: K and V in turn, and the runs in turn, in eight places.
 INLINE void attend_tile(const char **tile, const char **next, Query *query, int tokens, int dim,
                         int n, int dtype)
 {
@@ -179,8 +173,7 @@ INLINE void attend_tile(const char **tile, const char **next, Query *query, int 
             EACH (i, n)
                 EACH (j, width) acc[i][j] = (Vec){0};
             for (int t = run; t < min_int(run + RUN, tokens); t++, v += 2 * RUNS) {
-                for (int b = 0; b < width * step; b += 64)
-                    __builtin_prefetch(next[TOKENS + t] + ahead + d * step + b, 0, 2);
+                EACH (j, width) __builtin_prefetch(next[TOKENS + t] + ahead + (d + j) * step, 0, 2);
                 EACH (j, width) x[j] = load_lanes(*v + head + min_int(d + j, last) * step, dtype);
                 EACH (i, n)
                     EACH (j, width) acc[i][j] += ((float *)score[i])[t] * x[j];
@@ -274,8 +267,7 @@ static int attend_on_cpu(const AttendJob *job)
     int kv_heads = view->layout.num_kv_heads;
     int group = job->num_q_heads / kv_heads;
     int most_heads = VECTORS;
-    if (group > VECTORS) return 0;
-    if (view->max_seq_len > INT_MAX - 2 * TOKENS) return 0;
+    if (group > VECTORS || view->max_seq_len > INT_MAX - 2 * TOKENS) return 0;
 #ifdef _OPENMP
     most_heads = ceil_div((int64_t)kv_heads * view->num_seqs, omp_get_max_threads());
     double elements = 2.0 * total * kv_heads * view->max_seq_len * view->layout.head_dim;
@@ -308,53 +300,36 @@ static int attend_on_cpu(const AttendJob *job) { return (void)job, 0; }
 
 enum { SPLIT = 512 };
 
-typedef struct SplitJob {
-    AttendJob attend;
-    float *partial;  // states, [num_query_tokens][num_q_heads][num_splits][head_dim + 2]
-    int num_splits;
-} SplitJob;
-
 // How many tokens of split blockIdx.z row blockIdx.x sees; 0 or less: it ends before.
-DEVICE int split_count(const SplitJob *job)
+DEVICE int split_count(const AttendJob *job)
 {
-    int count = job->attend.view.queries[blockIdx.x].position + 1 - (int)blockIdx.z * SPLIT;
-    return count < SPLIT ? count : SPLIT;
+    return min_int(job->view.queries[blockIdx.x].position + 1 - (int)blockIdx.z * SPLIT, SPLIT);
 }
 
-// The state of split blockIdx.z of a query head, in global memory.
-DEVICE float *split_state(const SplitJob *job, int head)
+// The state of split blockIdx.z of a query head, in global memory: job->states are
+// [num_query_tokens][num_q_heads][splits][head_dim + 2].
+DEVICE float *split_state(const AttendJob *job, int head)
 {
-    size_t vector = (size_t)blockIdx.x * job->attend.num_q_heads + head;
-    size_t split = vector * job->num_splits + blockIdx.z;
-    return job->partial + split * (job->attend.view.layout.head_dim + 2);
+    size_t vector = (size_t)blockIdx.x * job->num_q_heads + head;
+    size_t split = vector * ceil_div(job->view.max_seq_len, SPLIT) + blockIdx.z;
+    return job->states + split * (job->view.layout.head_dim + 2);
 }
 
-// Merges the states of the warps into it. All threads write the same m and l.
-DEVICE void merge_warps(const SplitJob *job, int head, const float *states)
+KERNEL(attend_split, AttendJob)
 {
-    int head_dim = job->attend.view.layout.head_dim;
-    float *state = split_state(job, head);
-    for (int d = threadIdx.x; d < head_dim; d += THREADS) {
-        float m, l;
-        state[2 + d] = merge(states, WARPS, head_dim, d, &m, &l);
-        state[0] = m;
-        state[1] = l;
-    }
-}
-
-KERNEL(attend_split, SplitJob)
-{
+    unsigned start = blockIdx.z * SPLIT;
     int count = split_count(&job);
-    if (count <= 0) return;
-    attend_tokens(&job.attend, blockIdx.y, blockIdx.z * SPLIT, blockIdx.z * SPLIT + count);
-    merge_warps(&job, blockIdx.y, shared);
+    float *state = split_state(&job, blockIdx.y);
+    if (count > 0) attend_tokens(&job, blockIdx.y, start, start + count, state);
 }
 
 // The states of all splits of a row and query head become its result.
-KERNEL(merge_splits, SplitJob)
+KERNEL(merge_splits, AttendJob)
 {
-    int splits = job.attend.view.queries[blockIdx.x].position / SPLIT + 1;
-    finish(&job.attend, blockIdx.y, split_state(&job, blockIdx.y), splits);  // from split 0 on
+    int splits = job.view.queries[blockIdx.x].position / SPLIT + 1;
+    int head_dim = job.view.layout.head_dim;
+    merge(split_state(&job, blockIdx.y), splits, head_dim, shared);  // from split 0 on
+    finish(&job, blockIdx.y, shared);
 }
 
 // Rung 4, tensor cores, for K and V in 16 bits, and head_dim up to 128 in multiples of 8. Against
@@ -369,12 +344,11 @@ KERNEL(merge_splits, SplitJob)
 // columns tokens. A dot product may be summed in any order, so 16 bytes of K, as loaded, are a
 // lane's part of b for four mma. 16 tokens are dealt to the columns of two tiles in pairs, so the
 // lane then has the scores of a head for four neighbours, 4 * c and on. In weights times V, each
-// pair is columns c and c + 4 of a, so the weights are where they are needed: only maxima go from
-// lane to lane.
+// pair is columns c and c + 4 of a, where the weights are: only maxima go from lane to lane.
 //
 // a and b are tf32, a float32 without its lower 13 bits. K and V fit; q and the weights are cut in
-// two, rows 0 to 7 have the upper 11 bits of the mantissa and rows 8 to 15 the next 11 (of 24, two
-// are lost). In the end both results are added.
+// two: rows 0 to 7 have the upper 11 bits of the mantissa, rows 8 to 15 the next 11, and two are
+// lost. In the end both results are added.
 
 typedef size_t __attribute__((may_alias)) Offset;
 #define OFFSETS ((Offset *)shared)  // [SPLIT], of the tokens in a plane
@@ -433,12 +407,12 @@ DEVICE void mma(float *d, const float *a, float b0, float b1)
 }
 
 // blockIdx: x is the row; y the KV head, and which eight query heads of its group; z the split.
-DEVICE void attend_mma(const SplitJob *job, int dtype)
+DEVICE void attend_mma(const AttendJob *job, int dtype)
 {
-    const View *view = &job->attend.view;
+    const View *view = &job->view;
     int head_dim = view->layout.head_dim;
     int kv_heads = view->layout.num_kv_heads;
-    int group = job->attend.num_q_heads / kv_heads;
+    int group = job->num_q_heads / kv_heads;
     int kv_head = blockIdx.y % kv_heads;
     int first = kv_head * group + blockIdx.y / kv_heads * 8;  // query head
     int heads = (kv_head + 1) * group - first;                // from there on; at most 8 are used
@@ -449,20 +423,18 @@ DEVICE void attend_mma(const SplitJob *job, int dtype)
     if (count <= 0) return;
 
     // 1. The walk, for the whole split. Memory answers after some 600 ns, so many loads must be in
-    // flight later, with nothing to wait for. After the last token comes the first again.
-    for (int t = threadIdx.x; t < SPLIT; t += THREADS) {
-        int seq = view->queries[blockIdx.x].seq;
-        int position = blockIdx.z * SPLIT + (t < count ? t : 0);
-        OFFSETS[t] = token_offset(view, seq, position, kv_head);
-    }
+    // flight later, with nothing to wait for. After the last token comes it again.
+    int seq = view->queries[blockIdx.x].seq;
+    for (int t = threadIdx.x; t < SPLIT; t += THREADS)
+        OFFSETS[t] = token_offset(view, seq, blockIdx.z * SPLIT + min_int(t, count - 1), kv_head);
     __syncthreads();
 
     // 2. The query: those elements that the lane will have of K.
-    size_t vector = ((size_t)blockIdx.x * job->attend.num_q_heads + first + r) * head_dim;
+    size_t vector = ((size_t)blockIdx.x * job->num_q_heads + first + r) * head_dim;
     float q[64], o[68] = {0}, m = -__FLT_MAX__;  // -infinity less itself would be NaN
     EACH (i, 32) {
         int d = element(i, c, 4);
-        float x = r < heads && d < head_dim ? job->attend.q[vector + d] * job->attend.scale : 0;
+        float x = r < heads && d < head_dim ? job->q[vector + d] * job->scale : 0;
         cut(x, q + i * 2);
     }
 
@@ -510,11 +482,11 @@ DEVICE void attend_mma(const SplitJob *job, int dtype)
     }
     __syncthreads();
     for (int h = 0; h < heads && h < 8; h++)
-        merge_warps(job, first + h, states + h * WARPS * (head_dim + 2));
+        merge(states + h * WARPS * (head_dim + 2), WARPS, head_dim, split_state(job, first + h));
 }
 
-KERNEL(attend_mma_f16, SplitJob) { attend_mma(&job, PAGED_F16); }
-KERNEL(attend_mma_bf16, SplitJob) { attend_mma(&job, PAGED_BF16); }
+KERNEL(attend_mma_f16, AttendJob) { attend_mma(&job, PAGED_F16); }
+KERNEL(attend_mma_bf16, AttendJob) { attend_mma(&job, PAGED_BF16); }
 
 // ---- which path -------------------------------------------------------------------------------
 
@@ -529,34 +501,29 @@ static size_t fast_workspace(const AttendJob *job)
     return bytes ? bytes : SIZE_MAX;
 }
 
-// Whether rung 4 can do it. Its instruction exists from sm_80 on.
-static int mma_usable(const PoolConfig *c)
-{
-#ifdef __CUDACC__
-    cudaFuncAttributes attributes;
-    CUDA(cudaFuncGetAttributes(&attributes, ENTRY(attend_mma_f16)));
-    if (attributes.ptxVersion < 80) return 0;
-#endif
-    return c->dtype != PAGED_F32 && c->head_dim <= 128 && c->head_dim % 8 == 0;
-}
-
 // Attention of a whole step. Returns 0 if its shape is one for the plain code.
-static int attend_fast(const AttendJob *attend, void *workspace)
+static int attend_fast(AttendJob *job)
 {
-    const PoolConfig *c = &attend->view.layout;
-    if (c->device == PAGED_CPU) return attend_on_cpu(attend);
-    SplitJob job = {*attend, (float *)workspace, ceil_div(attend->view.max_seq_len, SPLIT)};
-    if (job.num_splits > 65535) return 0;  // a grid cannot have more
-    int rows = attend->view.num_query_tokens;
-    int heads = attend->num_q_heads;
+    const PoolConfig *c = &job->view.layout;
+    if (c->device == PAGED_CPU) return attend_on_cpu(job);
+    int splits = ceil_div(job->view.max_seq_len, SPLIT);
+    if (splits > 65535) return 0;  // a grid cannot have more
+    int rows = job->view.num_query_tokens;
+    int heads = job->num_q_heads;
     int blocks = c->num_kv_heads * ceil_div(heads / c->num_kv_heads, 8);  // of attend_mma()
     int states = WARPS * (c->head_dim + 2);
-    if (!mma_usable(c))
-        LAUNCH(attend_split, rows, heads, job.num_splits, states, job);
+    int tensor_cores = c->dtype != PAGED_F32 && c->head_dim <= 128 && c->head_dim % 8 == 0;
+#ifdef __CUDACC__  // mma exists from sm_80 on
+    cudaFuncAttributes attributes;
+    CUDA(cudaFuncGetAttributes(&attributes, ENTRY(attend_mma_f16)));
+    if (attributes.ptxVersion < 80) tensor_cores = 0;
+#endif
+    if (!tensor_cores)
+        LAUNCH(attend_split, rows, heads, splits, states, *job);
     else if (c->dtype == PAGED_F16)
-        LAUNCH(attend_mma_f16, rows, blocks, job.num_splits, 2 * SPLIT + 8 * states, job);
+        LAUNCH(attend_mma_f16, rows, blocks, splits, 2 * SPLIT + 8 * states, *job);
     else
-        LAUNCH(attend_mma_bf16, rows, blocks, job.num_splits, 2 * SPLIT + 8 * states, job);
-    LAUNCH(merge_splits, rows, heads, 1, 0, job);
+        LAUNCH(attend_mma_bf16, rows, blocks, splits, 2 * SPLIT + 8 * states, *job);
+    LAUNCH(merge_splits, rows, heads, 1, c->head_dim + 2, *job);
     return 1;
 }
