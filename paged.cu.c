@@ -178,13 +178,12 @@ HD static void store_element(void *plane, size_t i, int dtype, float x)
 //       t / block_size     logical block     which entry of the block table
 //       t % block_size     slot              which place inside the block
 //     block_table[t / block_size]            physical block, the same id in every layer
-//     kv_offset(layer, block, head, slot)    element in the plane of K, and likewise of V
+//     kv_offset(layer, block, head, slot)    where its vector begins in the planes of K and V
 //
 // A plane is [num_layers][num_blocks][num_kv_heads][block_size][head_dim]: the slots of one block
 // and head are one contiguous run of block_size * head_dim elements, which is what attention reads.
 // Offsets are size_t: a pool of a few GiB already has more elements than an int can count.
 
-// The element at which the vector of this layer, block, head and slot begins.
 HD static size_t kv_offset(const PoolConfig *c, int layer, int block, int kv_head, int slot)
 {
     size_t i = (size_t)layer * c->num_blocks + block;
@@ -371,6 +370,7 @@ void pool_destroy(Pool *pool)
     memory_free(pool->config.device, pool->k);
     memory_free(pool->config.device, pool->v);
     memory_free(pool->config.device, pool->workspace);
+    memory_free(pool->config.device, pool->states);
     free(pool->buckets);
     free(pool->tokens);
     free(pool->blocks);
@@ -514,12 +514,11 @@ int seq_fork(const Seq *parent, int at, Seq **out)
 {
     if (!parent || !out || at < 0 || at > parent->length) return PAGED_BAD_ARGUMENT;
     Pool *pool = parent->pool;
-    int block_size = pool->config.block_size;
     Seq *child;
     int error = seq_create(pool, &child);
     if (error) return error;
     plan_expire(parent);
-    for (int i = 0; i < ceil_div(at, block_size); i++) {
+    for (int i = 0; i < ceil_div(at, pool->config.block_size); i++) {
         arrput(child->block_table, parent->block_table[i]);
         block_share(pool, parent->block_table[i]);
     }
@@ -557,30 +556,28 @@ void seq_release(Seq *seq)
               "a sequence that its pool does not know is released");
     plan_expire(seq);
     while (arrlen(seq->block_table) > 0) block_drop(pool, arrpop(seq->block_table));
-    arrdelswap(pool->seqs, seq->index);  // the last sequence of the list takes its place
-    if (seq->index < arrlen(pool->seqs)) pool->seqs[seq->index]->index = seq->index;
+    arrlast(pool->seqs)->index = seq->index;  // it takes the place of this one
+    arrdelswap(pool->seqs, seq->index);
     arrfree(seq->block_table);
     free(seq);
 }
 
 // ---- prefix cache -----------------------------------------------------------------------------
-// A published block is found by its tokens and all tokens before it, because K and V depend on
-// these too. Comparing them all would be slow. So each publication gets a number, its serial, and
-// keeps that of the block before it: (parent's serial, own tokens) names the whole beginning. The
-// id of the parent would not do: the parent may be evicted and its memory hold something else. A
-// serial is never used again, so the children of an evicted block are never found.
+// A published block is found by its tokens and all those before it, as K and V depend on these too.
+// Comparing them all would be slow. So each publication gets a number, its serial, and the pair
+// (serial of the block before it, own tokens) names the whole beginning. The id of that block would
+// not do, as it may be evicted and hold something else; a serial is never used again. The pairs are
+// hashed into buckets, and the blocks of a bucket form a list.
 //
-// The pairs are hashed into buckets; the blocks of a bucket form a list. Different blocks may well
-// share a bucket: a hit counts only after serial and tokens were compared. Publishing is a flag of
-// the block and not a reference. A published block that no sequence uses is on the free list, and
-// is forgotten when it is taken.
+// Publishing is a flag of the block and not a reference: a published block that no sequence uses is
+// on the free list, and is forgotten when it is taken.
 
 static int *block_tokens(const Pool *pool, int block)
 {
     return pool->tokens + (size_t)block * pool->config.block_size;
 }
 
-// The list that a block with these tokens after that parent is in: a link to its first block.
+// The list for a block with these tokens after that parent: a link to its first block.
 static int *prefix_bucket(const Pool *pool, uint64_t parent, const int *tokens)
 {
     uint64_t hash = parent;
@@ -593,8 +590,8 @@ static int *prefix_bucket(const Pool *pool, uint64_t parent, const int *tokens)
     return &pool->buckets[hash % (uint64_t)pool->num_buckets];
 }
 
-// The link to the published block with these tokens after that parent: its bucket, or a field of
-// the block before it in the list. If there is none, the link at the end of the list, which is -1.
+// The link to the published block with these tokens after that parent, or the link at the end of
+// the list, which is -1. A link is a bucket, or a field of the block before it in the list.
 static int *prefix_find(const Pool *pool, uint64_t parent, const int *tokens)
 {
     int *link = prefix_bucket(pool, parent, tokens);
@@ -674,10 +671,9 @@ int seq_publish(Seq *seq, const int *tokens, int n)
 }
 
 // ---- K and V ----------------------------------------------------------------------------------
-// A batch is ragged: sequence i brings num_tokens[i] query tokens. Before any K and V is moved or
-// read, the batch is written down as flat arrays, and a View of the cache points to them. No Pool
-// and no Seq is left in it, so it is all that a kernel needs. Beside it, each kind of work gets one
-// small struct of its own: a job.
+// Before any K and V is moved or read, the batch is written down as flat arrays, and a View of the
+// cache points to them: all that a kernel needs, without a Pool or a Seq. Each kind of work adds
+// what it needs to a View: a job.
 //
 // The functions of this section do a part of a job that is independent of the others: one token.
 // On a GPU a thread block of `threads` threads shares it, and each takes every threads-th element,
@@ -718,8 +714,7 @@ HD static size_t token_offset(const View *view, int seq, int position, int kv_he
     return kv_offset(c, view->layer, block, kv_head, position % c->block_size);
 }
 
-// Copies `count` elements of K and as many of V from one view to another, which may have another
-// dtype.
+// Copies `count` elements of K and of V from one view to another, maybe of another dtype.
 HD static void copy_elements(const View *to, size_t to_at, const View *from, size_t from_at,
                              size_t count, int thread, int threads)
 {
@@ -784,7 +779,7 @@ typedef struct AttendJob {
     const float *q;  // [num_query_tokens][num_q_heads][head_dim]
     float *out;      // likewise
     float *lse;      // [num_query_tokens][num_q_heads], or NULL
-    float *states;   // for fast/: memory on the device
+    float *states;   // for fast/: pool->states
 } AttendJob;
 
 // Query token `row`, query head `head`.
@@ -826,34 +821,31 @@ static void attend_row(const AttendJob *job, int row, int head)
 // A kernel is a function that runs in many threads at once. 32 threads form a warp and mostly run
 // together; each is a lane of it, and a shuffle reads a variable of another lane. Several warps
 // form a thread block, which has memory of its own, `shared`, and can wait at a barrier until all
-// its threads have arrived. A launch starts a grid of thread blocks.
-// Without nvcc, kernels run on the stand-in, at the end of this file.
+// its threads have arrived. A launch starts a grid of thread blocks: on a GPU, or on the stand-in.
 
 enum { WARP = 32, THREADS = 128, WARPS = THREADS / WARP };
 #define ALL_LANES 0xffffffffu
-#define LAUNCH(kernel, x, y, z, shared_floats, job) \
-    launch(ENTRY(kernel), #kernel, x, y, z, shared_floats, &(job))
 
 #ifdef __CUDACC__
 
-typedef const void *Entry;
-#define ENTRY(kernel) ((Entry)(kernel))
 #define KERNEL(name, Job) static __global__ void name(Job job)
 #define DEVICE static __device__ __forceinline__
 extern __shared__ __align__(16) float shared[];
 
 // The same as kernel<<<dim3(x, y, z), THREADS, bytes of shared>>>(*job), for a kernel of any job.
-static void launch(Entry kernel, const char *, int x, int y, int z, int shared_floats, void *job)
+#define LAUNCH(kernel, x, y, z, shared_floats, job) \
+    launch((const void *)(kernel), dim3(x, y, z), shared_floats, &(job))
+static void launch(const void *kernel, dim3 grid, int shared_floats, void *job)
 {
-    size_t bytes = shared_floats * sizeof(float);
-    CUDA(cudaLaunchKernel(kernel, dim3(x, y, z), dim3(THREADS), &job, bytes, 0));
+    CUDA(cudaLaunchKernel(kernel, grid, dim3(THREADS), &job, shared_floats * sizeof(float), 0));
 }
 
 #else
 
 // A kernel is an ordinary function here; launch() starts it by another one that takes any job.
 typedef void (*Entry)(const void *job);
-#define ENTRY(kernel) kernel##_entry
+#define LAUNCH(kernel, x, y, z, shared_floats, job) \
+    launch(kernel##_entry, #kernel, x, y, z, shared_floats, &(job))
 #define KERNEL(name, Job) \
     static void name(Job job); \
     static void name##_entry(const void *job) { name(*(const Job *)job); } \
@@ -1187,25 +1179,18 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
     job.view.layer = layer;
     if (scale == 0) job.scale = 1 / sqrtf((float)c->head_dim);
 
-    // The workspace: dense copies of K and of V if asked for, then what fast/ needs.
-    size_t token = (size_t)c->num_kv_heads * c->head_dim * dtype_size(c->dtype);
-    int64_t tokens = 0;
-    size_t extra = 0;
-    if (flags & ATTEND_GATHER) tokens = plan->starts[plan->view.num_seqs].token;
+    if (flags & ATTEND_GATHER) {  // into the workspace: K of all sequences, then V
+        size_t token = (size_t)c->num_kv_heads * c->head_dim * dtype_size(c->dtype);
+        int64_t tokens = plan->starts[plan->view.num_seqs].token;
+        if (tokens > (int64_t)(PTRDIFF_MAX / 4 / token)) return PAGED_OUT_OF_MEMORY;
+        size_t dense = ((size_t)tokens * token + 255) / 256 * 256;
+        if (memory_reserve(c->device, &pool->workspace, &pool->workspace_bytes, 2 * dense))
+            return PAGED_OUT_OF_MEMORY;
+        char *k = (char *)pool->workspace;
+        job.view = gather(&job.view, k, k + dense, c->dtype);
+    }
 #ifdef PAGED_FAST
-    if (flags & ATTEND_FAST) extra = fast_workspace(&job);
-#endif
-    if (tokens > (int64_t)(PTRDIFF_MAX / 4 / token)) return PAGED_OUT_OF_MEMORY;
-    if (extra > PTRDIFF_MAX / 4) return PAGED_OUT_OF_MEMORY;
-    size_t dense = ((size_t)tokens * token + 255) / 256 * 256;
-    if (memory_reserve(c->device, &pool->workspace, &pool->workspace_bytes, 2 * dense + extra))
-        return PAGED_OUT_OF_MEMORY;
-    char *workspace = (char *)pool->workspace;
-
-    if (flags & ATTEND_GATHER) job.view = gather(&job.view, workspace, workspace + dense, c->dtype);
-#ifdef PAGED_FAST
-    if (extra > 0) job.states = (float *)(workspace + 2 * dense);
-    if (flags & ATTEND_FAST && attend_fast(&job)) return PAGED_OK;
+    if (flags & ATTEND_FAST && attend_fast(pool, &job)) return PAGED_OK;
 #endif
     int rows = job.view.num_query_tokens;
     if (c->device != PAGED_CPU) {
@@ -1257,7 +1242,7 @@ static const char *check_tables(const Pool *pool, int *seen)
             return broken("sequence %d: wrong pool, or index %d", s, seq->index);
         if (seq->num_computed_tokens < 0 || seq->num_computed_tokens > seq->length)
             return broken("sequence %d: %d tokens computed", s, seq->num_computed_tokens);
-        if (seq->length < 0 || entries != ceil_div(seq->length, pool->config.block_size))
+        if (entries != ceil_div(seq->length, pool->config.block_size))
             return broken("sequence %d: %d blocks for %d tokens", s, entries, seq->length);
         for (int i = 0; i < entries; i++) {
             int block = seq->block_table[i];
@@ -1496,10 +1481,9 @@ int oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_hea
 // ---- stand-in ---------------------------------------------------------------------------------
 // Enough of a GPU to run the kernels without one. Each thread is a coroutine with its own stack,
 // run alone up to its next barrier or shuffle. So gdb stops in any lane, the sanitizers see every
-// access, and lanes can run in another order: a kernel that lacks a barrier then gives another
-// result. It is stricter than a GPU: there, a thread that has returned no longer counts at a
-// barrier; here, the others wait for it, which is reported as a deadlock. To read this, begin at
-// launch(), at the end.
+// access, and lanes can run in another order, which changes the result where a barrier is missing.
+// It is stricter than a GPU: a barrier also waits for threads that have returned, which is reported
+// as a deadlock. To read this, begin at launch(), at the end.
 
 #ifndef __CUDACC__
 
@@ -1523,8 +1507,8 @@ typedef struct Meeting {  // of the threads of a block at a barrier, of those of
 } Meeting;
 
 typedef struct Thread {
-    int id, started, done, line;
-    const Meeting *meeting;  // what it waits for, in which line; NULL: nothing
+    int started, done;
+    const Meeting *meeting;  // what it waits for; NULL: nothing
     unsigned generation;     // of that meeting
     jmp_buf here;            // where it left off
     void *fake_stack;
@@ -1533,8 +1517,7 @@ typedef struct Thread {
 
 static unsigned gpu_lane_order;  // 0: ascending, 1: descending, otherwise some other order
 static struct {
-    Thread threads[THREADS];
-    Thread *now;  // the one that runs
+    Thread threads[THREADS];  // the one that runs is threads[threadIdx.x]
     Meeting block, warps[WARPS];
     int shared_floats;  // that the launch has asked for
     jmp_buf launcher;
@@ -1555,8 +1538,9 @@ void gpu_jump(jmp_buf, int) __asm__("_longjmp");
 
 static void gpu_panic(const Thread *t, const char *what, int line)
 {
+    int id = (int)(t - gpu.threads);
     fprintf(stderr, "%s, thread block (%u, %u, %u), thread %d (warp %d, lane %d): ", gpu.name,
-            blockIdx.x, blockIdx.y, blockIdx.z, t->id, t->id / WARP, t->id % WARP);
+            blockIdx.x, blockIdx.y, blockIdx.z, id, id / WARP, id % WARP);
     panic("paged.cu.c", line, "GPU", what);
 }
 
@@ -1570,11 +1554,12 @@ static void gpu_pause(Thread *t)
 
 static void gpu_thread_main(void)
 {
+    Thread *t = &gpu.threads[threadIdx.x];
     __sanitizer_finish_switch_fiber(NULL, &gpu.stack, &gpu.stack_bytes);
     for (;;) {  // once for each thread block
         gpu.kernel(gpu.job);
-        gpu.now->done = 1;
-        gpu_pause(gpu.now);
+        t->done = 1;
+        gpu_pause(t);
     }
 }
 
@@ -1582,8 +1567,7 @@ static void gpu_thread_main(void)
 // inlined: a caller's variables in registers would not survive the jump.
 __attribute__((noinline)) static void gpu_resume(Thread *t)
 {
-    gpu.now = t;
-    threadIdx.x = t->id;
+    threadIdx.x = (unsigned)(t - gpu.threads);
     __sanitizer_start_switch_fiber(&gpu.fake_stack, t->stack, sizeof t->stack);
     if (_setjmp(gpu.launcher) == 0) {
         static ucontext_t context;
@@ -1601,10 +1585,10 @@ __attribute__((noinline)) static void gpu_resume(Thread *t)
 // Waits until `expected` threads have come. The last one goes on at once.
 static void gpu_meet(Meeting *meeting, int expected, int line)
 {
-    Thread *t = gpu.now;
+    Thread *t = &gpu.threads[threadIdx.x];
     if (meeting->arrived > 0 && meeting->line != line)
         gpu_panic(t, "the other threads wait at another barrier or shuffle", line);
-    meeting->line = t->line = line;
+    meeting->line = line;
     if (++meeting->arrived == expected) {
         meeting->arrived = 0;
         meeting->generation++;
@@ -1619,13 +1603,12 @@ static void gpu_barrier(int line) { gpu_meet(&gpu.block, THREADS, line); }
 
 static float gpu_shuffle_xor(unsigned mask, float x, int bits, int line)
 {
-    Thread *t = gpu.now;
-    Meeting *warp = &gpu.warps[t->id / WARP];
+    Meeting *warp = &gpu.warps[threadIdx.x / WARP];
     float *values = warp->values[warp->generation % 2];
     INVARIANT(mask == ALL_LANES, "the stand-in knows shuffles of whole warps only");
-    values[t->id % WARP] = x;
+    values[threadIdx.x % WARP] = x;
     gpu_meet(warp, WARP, line);
-    return values[t->id % WARP ^ bits];
+    return values[threadIdx.x % WARP ^ bits];
 }
 
 // Runs a thread block: the threads take turns, each as far as it gets. As the factor is odd and
@@ -1633,25 +1616,21 @@ static float gpu_shuffle_xor(unsigned mask, float x, int bits, int line)
 static void gpu_run_block(void)
 {
     unsigned factor = 1 - 2 * gpu_lane_order;  // of order 1: minus one
-    int left = THREADS;                        // not done
     int idle = 0;                              // turns since a thread last ran
     memset(shared, 0xff, sizeof shared);       // NaN: what is read must have been written
-    for (int i = 0; i < THREADS; i++) {
-        gpu.threads[i].id = i;
-        gpu.threads[i].done = 0;
-    }
-    for (unsigned i = 0; left > 0 && idle < THREADS; i++) {
+    for (int i = 0; i < THREADS; i++) gpu.threads[i].done = 0;
+    for (unsigned i = 0; idle < THREADS; i++) {
         Thread *t = &gpu.threads[(factor * i - gpu_lane_order) % THREADS];
         idle++;
         if (t->done || (t->meeting && t->meeting->generation == t->generation)) continue;
         idle = 0;
         t->meeting = NULL;
         gpu_resume(t);
-        left -= t->done;
         if (gpu_lane_order == 1) i = -1u;  // begin again at the last lane: its warp runs far ahead
     }
     for (Thread *t = gpu.threads; t < gpu.threads + THREADS; t++)
-        if (!t->done) gpu_panic(t, "deadlock: it waits here for threads that never come", t->line);
+        if (!t->done)
+            gpu_panic(t, "deadlock: it waits here for threads that never come", t->meeting->line);
     for (int i = gpu.shared_floats; i < SHARED_FLOATS; i++)
         INVARIANT(float_bits(shared[i]) == UINT32_MAX,
                   "written after the end of the shared memory asked for");

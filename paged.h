@@ -122,6 +122,8 @@ struct Pool {
     size_t num_copies;     // blocks copied on write since the pool was made
     void *workspace;       // memory on the device, for attend() and seq_gather()
     size_t workspace_bytes;
+    void *states;  // the same for the kernels of fast/
+    size_t states_bytes;
 };
 
 struct Seq {

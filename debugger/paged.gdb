@@ -444,11 +444,11 @@ or a shuffle lets the others run and comes back in the same one.
 end
 
 define lane
-  # Outside of a kernel gpu.now is the last thread that ran: ask whose stack this is.
+  # Outside of a kernel threadIdx is that of the last thread that ran: ask whose stack this is.
   set $paged_inside = 0
-  if gpu.now != 0
-    set $paged_depth = (long) $sp - (long) gpu.now->stack
-    set $paged_inside = $paged_depth >= 0 && $paged_depth < sizeof gpu.now->stack
+  if gpu.name != 0
+    set $paged_depth = (long) $sp - (long) gpu.threads[threadIdx.x].stack
+    set $paged_inside = $paged_depth >= 0 && $paged_depth < sizeof gpu.threads[0].stack
   end
   if !$paged_inside
     echo Not in a kernel.\n

@@ -490,32 +490,25 @@ KERNEL(attend_mma_bf16, AttendJob) { attend_mma(&job, PAGED_BF16); }
 
 // ---- which path -------------------------------------------------------------------------------
 
-// Bytes of memory that attend_fast() needs on a GPU; SIZE_MAX if that overflows.
-static size_t fast_workspace(const AttendJob *job)
-{
-    const PoolConfig *c = &job->view.layout;
-    if (c->device == PAGED_CPU) return 0;
-    size_t vectors = multiply(job->view.num_query_tokens, job->num_q_heads);
-    size_t states = multiply(vectors, ceil_div(job->view.max_seq_len, SPLIT));
-    size_t bytes = multiply(states, (c->head_dim + 2) * sizeof(float));
-    return bytes ? bytes : SIZE_MAX;
-}
-
-// Attention of a whole step. Returns 0 if its shape is one for the plain code.
-static int attend_fast(AttendJob *job)
+// Attention of a whole step. Returns 0 if the plain code has to do it, for its shape, or as there is
+// no memory for states.
+static int attend_fast(Pool *pool, AttendJob *job)
 {
     const PoolConfig *c = &job->view.layout;
     if (c->device == PAGED_CPU) return attend_on_cpu(job);
-    int splits = ceil_div(job->view.max_seq_len, SPLIT);
-    if (splits > 65535) return 0;  // a grid cannot have more
     int rows = job->view.num_query_tokens;
     int heads = job->num_q_heads;
+    int splits = ceil_div(job->view.max_seq_len, SPLIT);
+    size_t bytes = multiply(multiply(rows, heads), splits * (c->head_dim + 2) * sizeof(float));
+    if (splits > 65535 || bytes == 0 || bytes > PTRDIFF_MAX) return 0;  // 65535: of a grid
+    if (memory_reserve(c->device, &pool->states, &pool->states_bytes, bytes)) return 0;
+    job->states = (float *)pool->states;
     int blocks = c->num_kv_heads * ceil_div(heads / c->num_kv_heads, 8);  // of attend_mma()
     int states = WARPS * (c->head_dim + 2);
     int tensor_cores = c->dtype != PAGED_F32 && c->head_dim <= 128 && c->head_dim % 8 == 0;
 #ifdef __CUDACC__  // mma exists from sm_80 on
     cudaFuncAttributes attributes;
-    CUDA(cudaFuncGetAttributes(&attributes, ENTRY(attend_mma_f16)));
+    CUDA(cudaFuncGetAttributes(&attributes, attend_mma_f16));
     if (attributes.ptxVersion < 80) tensor_cores = 0;
 #endif
     if (!tensor_cores)
