@@ -884,7 +884,8 @@ KERNEL(gather_kernel, MoveJob)
 // cannot overflow.
 #define HEADROOM 0x1p-32f
 
-// A part of the tokens leaves a state: m, l, o, in head_dim + 2 floats. Of several, this makes one.
+// A part of the tokens leaves a state: m, l, o, in head_dim + 2 floats. Of several, the threads of
+// a thread block make one together: a barrier belongs before it, and one before `to` is read.
 DEVICE void merge(const float *states, int count, int head_dim, float *to)
 {
     float max = -INFINITY;
@@ -900,16 +901,17 @@ DEVICE void merge(const float *states, int count, int head_dim, float *to)
             o += weight * state[2 + d];
         }
         to[2 + d] = o;
-        if (d > 0) continue;
-        to[0] = max;
-        to[1] = l;
+        if (d == 0) {
+            to[0] = max;
+            to[1] = l;
+        }
     }
 }
 
 // Writes the result of row blockIdx.x and a query head, of which `state` is the merged state.
 DEVICE void finish(const AttendJob *job, int head, const float *state)
 {
-    __syncthreads();  // the threads have merged it together
+    __syncthreads();  // l was merged by thread 0
     int head_dim = job->view.layout.head_dim;
     size_t vector = (size_t)blockIdx.x * job->num_q_heads + head;
     float l = state[1];
@@ -1190,7 +1192,8 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
         job.view = gather(&job.view, k, k + dense, c->dtype);
     }
 #ifdef PAGED_FAST
-    if (flags & ATTEND_FAST && attend_fast(pool, &job)) return PAGED_OK;
+    int error = flags & ATTEND_FAST ? attend_fast(pool, &job) : -1;
+    if (error >= 0) return error;
 #endif
     int rows = job.view.num_query_tokens;
     if (c->device != PAGED_CPU) {
@@ -1481,7 +1484,7 @@ int oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_hea
 // ---- stand-in ---------------------------------------------------------------------------------
 // Enough of a GPU to run the kernels without one. Each thread is a coroutine with its own stack,
 // run alone up to its next barrier or shuffle. So gdb stops in any lane, the sanitizers see every
-// access, and lanes can run in another order, which changes the result where a barrier is missing.
+// access, and lanes can run in other orders: where a barrier is missing, some change the result.
 // It is stricter than a GPU: a barrier also waits for threads that have returned, which is reported
 // as a deadlock. To read this, begin at launch(), at the end.
 

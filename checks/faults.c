@@ -1,8 +1,9 @@
 // faults: what the engine does when it gets no memory, or no block. A fixed run of the random calls
 // of fuzz_api.c is made again and again. The first time its first allocation fails, the next time
 // its second, until one run goes through; and then with a pool that is one block too small, two
-// blocks too small, and so on, down to one block. Each failure must be reported, must leave every byte as it was, and
-// the call must succeed when it is repeated. The run goes on, and ends with all blocks free.
+// blocks too small, and so on, down to one block. Each failure must be reported, must leave every
+// byte as it was, and the call must succeed when it is repeated. The run goes on, and ends with all
+// blocks free.
 //
 //     cc -O1 -g checks/faults.c -o faults -lm && ./faults
 

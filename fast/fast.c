@@ -258,7 +258,7 @@ static void attend_piece(const AttendJob *job, int row, int rows, int kv_head, i
     for (int i = 0; i < heads * vectors; i++) finish_query(job, &query[i]);
 }
 
-// Attention of a whole step, or 0 if its shape is one for attend_row(). The pieces are as large as
+// Attention of a whole step, or -1 if its shape is one for attend_row(). The pieces are as large as
 // can be, unless there would be fewer of them than threads.
 static int attend_on_cpu(const AttendJob *job)
 {
@@ -267,7 +267,7 @@ static int attend_on_cpu(const AttendJob *job)
     int kv_heads = view->layout.num_kv_heads;
     int group = job->num_q_heads / kv_heads;
     int most_heads = VECTORS;
-    if (group > VECTORS || view->max_seq_len > INT_MAX - 2 * TOKENS) return 0;
+    if (group > VECTORS || view->max_seq_len > INT_MAX - 2 * TOKENS) return -1;
 #ifdef _OPENMP
     most_heads = ceil_div((int64_t)kv_heads * view->num_seqs, omp_get_max_threads());
     double elements = 2.0 * total * kv_heads * view->max_seq_len * view->layout.head_dim;
@@ -286,11 +286,11 @@ static int attend_on_cpu(const AttendJob *job)
             attend_piece(job, row, rows, h, min_int(heads, kv_heads - h));
         }
     }
-    return 1;
+    return PAGED_OK;
 }
 
 #else  // another compiler: attend_row() does it all
-static int attend_on_cpu(const AttendJob *job) { return (void)job, 0; }
+static int attend_on_cpu(const AttendJob *job) { return (void)job, -1; }
 #endif
 
 // ---- GPU --------------------------------------------------------------------------------------
@@ -490,8 +490,7 @@ KERNEL(attend_mma_bf16, AttendJob) { attend_mma(&job, PAGED_BF16); }
 
 // ---- which path -------------------------------------------------------------------------------
 
-// Attention of a whole step. Returns 0 if the plain code has to do it, for its shape, or as there is
-// no memory for states.
+// Attention of a whole step: PAGED_OK, an error, or -1 if its shape is one for the plain code.
 static int attend_fast(Pool *pool, AttendJob *job)
 {
     const PoolConfig *c = &job->view.layout;
@@ -500,8 +499,10 @@ static int attend_fast(Pool *pool, AttendJob *job)
     int heads = job->num_q_heads;
     int splits = ceil_div(job->view.max_seq_len, SPLIT);
     size_t bytes = multiply(multiply(rows, heads), splits * (c->head_dim + 2) * sizeof(float));
-    if (splits > 65535 || bytes == 0 || bytes > PTRDIFF_MAX) return 0;  // 65535: of a grid
-    if (memory_reserve(c->device, &pool->states, &pool->states_bytes, bytes)) return 0;
+    if (splits > 65535) return -1;  // a grid cannot have more
+    if (bytes == 0 || bytes > PTRDIFF_MAX ||
+        memory_reserve(c->device, &pool->states, &pool->states_bytes, bytes))
+        return PAGED_OUT_OF_MEMORY;
     job->states = (float *)pool->states;
     int blocks = c->num_kv_heads * ceil_div(heads / c->num_kv_heads, 8);  // of attend_mma()
     int states = WARPS * (c->head_dim + 2);
@@ -518,5 +519,5 @@ static int attend_fast(Pool *pool, AttendJob *job)
     else
         LAUNCH(attend_mma_bf16, rows, blocks, splits, 2 * SPLIT + 8 * states, *job);
     LAUNCH(merge_splits, rows, heads, 1, c->head_dim + 2, *job);
-    return 1;
+    return PAGED_OK;
 }

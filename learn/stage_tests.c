@@ -673,7 +673,8 @@ static void against_oracle(int dim, int n, int rows, int q_heads)
 TEST(attention_like_the_oracle)
 {
     const int dims[] = {1, 40, 256};
-    against_oracle(8, 35, 1, 2);                                           // new maxima all the way
+    against_oracle(8, 35, 1, 2);  // new maxima all the way
+
     for (int i = 0; i < 3; i++) against_oracle(dims[i], 2 + 3 * i, 1, 4);  // 2: idle warps
 }
 
@@ -681,7 +682,7 @@ TEST(merge_by_hand)
 {
     // States of m, l, o[2]. Weights are exp(m - the largest m): 1/2, 1, and 0 for an empty one.
     float states[] = {-3, 1, 4, 10, -3 + 0.6931472f, 2, 6, 20, -INFINITY, 0, 0, 0};
-    float to[4];
+    float to[4] = {NAN, NAN, NAN, NAN};
     for (threadIdx.x = 0; threadIdx.x < 2; threadIdx.x++) merge(states, 3, 2, to);
     CLOSE(to[2], 8, "o[0]: 4 * 1/2 + 6 * 1, as -2.3 is larger than -3");
     CLOSE(to[0], -3 + log(2), "m is the largest m");
