@@ -1704,7 +1704,8 @@ static void show_tables(void)
     must(seq_append(a, 4));
     printf("A block table says where the tokens of a sequence are, here of A:\n");
     seq_dump(a, stdout);
-    printf("Token 9: entry 9 / 4 = 2 of the table is block %d; slot 9 %% 4 = 1.\n",
+    printf("Token 9: entry 9 / 4 = 2 of the table is block %d; slot 9 %% 4 = 1.\n"
+           "Blocks 2 and 3 belong to a third sequence.\n",
            a->block_table[2]);
     must(seq_fork(a, a->length, &b));
     show("Fork: B begins as A and shares its blocks. Nothing is copied.", a, b);

@@ -115,9 +115,9 @@ def functions():
 
 
 def list_hunts(hunts):
-    print('Bugs to be found, the easy ones first. "After" says what ought to have been read.')
+    print('Bugs to be found, the easy ones first, each with the chapter to read before.')
     for number, hunt in hunts.items():
-        print(f'{number:4}  {hunt["title"]} (after {hunt["after"]})')
+        print(f'{number:4}  {hunt["after"]:10}  {hunt["title"]}')
 
 
 def show(number, hunt):
