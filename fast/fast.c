@@ -66,38 +66,35 @@ INLINE Vec load_lanes(const char *from, int dtype)
     return (Vec)((bits & 0x8000) << 16 | (Bits)x | ((Bits)(x >= 65536.0f) & 0x7f800000));
 }
 
-// 2^x for x <= 0: with x = n + r it is 2^n times a polynomial, the series of e^(r log 2). A NaN
-// stays one. Below -94 it is 0: times HEADROOM, that would be a subnormal number.
-INLINE Vec exp2_lanes(Vec x)
+// e^x for x <= 0: with x = n log(2) + r it is 2^n times the series of e^r. A NaN stays one. Below
+// -65 it is 0: times HEADROOM, that would be a subnormal number.
+INLINE Vec exp_lanes(Vec x)
 {
     const float rounder = 0x1.8p23f;  // adding it leaves no bits for a fraction
-    Vec n = x + rounder;
-    Vec r = x - (n - rounder);
-    Vec p = 0.00961812911f + r * (0.00133335581f + r * 0.000154035304f);
-    p = 1 + r * (0.693147181f + r * (0.240226507f + r * (0.0555041087f + r * p)));
+    Vec n = x * 1.44269504f + rounder;
+    Vec r = x - (n - rounder) * 0.693147181f;
+    Vec p = 1 / 24.0f + r * (1 / 120.0f + r * (1 / 720.0f));
+    p = 1 + r * (1 + r * (1 / 2.0f + r * (1 / 6.0f + r * p)));
     p *= (Vec)(((Bits)n << 23) + 0x3f800000);  // n into the exponent
-    return (Vec)((Bits)p & ~(Bits)(x < -94.0f));
+    return (Vec)((Bits)p & ~(Bits)(x < -65.0f));
 }
 
 // The sum across the lanes of each of LANES vectors, by pairs of neighbours: x[2 * j] and the next
 // become x[LANES + j], until one is left. x: [2 * LANES]
 INLINE Vec add_across(Vec *x)
 {
-    EACH (j, LANES - 1) {
-        Vec a = x[2 * j];
-        Vec b = x[2 * j + 1];
-        x[LANES + j] =
-            __builtin_shufflevector(a, b, EVENS(0)) + __builtin_shufflevector(a, b, EVENS(1));
-    }
+    EACH (j, LANES - 1)
+        x[LANES + j] = __builtin_shufflevector(x[2 * j], x[2 * j + 1], EVENS(0)) +
+                       __builtin_shufflevector(x[2 * j], x[2 * j + 1], EVENS(1));
     return x[2 * LANES - 2];
 }
 
 // A query vector, and the state of its sums.
 typedef struct Query {
-    Vec q[PAGED_MAX_HEAD_DIM / LANES];  // times scale / log(2)
+    Vec q[PAGED_MAX_HEAD_DIM / LANES];  // times scale
     Vec o[PAGED_MAX_HEAD_DIM / LANES];  // the sum of weights times V
     Vec l;                              // the sum of the weights, in LANES parts
-    float m;                            // the largest score so far, as a power of 2
+    float m;                            // the largest score so far
     int visible;                        // how many tokens it sees
     size_t vector;                      // its place in job->q
     size_t head;                        // bytes from the rows of the first KV head to its own
@@ -107,20 +104,19 @@ typedef struct Query {
 INLINE void weigh(Query *query, Vec *score, int tokens, int dim)
 {
     for (int t = tokens; t < TOKENS; t++) ((float *)score)[t] = -INFINITY;
-    Vec top = (Vec){0} + query->m;
+    float old_m = query->m;
+    Vec top = (Vec){0} + old_m;
     EACH (j, TOKENS / LANES) {
         Bits higher = (Bits)(score[j] > top);
         top = (Vec)(((Bits)score[j] & higher) | ((Bits)top & ~higher));
     }
-    float m = query->m;
     EACH (i, LANES)
-        if (top[i] > m) m = top[i];
-    Vec shrink = exp2_lanes((Vec){0} + (query->m - m));
-    for (int d = 0; m > query->m && d * LANES < dim; d++) query->o[d] *= shrink;
-    query->m = m;
+        if (top[i] > query->m) query->m = top[i];
+    Vec shrink = exp_lanes((Vec){0} + (old_m - query->m));
+    for (int d = 0; query->m > old_m && d * LANES < dim; d++) query->o[d] *= shrink;
     query->l *= shrink;
     EACH (j, TOKENS / LANES) {
-        score[j] = exp2_lanes(score[j] - m) * HEADROOM;
+        score[j] = exp_lanes(score[j] - query->m) * HEADROOM;
         query->l += score[j];
     }
 }
@@ -134,7 +130,7 @@ INLINE void attend_tile(const char **tile, const char **next, Query *query, int 
     const int width = n * 4 > SUMS ? SUMS / n : 4;  // so that n * width sums stay in registers
     const int step = LANES * (int)dtype_size(dtype);
     const int last = (dim - 1) / LANES;  // column
-    Bits inside;  // the lanes of the last column that belong to the vector; then another begins
+    Bits inside = {0};  // the lanes of the last column that belong to the vector, not to another
     EACH (i, LANES) inside[i] = last * LANES + i < dim ? 0xffffffff : 0;
     size_t head = query->head;
     size_t ahead = query[n].head;
@@ -184,16 +180,6 @@ INLINE void attend_tile(const char **tile, const char **next, Query *query, int 
     }
 }
 
-// The same with n and dtype as constants, out of line.
-__attribute__((noinline)) static void attend_any(const char **tile, const char **next, Query *query,
-                                                 int tokens, int dim, int n, int dtype)
-{
-#define IF(N, TYPE) \
-    if (n == N && dtype == TYPE) attend_tile(tile, next, query, tokens, dim, N, TYPE);
-#define IF_TYPE(TYPE) IF(8, TYPE) IF(4, TYPE) IF(2, TYPE) IF(1, TYPE)
-    IF_TYPE(PAGED_F32) IF_TYPE(PAGED_F16) IF_TYPE(PAGED_BF16)
-}
-
 static void start_query(const AttendJob *job, int row, int head, Query *query)
 {
     int dim = job->view.layout.head_dim;
@@ -202,8 +188,7 @@ static void start_query(const AttendJob *job, int row, int head, Query *query)
     query->visible = job->view.queries[row].position + 1;
     query->vector = (size_t)row * job->num_q_heads + head;
     const float *q = job->q + query->vector * dim;
-    double factor = job->scale / 0.69314718055994531;
-    for (int d = 0; d < dim; d++) ((float *)query->q)[d] = (float)(q[d] * factor);
+    for (int d = 0; d < dim; d++) ((float *)query->q)[d] = q[d] * job->scale;
 }
 
 static void finish_query(const AttendJob *job, const Query *query)
@@ -213,8 +198,7 @@ static void finish_query(const AttendJob *job, const Query *query)
     float l = 0;
     EACH (j, LANES) l += query->l[j];
     for (int d = 0; d < dim; d++) out[d] = l != 0 ? ((const float *)query->o)[d] / l : 0;
-    double lse = query->m * 0.69314718055994531 + log(l / HEADROOM);
-    if (job->lse) job->lse[query->vector] = (float)lse;
+    if (job->lse) job->lse[query->vector] = (float)(query->m + log(l / HEADROOM));
 }
 
 // Some rows of one sequence, some KV heads.
@@ -252,7 +236,11 @@ static void attend_piece(const AttendJob *job, int row, int rows, int kv_head, i
                         min_int(q[n - 1].visible - start, TOKENS) > tokens;)
                 n /= 2;  // all of them are to see the same
             const char **next = i + n < heads * vectors ? tile : after;
-            if (tokens > 0) attend_any(tile, next, q, tokens, c->head_dim, n, c->dtype);
+#define IF(N, TYPE) /* so that n and dtype are constants */ \
+    if (tokens > 0 && n == N && c->dtype == TYPE) \
+        attend_tile(tile, next, q, tokens, c->head_dim, N, TYPE);
+#define IF_TYPE(TYPE) IF(8, TYPE) IF(4, TYPE) IF(2, TYPE) IF(1, TYPE)
+            IF_TYPE(PAGED_F32) IF_TYPE(PAGED_F16) IF_TYPE(PAGED_BF16)
         }
     }
     for (int i = 0; i < heads * vectors; i++) finish_query(job, &query[i]);
