@@ -262,6 +262,7 @@ static void memory_poison(int device, void *p, size_t bytes)
 // as much again as asked for, so that a batch that gets longer every step seldom allocates.
 static int memory_reserve(int device, void **memory, size_t *capacity, size_t bytes)
 {
+    if (bytes == 0 || bytes > PTRDIFF_MAX) return PAGED_OUT_OF_MEMORY;  // 0: it has overflowed
     if (bytes <= *capacity) return PAGED_OK;
     void *larger = memory_create(device, bytes + bytes / 2);
     if (!larger) return PAGED_OUT_OF_MEMORY;
@@ -1184,12 +1185,11 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
     if (flags & ATTEND_GATHER) {  // into the workspace: K of all sequences, then V
         size_t token = (size_t)c->num_kv_heads * c->head_dim * dtype_size(c->dtype);
         int64_t tokens = plan->starts[plan->view.num_seqs].token;
-        if (tokens > (int64_t)(PTRDIFF_MAX / 4 / token)) return PAGED_OUT_OF_MEMORY;
-        size_t dense = ((size_t)tokens * token + 255) / 256 * 256;
-        if (memory_reserve(c->device, &pool->workspace, &pool->workspace_bytes, 2 * dense))
+        size_t bytes = (multiply(tokens, 2 * token) + 511) / 512 * 512;
+        if (memory_reserve(c->device, &pool->workspace, &pool->workspace_bytes, bytes))
             return PAGED_OUT_OF_MEMORY;
         char *k = (char *)pool->workspace;
-        job.view = gather(&job.view, k, k + dense, c->dtype);
+        job.view = gather(&job.view, k, k + bytes / 2, c->dtype);
     }
 #ifdef PAGED_FAST
     int error = flags & ATTEND_FAST ? attend_fast(pool, &job) : -1;

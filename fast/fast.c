@@ -311,12 +311,11 @@ KERNEL(attend_split, AttendJob)
     if (count > 0) attend_tokens(&job, blockIdx.y, start, start + count, state);
 }
 
-// The states of all splits of a row and query head become its result.
+// The states of all splits of a row and query head, from 0 on, become its result.
 KERNEL(merge_splits, AttendJob)
 {
     int splits = job.view.queries[blockIdx.x].position / SPLIT + 1;
-    int head_dim = job.view.layout.head_dim;
-    merge(split_state(&job, blockIdx.y), splits, head_dim, shared);  // from split 0 on
+    merge(split_state(&job, blockIdx.y), splits, job.view.layout.head_dim, shared);
     finish(&job, blockIdx.y, shared);
 }
 
@@ -328,15 +327,13 @@ KERNEL(merge_splits, AttendJob)
 //     of b,  8 x 8   rows c and c + 4 of column r
 //     of d, 16 x 8   columns 2 * c and 2 * c + 1 of row r, then of row r + 8
 //
-// (PTX ISA, "Matrix Fragments for mma.m16n8k8", .tf32). In q times K, rows are query heads and
-// columns tokens. A dot product may be summed in any order, so 16 bytes of K, as loaded, are a
-// lane's part of b for four mma. 16 tokens are dealt to the columns of two tiles in pairs, so the
-// lane then has the scores of a head for four neighbours, 4 * c and on. In weights times V, each
-// pair is columns c and c + 4 of a, where the weights are: only maxima go from lane to lane.
-//
-// a and b are tf32, a float32 without its lower 13 bits. K and V fit; q and the weights are cut in
-// two: rows 0 to 7 have the upper 11 bits of the mantissa, rows 8 to 15 the next 11, and two are
-// lost. In the end both results are added.
+// (PTX ISA, "Matrix Fragments for mma.m16n8k8", .tf32). a and b are tf32, a float32 without its
+// lower 13 bits. K and V fit; q and the weights are cut in two: row r has the upper 11 bits of the
+// mantissa for query head r, row r + 8 the next 11. In the end both results are added. 16 bytes of
+// K, as loaded, are a lane's part of b for four mma, as a dot product may be summed in any order.
+// 16 tokens are dealt to the columns of two tiles in pairs, so the lane then has the scores of four
+// neighbours, 4 * c and on, and they become its part of a for weights times V, each pair columns c
+// and c + 4. So only maxima go from lane to lane.
 
 typedef size_t __attribute__((may_alias)) Offset;
 #define OFFSETS ((Offset *)shared)  // [SPLIT], of the tokens in a plane
@@ -360,31 +357,28 @@ DEVICE void load(const View *view, const void *plane, int t, int count, int n, i
 
 DEVICE float tf32(float x) { return bits_float(float_bits(x) & 0xffffe000); }
 
-// The parts of x. If the first is infinite, the second is NaN.
-DEVICE void cut(float x, float *part)
-{
-    part[0] = tf32(x);
-    part[1] = tf32(x - part[0]);
-}
-
 // The sum of both parts, in column i of d. If the first is infinite or NaN, it is the result.
 DEVICE float both(const float *d, int i) { return fabsf(d[i]) < INFINITY ? d[i] + d[i + 2] : d[i]; }
 
+// a: two columns, to be cut. If the upper part is infinite, the lower one is NaN.
 DEVICE void mma(float *d, const float *a, float b0, float b1)
 {
+    float a0 = tf32(a[0]);
+    float a1 = tf32(a[1]);
+    float part[4] = {a0, tf32(a[0] - a0), a1, tf32(a[1] - a1)};
 #if __CUDA_ARCH__ >= 800
     asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(float_bits(a[0])), "r"(float_bits(a[1])), "r"(float_bits(a[2])),
-                   "r"(float_bits(a[3])), "r"(float_bits(b0)), "r"(float_bits(b1)));
+                 : "r"(float_bits(part[0])), "r"(float_bits(part[1])), "r"(float_bits(part[2])),
+                   "r"(float_bits(part[3])), "r"(float_bits(b0)), "r"(float_bits(b1)));
 #elif !defined(__CUDACC__)  // the stand-in: each lane puts its parts in place, then reads them all
 #define __syncwarp() __shfl_xor_sync(ALL_LANES, 0, 0)
     static float a_whole[WARPS][16][8], b_whole[WARPS][8][8];
     int warp = threadIdx.x / WARP;
     int r = threadIdx.x % WARP / 4;
     int c = threadIdx.x % 4;
-    EACH (i, 4) a_whole[warp][r + i % 2 * 8][c + i / 2 * 4] = tf32(a[i]);
+    EACH (i, 4) a_whole[warp][r + i % 2 * 8][c + i / 2 * 4] = part[i];
     b_whole[warp][c][r] = tf32(b0);
     b_whole[warp][c + 4][r] = tf32(b1);
     __syncwarp();  // all have written
@@ -403,7 +397,7 @@ DEVICE void attend_mma(const AttendJob *job, int dtype)
     int group = job->num_q_heads / kv_heads;
     int kv_head = blockIdx.y % kv_heads;
     int first = kv_head * group + blockIdx.y / kv_heads * 8;  // query head
-    int heads = (kv_head + 1) * group - first;                // from there on; at most 8 are used
+    int heads = min_int((kv_head + 1) * group - first, 8);    // from there on
     int warp = threadIdx.x / WARP;
     int r = threadIdx.x % WARP / 4;
     int c = threadIdx.x % 4;
@@ -419,11 +413,10 @@ DEVICE void attend_mma(const AttendJob *job, int dtype)
 
     // 2. The query: those elements that the lane will have of K.
     size_t vector = ((size_t)blockIdx.x * job->num_q_heads + first + r) * head_dim;
-    float q[64], o[68] = {0}, m = -__FLT_MAX__;  // -infinity less itself would be NaN
+    float q[32], o[68] = {0}, m = -__FLT_MAX__;  // -infinity less itself would be NaN
     EACH (i, 32) {
         int d = element(i, c, 4);
-        float x = r < heads && d < head_dim ? job->q[vector + d] * job->scale : 0;
-        cut(x, q + i * 2);
+        q[i] = r < heads && d < head_dim ? job->q[vector + d] * job->scale : 0;
     }
 
     for (int start = warp * 16; start < count; start += WARPS * 16) {
@@ -433,11 +426,11 @@ DEVICE void attend_mma(const AttendJob *job, int dtype)
         __syncwarp();  // so that all loads are under way before the first is used
 
         // 3. Scores.
-        float score[2][4] = {{0}}, p[4], weight[8];
+        float score[2][4] = {{0}}, p[4];
         float old_m = m;
         EACH (i, 16)
             EACH (t, 2)
-                mma(score[t], q + i * 4, load_element(k[t], i * 2, dtype),
+                mma(score[t], q + i * 2, load_element(k[t], i * 2, dtype),
                     load_element(k[t], i * 2 + 1, dtype));
         EACH (i, 4) {
             p[i] = both(score[i / 2], i % 2);
@@ -448,15 +441,15 @@ DEVICE void attend_mma(const AttendJob *job, int dtype)
         // 4. Weights.
         for (int bits = 1; bits < 4; bits *= 2) m = fmaxf(m, __shfl_xor_sync(ALL_LANES, m, bits));
         float shrink = expf(old_m - m);
-        EACH (i, 4) cut(expf(p[i] - m) * HEADROOM, weight + i * 2);
+        EACH (i, 4) p[i] = expf(p[i] - m) * HEADROOM;
 
         // 5. Values. The last mma are for l: as if V had columns of 1.
         EACH (i, 68) o[i] *= shrink;
         EACH (i, 16)
             EACH (t, 2)
-                mma(o + i * 4, weight + t * 4, load_element(v[t * 2], i, dtype),
+                mma(o + i * 4, p + t * 2, load_element(v[t * 2], i, dtype),
                     load_element(v[t * 2 + 1], i, dtype));
-        EACH (t, 2) mma(o + 64, weight + t * 4, 1, 1);
+        EACH (t, 2) mma(o + 64, p + t * 2, 1, 1);
     }
 
     // 6. The states of the warps, in shared memory, become one for each head.
@@ -469,7 +462,7 @@ DEVICE void attend_mma(const AttendJob *job, int dtype)
         if (d < head_dim) state[2 + d] = both(o + i / 2 * 4, i % 2);
     }
     __syncthreads();
-    for (int h = 0; h < heads && h < 8; h++)
+    for (int h = 0; h < heads; h++)
         merge(states + h * WARPS * (head_dim + 2), WARPS, head_dim, split_state(job, first + h));
 }
 
@@ -488,8 +481,7 @@ static int attend_fast(Pool *pool, AttendJob *job)
     int splits = ceil_div(job->view.max_seq_len, SPLIT);
     size_t bytes = multiply(multiply(rows, heads), splits * (c->head_dim + 2) * sizeof(float));
     if (splits > 65535) return -1;  // a grid cannot have more
-    if (bytes == 0 || bytes > PTRDIFF_MAX ||
-        memory_reserve(c->device, &pool->states, &pool->states_bytes, bytes))
+    if (memory_reserve(c->device, &pool->states, &pool->states_bytes, bytes))
         return PAGED_OUT_OF_MEMORY;
     job->states = (float *)pool->states;
     int blocks = c->num_kv_heads * ceil_div(heads / c->num_kv_heads, 8);  // of attend_mma()
