@@ -162,7 +162,7 @@ INLINE void attend_tile(const char **tile, const char **next, Query *query, int 
     EACH (i, n) weigh(&query[i], score[i], tokens, dim);
 
     // 3. The values, run by run. After the last column comes it again: those sums go to a place in
-    // o beyond head_dim, which nobody reads.
+    // o beyond head_dim, which is never read.
     for (int run = 0; run < tokens; run += RUN) {
         for (int d = 0; d <= last; d += width) {
             const char **v = &tile[run / RUN * 2 + 1];
@@ -236,9 +236,9 @@ static void attend_piece(const AttendJob *job, int row, int rows, int kv_head, i
                         min_int(q[n - 1].visible - start, TOKENS) > tokens;)
                 n /= 2;  // all of them are to see the same
             const char **next = i + n < heads * vectors ? tile : after;
+            if (tokens <= 0) continue;
 #define IF(N, TYPE) /* so that n and dtype are constants */ \
-    if (tokens > 0 && n == N && c->dtype == TYPE) \
-        attend_tile(tile, next, q, tokens, c->head_dim, N, TYPE);
+    if (n == N && c->dtype == TYPE) attend_tile(tile, next, q, tokens, c->head_dim, N, TYPE);
 #define IF_TYPE(TYPE) IF(8, TYPE) IF(4, TYPE) IF(2, TYPE) IF(1, TYPE)
             IF_TYPE(PAGED_F32) IF_TYPE(PAGED_F16) IF_TYPE(PAGED_BF16)
         }
