@@ -16,10 +16,12 @@
 // What a query vector adds up, and in which order, does not depend on its company, on block sizes
 // or on threads, so gather and paged agree in every bit here, too.
 
-// (Not for the x87, where a float has more bits than it should: FLT_EVAL_METHOD is 0 or 16 if not.)
 #if (__GNUC__ >= 12 || defined(__clang__)) && !defined(__CUDACC__) && __FLT_EVAL_METHOD__ % 16 == 0
 #ifdef _OPENMP
 #include <omp.h>
+#else
+#define omp_get_max_threads() 1
+#pragma GCC diagnostic ignored "-Wunknown-pragmas"
 #endif
 #ifndef THREADS_FROM
 #define THREADS_FROM 200000  // elements of K and V: some 50 microseconds; less is not shared
@@ -129,9 +131,7 @@ INLINE void attend_tile(const char **tile, const char **next, Query *query, int 
 {
     const int width = n * 4 > SUMS ? SUMS / n : 4;  // so that n * width sums stay in registers
     const int step = LANES * (int)dtype_size(dtype);
-    const int last = (dim - 1) / LANES;  // column
-    Bits inside = {0};  // the lanes of the last column that belong to the vector, not to another
-    EACH (i, LANES) inside[i] = last * LANES + i < dim ? 0xffffffff : 0;
+    const int last = dim / LANES - 1;  // column
     size_t head = query->head;
     size_t ahead = query[n].head;
     Vec score[8][TOKENS / LANES];
@@ -147,8 +147,6 @@ INLINE void attend_tile(const char **tile, const char **next, Query *query, int 
         for (int d = 0; d <= last; d++) {
             EACH (j, width) __builtin_prefetch(next[t + j] + ahead + d * step, 0, 2);  // to L2
             EACH (j, width) x[j] = load_lanes(k[j * 2 * RUNS] + head + d * step, dtype);
-            if (d == last)
-                EACH (j, width) x[j] = (Vec)((Bits)x[j] & inside);  // 0 times NaN would be NaN
             EACH (i, n)
                 EACH (j, width) acc[i][j] += query[i].q[d] * x[j];
         }
@@ -254,30 +252,26 @@ static int attend_on_cpu(const AttendJob *job)
     int total = view->num_query_tokens;
     int kv_heads = view->layout.num_kv_heads;
     int group = job->num_q_heads / kv_heads;
-    int most_heads = VECTORS;
-    if (group > VECTORS || view->max_seq_len > INT_MAX - 2 * TOKENS) return -1;
-#ifdef _OPENMP
-    most_heads = ceil_div((int64_t)kv_heads * view->num_seqs, omp_get_max_threads());
-    double elements = 2.0 * total * kv_heads * view->max_seq_len * view->layout.head_dim;
-#pragma omp parallel if (elements > THREADS_FROM)
+    int dim = view->layout.head_dim;
+    if (dim % LANES > 0 || group > VECTORS || view->max_seq_len > INT_MAX - 2 * TOKENS) return -1;
+    double elements = 2.0 * total * kv_heads * view->max_seq_len * dim;
+    int threads = elements > THREADS_FROM ? omp_get_max_threads() : 1;
+    int most_heads = ceil_div((int64_t)kv_heads * view->num_seqs, threads);
+#pragma omp parallel num_threads(threads)
 #pragma omp single
-#endif
     for (int row = 0, rows; row < total; row += rows) {
         const QueryToken *query = view->queries + row;
         int most = min_int(VECTORS / group, total - row);
         for (rows = 1; rows < most && query[rows].seq == query->seq;) rows++;
         int heads = min_int(VECTORS / (rows * group), most_heads);
-        for (int h = 0; h < kv_heads; h += heads) {
-#ifdef _OPENMP
+        for (int h = 0; h < kv_heads; h += heads)
 #pragma omp task
-#endif
             attend_piece(job, row, rows, h, min_int(heads, kv_heads - h));
-        }
     }
     return PAGED_OK;
 }
 
-#else  // another compiler: attend_row() does it all
+#else  // another compiler, or an x87, with floats of too many bits: attend_row() does it all
 static int attend_on_cpu(const AttendJob *job) { return (void)job, -1; }
 #endif
 
@@ -287,12 +281,6 @@ static int attend_on_cpu(const AttendJob *job) { return (void)job, -1; }
 // one long sequence fills the whole GPU. A second kernel merges them.
 
 enum { SPLIT = 512 };
-
-// How many tokens of split blockIdx.z row blockIdx.x sees; 0 or less: it ends before.
-DEVICE int split_count(const AttendJob *job)
-{
-    return min_int(job->view.queries[blockIdx.x].position + 1 - (int)blockIdx.z * SPLIT, SPLIT);
-}
 
 // The state of split blockIdx.z of a query head, in global memory: job->states are
 // [num_query_tokens][num_q_heads][splits][head_dim + 2].
@@ -305,10 +293,9 @@ DEVICE float *split_state(const AttendJob *job, int head)
 
 KERNEL(attend_split, AttendJob)
 {
-    unsigned start = blockIdx.z * SPLIT;
-    int count = split_count(&job);
-    float *state = split_state(&job, blockIdx.y);
-    if (count > 0) attend_tokens(&job, blockIdx.y, start, start + count, state);
+    int start = blockIdx.z * SPLIT;
+    int end = min_int(start + SPLIT, job.view.queries[blockIdx.x].position + 1);
+    if (start < end) attend_tokens(&job, blockIdx.y, start, end, split_state(&job, blockIdx.y));
 }
 
 // The states of all splits of a row and query head, from 0 on, become its result.
@@ -355,7 +342,7 @@ DEVICE void load(const View *view, const void *plane, int t, int count, int n, i
     }
 }
 
-DEVICE float tf32(float x) { return bits_float(float_bits(x) & 0xffffe000); }
+DEVICE uint32_t tf32(float x) { return float_bits(x) & 0xffffe000; }
 
 // The sum of both parts, in column i of d. If the first is infinite or NaN, it is the result.
 DEVICE float both(const float *d, int i) { return fabsf(d[i]) < INFINITY ? d[i] + d[i + 2] : d[i]; }
@@ -363,24 +350,24 @@ DEVICE float both(const float *d, int i) { return fabsf(d[i]) < INFINITY ? d[i] 
 // a: two columns, to be cut. If the upper part is infinite, the lower one is NaN.
 DEVICE void mma(float *d, const float *a, float b0, float b1)
 {
-    float a0 = tf32(a[0]);
-    float a1 = tf32(a[1]);
-    float part[4] = {a0, tf32(a[0] - a0), a1, tf32(a[1] - a1)};
+    uint32_t a0 = tf32(a[0]);
+    uint32_t a1 = tf32(a[1]);
+    uint32_t part[4] = {a0, tf32(a[0] - bits_float(a0)), a1, tf32(a[1] - bits_float(a1))};
 #if __CUDA_ARCH__ >= 800
     asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(float_bits(part[0])), "r"(float_bits(part[1])), "r"(float_bits(part[2])),
-                   "r"(float_bits(part[3])), "r"(float_bits(b0)), "r"(float_bits(b1)));
+                 : "r"(part[0]), "r"(part[1]), "r"(part[2]), "r"(part[3]), "r"(float_bits(b0)),
+                   "r"(float_bits(b1)));
 #elif !defined(__CUDACC__)  // the stand-in: each lane puts its parts in place, then reads them all
 #define __syncwarp() __shfl_xor_sync(ALL_LANES, 0, 0)
     static float a_whole[WARPS][16][8], b_whole[WARPS][8][8];
     int warp = threadIdx.x / WARP;
     int r = threadIdx.x % WARP / 4;
     int c = threadIdx.x % 4;
-    EACH (i, 4) a_whole[warp][r + i % 2 * 8][c + i / 2 * 4] = part[i];
-    b_whole[warp][c][r] = tf32(b0);
-    b_whole[warp][c + 4][r] = tf32(b1);
+    EACH (i, 4) a_whole[warp][r + i % 2 * 8][c + i / 2 * 4] = bits_float(part[i]);
+    b_whole[warp][c][r] = bits_float(tf32(b0));
+    b_whole[warp][c + 4][r] = bits_float(tf32(b1));
     __syncwarp();  // all have written
     EACH (i, 4)
         EACH (j, 8) d[i] += a_whole[warp][r + i / 2 * 8][j] * b_whole[warp][j][2 * c + i % 2];
@@ -401,7 +388,7 @@ DEVICE void attend_mma(const AttendJob *job, int dtype)
     int warp = threadIdx.x / WARP;
     int r = threadIdx.x % WARP / 4;
     int c = threadIdx.x % 4;
-    int count = split_count(job);
+    int count = min_int(view->queries[blockIdx.x].position + 1 - (int)blockIdx.z * SPLIT, SPLIT);
     if (count <= 0) return;
 
     // 1. The walk, for the whole split. Memory answers after some 600 ns, so many loads must be in
