@@ -19,9 +19,10 @@
 #if (__GNUC__ >= 12 || defined(__clang__)) && !defined(__CUDACC__) && __FLT_EVAL_METHOD__ % 16 == 0
 #ifdef _OPENMP
 #include <omp.h>
+#define OMP(text) _Pragma(#text)
 #else
+#define OMP(text)  // one thread
 #define omp_get_max_threads() 1
-#pragma GCC diagnostic ignored "-Wunknown-pragmas"
 #endif
 #ifndef THREADS_FROM
 #define THREADS_FROM 200000  // elements of K and V: some 50 microseconds; less is not shared
@@ -257,16 +258,15 @@ static int attend_on_cpu(const AttendJob *job)
     double elements = 2.0 * total * kv_heads * view->max_seq_len * dim;
     int threads = elements > THREADS_FROM ? omp_get_max_threads() : 1;
     int most_heads = ceil_div((int64_t)kv_heads * view->num_seqs, threads);
-#pragma omp parallel num_threads(threads)
-#pragma omp single
+    OMP(omp parallel num_threads(threads))
+    OMP(omp single)
     for (int row = 0, rows; row < total; row += rows) {
         const QueryToken *query = view->queries + row;
         int most = min_int(VECTORS / group, total - row);
         for (rows = 1; rows < most && query[rows].seq == query->seq;) rows++;
         int heads = min_int(VECTORS / (rows * group), most_heads);
         for (int h = 0; h < kv_heads; h += heads)
-#pragma omp task
-            attend_piece(job, row, rows, h, min_int(heads, kv_heads - h));
+            OMP(omp task) attend_piece(job, row, rows, h, min_int(heads, kv_heads - h));
     }
     return PAGED_OK;
 }
