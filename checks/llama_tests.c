@@ -284,7 +284,7 @@ static char *request(const char *out, int i)
     return memcpy(allocate(size), start, size);
 }
 
-// The number before ` word` in the statistics: statistic(err, "preemptions").
+// The number before ` word` in the statistics: statistic(err, "tokens computed again").
 static long statistic(const char *err, const char *word)
 {
     const char *found = strstr(err, format(" %s", word));
@@ -1181,11 +1181,11 @@ static void check_statistics(const Draw *d, const char *err)
 {
     const Paper *p = &d->paper;
     int requests = d->num_prompts * p->samples;
-    CHECK_HAS(err, format("%d requests, %d refused; %d tokens in %d steps, ", requests,
+    CHECK_HAS(err, format("requests: %d, refused: %d; %d tokens in %d steps, ", requests,
                           requests - d->num_served * p->samples, p->rows, p->calls));
-    CHECK_HAS(
-        err, format("llama: %d preemptions, %d tokens computed again\n", p->preemptions, p->again));
-    CHECK_HAS(err, format("at the peak %d sequences had %d blocks of %d tokens, ", p->peak_running,
+    CHECK_HAS(err, format("llama: preemptions: %d; %d tokens computed again\n", p->preemptions,
+                          p->again));
+    CHECK_HAS(err, format("sequences at the peak: %d, in %d blocks of %d tokens, ", p->peak_running,
                           p->peak, p->block_size));
     if (p->samples > 1 || d->beams > 1)
         CHECK_HAS(err, format("separate copies would have had %d blocks; %d blocks were copied\n",
@@ -1277,7 +1277,7 @@ static void test_small_pools(void)
                                  pool[1], i % 2 ? 1 : 8, caches[1 + i / 2 % 2]);
         Run run = served(llama(format("%s|%s", how, options)));
         CHECK_TEXT(run.out, expected);
-        if (i / 2 == 4) CHECK(statistic(run.err, "preemptions") > 0);
+        if (i / 2 == 4) CHECK(statistic(run.err, "tokens computed again") > 0);
     }
 }
 
@@ -1332,7 +1332,7 @@ static void test_prefix_cache(void)
         char *plain = text_of(base);
         Run run = served(llama(format("%s|--prefix-cache", base)));
         CHECK_TEXT(run.out, plain);
-        if (m >= 2) CHECK(statistic(run.err, "preemptions") > 0);
+        if (m >= 2) CHECK(statistic(run.err, "tokens computed again") > 0);
         CHECK((statistic(run.err, "tokens were found") > 0) == (m >= 2));
     }
 }
@@ -1349,8 +1349,8 @@ static void test_scheduler_by_hand(void)
     // 10. Step 11: B computes 10 tokens; two more steps. Step 14: C computes 8; four more steps.
     Run run = served(llama(format("%s|12|--blocks|4|-p|Q|-p|xxxxxx|-p|xxxxxx", options)));
     CHECK_HAS(run.err, "; 45 tokens in 18 steps, ");
-    CHECK_HAS(run.err, "llama: 1 preemptions, 9 tokens computed again\n");
-    CHECK_HAS(run.err, "at the peak 2 sequences had 4 blocks of 4 tokens, ");
+    CHECK_HAS(run.err, "llama: preemptions: 1; 9 tokens computed again\n");
+    CHECK_HAS(run.err, "sequences at the peak: 2, in 4 blocks of 4 tokens, ");
     // The same with the prefix cache. When A takes its third block in step 7, it is the second of
     // the two that B has left there, the leaf. Step 11: B finds its first block, and computes 6 of
     // its 10 tokens. So does C, and computes 4 of 8; its second block is given up for that of B.
@@ -1358,7 +1358,7 @@ static void test_scheduler_by_hand(void)
     run =
         served(llama(format("%s|12|--blocks|4|-p|Q|-p|xxxxxx|-p|xxxxxx|--prefix-cache", options)));
     CHECK_HAS(run.err, "; 37 tokens in 15 steps, ");
-    CHECK_HAS(run.err, "llama: 1 preemptions, 5 tokens computed again\n");
+    CHECK_HAS(run.err, "llama: preemptions: 1; 5 tokens computed again\n");
     CHECK_HAS(run.err, "8 tokens were found");
     // Two equal prompts of 50 tokens do not fit at once into 23 blocks. Step 1 computes the first
     // one; step 2 its next token, and of the second prompt what is not in 12 full blocks, 2 tokens.
@@ -1367,14 +1367,14 @@ static void test_scheduler_by_hand(void)
     run = served(llama(
         format("%s|60|--chunk|64|--blocks|23|-p|%s|-p|%s|--prefix-cache", options, x48, x48)));
     CHECK_HAS(run.err, "; 72 tokens in 12 steps, ");
-    CHECK_HAS(run.err, "llama: 0 preemptions, ");
+    CHECK_HAS(run.err, "llama: preemptions: 0; ");
     CHECK_HAS(run.err, "48 tokens were found");
     // At most 256 requests run at a time: of 300, 44 wait for three steps.
     char *lines = memset(allocate(300), '\n', 300);
     save(path_of("lines"), lines, 300);
     run = served(llama(format("%s|3|-f|%s", options, path_of("lines"))));
     CHECK_HAS(run.err, "; 900 tokens in 6 steps, ");
-    CHECK_HAS(run.err, "at the peak 256 sequences had 256 blocks of 4 tokens, ");
+    CHECK_HAS(run.err, "sequences at the peak: 256, in 256 blocks of 4 tokens, ");
 }
 
 // ---- the tokenizer ----------------------------------------------------------------------------

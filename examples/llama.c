@@ -632,11 +632,11 @@ static void print_statistics(const Server *s, double seconds)
     double token_kib = pool_bytes_per_token(&s->pool->config) / 1024.0;
     double paged = token_kib * s->peak_blocks * o->block_size;
     double reserved = token_kib * s->peak_running * s->model.seq_len;
-    note("%d requests, %ld refused; %ld tokens in %ld steps, %.0f tokens/s",
+    note("requests: %d, refused: %ld; %ld tokens in %ld steps, %.0f tokens/s",
          (int)arrlen(s->requests), s->num_refused, s->num_tokens, s->num_steps,
          s->num_tokens / fmax(seconds, 1e-9));
-    note("%ld preemptions, %ld tokens computed again", s->num_preemptions, s->num_recomputed);
-    note("at the peak %d sequences had %d blocks of %d tokens, %.1f KiB:", s->peak_running,
+    note("preemptions: %ld; %ld tokens computed again", s->num_preemptions, s->num_recomputed);
+    note("sequences at the peak: %d, in %d blocks of %d tokens, %.1f KiB:", s->peak_running,
          s->peak_blocks, o->block_size, paged);
     note("%.1f %% of the %.1f KiB that reserving %d tokens for each takes", 100 * paged / reserved,
          reserved, s->model.seq_len);

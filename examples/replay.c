@@ -564,7 +564,7 @@ static Server serve(const Options *o, const Trace *trace, int rule, int block_si
     Server s = {
         .options = o, .trace = trace, .rule = rule, .budget = o->budget, .block_size = block_size};
     if (rule == PAGED) {
-        snprintf(s.name, sizeof s.name, "paged %d%s", block_size, prefix ? ", shared prefix" : "");
+        snprintf(s.name, sizeof s.name, "paged %d%s", block_size, prefix ? ", prefix" : "");
         create_pool(&s, prefix);
     } else
         snprintf(s.name, sizeof s.name, "%s", names[rule]);
@@ -613,43 +613,42 @@ static void print_tables(const Server *results, const Options *o, const Trace *t
     printf("budget: %d slots; %s; preemption by %s\n\n", o->budget,
            o->saturate ? "all requests wait from the start" : "requests arrive as in the trace",
            o->preempt == SWAP ? "swap" : "recompute");
-    printf("%-24s %8s %6s %9s %9s %9s %11s %8s\n", "requests", "running", "peak", "steps", "waited",
+    printf("%-18s %7s %5s %8s %8s %9s %10s %7s\n", "requests", "running", "peak", "steps", "waited",
            "preempted", moved, "refused");
     for (int i = 0; i < arrlen(results); i++) {
         const Server *s = &results[i];
-        printf("%-24s %8.1f %6d %9lld %9.0f %9lld %11lld %8d\n", s->name, mean_running(s), s->peak,
+        printf("%-18s %7.1f %5d %8lld %8.0f %9lld %10lld %7d\n", s->name, mean_running(s), s->peak,
                (long long)s->step, mean_waited(s), (long long)s->preemptions, (long long)s->moved,
                s->refused);
     }
-    printf("running: together, on average. steps: to the end of the trace. waited: steps before a\n"
-           "request is admitted, on average. %s: tokens.\n\n",
+    printf("running: together, on average. steps: to the end of the trace.\n"
+           "waited: steps before a request is admitted, on average. %s: tokens.\n\n",
            moved);
-    printf("%-24s %8s %9s %9s %9s %6s %12s %10s\n", "% of the budget", "used", "reserved",
+    printf("%-18s %6s %8s %8s %8s %6s %8s %10s\n", "% of the budget", "used", "reserved",
            "internal", "external", "free", "of taken", "at the end");
     for (int i = 0; i < arrlen(results); i++) {
         const Server *s = &results[i];
         double taken = share(s, USED) + share(s, RESERVED) + share(s, INTERNAL);
-        printf("%-24s %8.2f %9.2f %9.2f %9.2f %6.2f %12.2f %10.2f\n", s->name, 100 * share(s, USED),
+        printf("%-18s %6.2f %8.2f %8.2f %8.2f %6.2f %8.2f %10.2f\n", s->name, 100 * share(s, USED),
                100 * share(s, RESERVED), 100 * share(s, INTERNAL), 100 * share(s, EXTERNAL),
                100 * share(s, FREE), taken > 0 ? 100 * share(s, USED) / taken : 0, 100 * s->at_end);
     }
-    printf(
-        "of taken: used slots as a share of those that are not free. at the end: the same, with\n"
-        "every request counted once, at its final length.\n");
+    printf("of taken: used slots as a share of those that are not free.\n"
+           "at the end: the same, with every request counted once, at its final length.\n");
 }
 
 static void print_bars(const Server *results)
 {
     printf("\n# used   = reserved   - internal   ! external   . free\n");
     for (int i = 0; i < arrlen(results); i++) {
-        char bar[64];
+        char bar[58];
         double sum = 0;
         int at = 0;
         for (int kind = 0; kind < NUM_KINDS; kind++) {
             sum += share(&results[i], kind);
-            while (at < 64 && (at + 0.5) / 64 <= sum) bar[at++] = "#=-!."[kind];
+            while (at < 58 && (at + 0.5) / 58 <= sum) bar[at++] = "#=-!."[kind];
         }
-        printf("%-24s |%-64.*s|\n", results[i].name, at, bar);
+        printf("%-18s |%-58.*s|\n", results[i].name, at, bar);
     }
 }
 
@@ -664,8 +663,8 @@ static void print_checks(const Server *results, const Options *o)
         preemptions += results[i].preemptions;
     }
     // Any violation has already ended the program.
-    printf("\n%lld requests in %d runs ended with exactly their tokens, after %lld preemptions; "
-           "%lld refused.\n",
+    printf("\n%lld requests in %d runs ended with exactly their tokens,\n"
+           "after %lld preemptions; %lld refused.\n",
            (long long)ended, (int)arrlen(results), (long long)preemptions, (long long)refused);
     if (o->verify)
         printf("K and V of all paged ones were what was written; attention was the oracle's.\n");
@@ -702,14 +701,14 @@ static const char help[] =
     "  --limit N           only the first N requests of TRACE.csv\n"
     "  --saturate          all requests wait from the start (otherwise they arrive\n"
     "                      when they did, and a step takes 25 ms)\n"
-    "  --block-size N      paged with this block size only (1, 8, 16, 32, 64, 128, 256)\n"
-    "  --blocks N          the budget, in blocks of that size, or of 16 (131072 slots:\n"
+    "  --block-size N      paged with this block size only (1, 8, 16, 32 to 256)\n"
+    "  --blocks N          the budget, in blocks of that size or of 16 (131072 slots:\n"
     "                      16 GiB at 128 KiB a token, as Llama 3 8B has, or 64 GiB at\n"
     "                      512 KiB)\n"
     "  --preempt POLICY    recompute or swap (recompute): tables differ in one word\n"
     "  --shared-prefix N   every prompt has N tokens more, the same for all; one more\n"
     "                      run shares them\n"
-    "  --verify            paged runs write K and V and check every byte and attention\n"
+    "  --verify            paged runs write K and V, check all bytes, and attention\n"
     "  --csv FILE          the tables, as CSV\n"
     "  --curve FILE        requests running together in each step, as CSV\n"
     "\n"
