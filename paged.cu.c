@@ -885,8 +885,8 @@ KERNEL(gather_kernel, MoveJob)
 // cannot overflow.
 #define HEADROOM 0x1p-32f
 
-// A part of the tokens leaves a state: m, l, o, in head_dim + 2 floats. Of several, the threads of
-// a thread block make one together: a barrier belongs before it, and one before `to` is read.
+// Attention over some of the tokens leaves a state: m, l, o, in head_dim + 2 floats. The threads of
+// a thread block merge several into one: a barrier belongs before it, and one before `to` is read.
 DEVICE void merge(const float *states, int count, int head_dim, float *to)
 {
     float max = -INFINITY;
