@@ -1510,18 +1510,17 @@ typedef struct Meeting {  // of the threads of a block at a barrier, of those of
 } Meeting;
 
 typedef struct Thread {
-    int started, done;
-    const Meeting *meeting;  // what it waits for; NULL: nothing
-    unsigned generation;     // of that meeting
-    jmp_buf here;            // where it left off
+    int started;
+    jmp_buf here;  // where it left off
     void *fake_stack;
     char stack[128 << 10];
 } Thread;
 
 static unsigned gpu_lane_order;  // 0: ascending, 1: descending, otherwise some other order
 static struct {
-    Thread threads[THREADS];  // the one that runs is threads[threadIdx.x]
-    Meeting block, warps[WARPS];
+    Thread threads[THREADS];        // the one that runs is threads[threadIdx.x]
+    const Meeting *waits[THREADS];  // what each waits for; NULL: nothing
+    Meeting block, warps[WARPS], end;
     int shared_floats;  // that the launch has asked for
     jmp_buf launcher;
     Entry kernel;
@@ -1539,17 +1538,19 @@ void gpu_jump(jmp_buf, int) __asm__("__longjmp");
 void gpu_jump(jmp_buf, int) __asm__("_longjmp");
 #endif
 
-static void gpu_panic(const Thread *t, const char *what, int line)
+static void gpu_panic(const char *what, int line)
 {
-    int id = (int)(t - gpu.threads);
-    fprintf(stderr, "%s, thread block (%u, %u, %u), thread %d (warp %d, lane %d): ", gpu.name,
+    unsigned id = threadIdx.x;
+    fprintf(stderr, "%s, thread block (%u, %u, %u), thread %u (warp %u, lane %u): ", gpu.name,
             blockIdx.x, blockIdx.y, blockIdx.z, id, id / WARP, id % WARP);
     panic("paged.cu.c", line, "GPU", what);
 }
 
-// From a thread to the launcher. Returns when the thread is resumed.
-static void gpu_pause(Thread *t)
+// From a thread to the launcher. Returns when the meeting has taken place.
+static void gpu_pause(const Meeting *meeting)
 {
+    Thread *t = &gpu.threads[threadIdx.x];
+    gpu.waits[threadIdx.x] = meeting;
     __sanitizer_start_switch_fiber(&t->fake_stack, gpu.stack, gpu.stack_bytes);
     if (_setjmp(t->here) == 0) gpu_jump(gpu.launcher, 1);
     __sanitizer_finish_switch_fiber(t->fake_stack, &gpu.stack, &gpu.stack_bytes);
@@ -1557,12 +1558,10 @@ static void gpu_pause(Thread *t)
 
 static void gpu_thread_main(void)
 {
-    Thread *t = &gpu.threads[threadIdx.x];
     __sanitizer_finish_switch_fiber(NULL, &gpu.stack, &gpu.stack_bytes);
     for (;;) {  // once for each thread block
         gpu.kernel(gpu.job);
-        t->done = 1;
-        gpu_pause(t);
+        gpu_pause(&gpu.end);
     }
 }
 
@@ -1570,7 +1569,6 @@ static void gpu_thread_main(void)
 // inlined: a caller's variables in registers would not survive the jump.
 __attribute__((noinline)) static void gpu_resume(Thread *t)
 {
-    threadIdx.x = (unsigned)(t - gpu.threads);
     __sanitizer_start_switch_fiber(&gpu.fake_stack, t->stack, sizeof t->stack);
     if (_setjmp(gpu.launcher) == 0) {
         static ucontext_t context;
@@ -1585,21 +1583,20 @@ __attribute__((noinline)) static void gpu_resume(Thread *t)
     __sanitizer_finish_switch_fiber(gpu.fake_stack, NULL, NULL);
 }
 
-// Waits until `expected` threads have come. The last one goes on at once.
+// Waits until `expected` threads have come. The last one wakes the others, and goes on at once.
 static void gpu_meet(Meeting *meeting, int expected, int line)
 {
-    Thread *t = &gpu.threads[threadIdx.x];
     if (meeting->arrived > 0 && meeting->line != line)
-        gpu_panic(t, "the other threads wait at another barrier or shuffle", line);
+        gpu_panic("the other threads wait at another barrier or shuffle", line);
     meeting->line = line;
-    if (++meeting->arrived == expected) {
-        meeting->arrived = 0;
-        meeting->generation++;
+    if (++meeting->arrived < expected) {
+        gpu_pause(meeting);
         return;
     }
-    t->meeting = meeting;
-    t->generation = meeting->generation;
-    gpu_pause(t);
+    meeting->arrived = 0;
+    meeting->generation++;
+    for (int i = 0; i < THREADS; i++)
+        if (gpu.waits[i] == meeting) gpu.waits[i] = NULL;
 }
 
 static void gpu_barrier(int line) { gpu_meet(&gpu.block, THREADS, line); }
@@ -1621,19 +1618,19 @@ static void gpu_run_block(void)
     unsigned factor = 1 - 2 * gpu_lane_order;  // of order 1: minus one
     int idle = 0;                              // turns since a thread last ran
     memset(shared, 0xff, sizeof shared);       // NaN: what is read must have been written
-    for (int i = 0; i < THREADS; i++) gpu.threads[i].done = 0;
+    memset(gpu.waits, 0, sizeof gpu.waits);
     for (unsigned i = 0; idle < THREADS; i++) {
-        Thread *t = &gpu.threads[(factor * i - gpu_lane_order) % THREADS];
+        threadIdx.x = (factor * i - gpu_lane_order) % THREADS;
         idle++;
-        if (t->done || (t->meeting && t->meeting->generation == t->generation)) continue;
+        if (gpu.waits[threadIdx.x]) continue;
         idle = 0;
-        t->meeting = NULL;
-        gpu_resume(t);
+        gpu_resume(&gpu.threads[threadIdx.x]);
         if (gpu_lane_order == 1) i = -1u;  // begin again at the last lane: its warp runs far ahead
     }
-    for (Thread *t = gpu.threads; t < gpu.threads + THREADS; t++)
-        if (!t->done)
-            gpu_panic(t, "deadlock: it waits here for threads that never come", t->meeting->line);
+    for (threadIdx.x = 0; threadIdx.x < THREADS; threadIdx.x++)
+        if (gpu.waits[threadIdx.x] != &gpu.end)
+            gpu_panic("deadlock: it waits here for threads that never come",
+                      gpu.waits[threadIdx.x]->line);
     for (int i = gpu.shared_floats; i < SHARED_FLOATS; i++)
         INVARIANT(float_bits(shared[i]) == UINT32_MAX,
                   "written after the end of the shared memory asked for");
