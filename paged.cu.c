@@ -1,12 +1,9 @@
 // paged: PagedAttention in one file.
 //
-// A language model that serves many requests keeps, for every token of every request, a key and a
-// value vector in each layer: the KV cache. How long a request gets is not known in advance, and
-// reserving the maximum for each wastes most of the memory. PagedAttention (Kwon et al., SOSP 2023)
-// does what operating systems do with pages: memory is cut into blocks of a few tokens, a block is
-// handed out when a token needs it, a table per sequence says which blocks hold its tokens, and
-// attention looks the blocks up in that table while it reads. Blocks can then be shared, with a
-// reference count, and are copied before a sharer writes: copy-on-write.
+// How long a request gets is not known in advance, and a KV cache that reserves the maximum for
+// each wastes most of its memory. PagedAttention (Kwon et al., SOSP 2023) does what operating
+// systems do with pages: a block of a few tokens is handed out when a token needs it, and attention
+// looks the blocks of a sequence up in its table while it reads.
 //
 // Read paged.h first, then this file from top to bottom:
 //
@@ -1223,7 +1220,6 @@ void tensor_copy(const Pool *pool, float *to, const float *from, size_t count)
 }
 
 // ---- check and dump ---------------------------------------------------------------------------
-// For tests, debuggers and examples. In gdb: print pool_check(pool), call pool_dump(pool, 0).
 
 static const char *broken(const char *format, ...)
 {
