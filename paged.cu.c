@@ -224,10 +224,10 @@ static void *memory_create(int device, size_t bytes)
 #endif
     (void)device;
     // Aligned to cache lines; large ones to pages of 2 MB, as with small pages each vector would
-    // cost a TLB miss.
+    // cost a TLB miss. 64 bytes or more stay free, so that vector code may read beyond the end.
     size_t unit = bytes < 2 << 20 ? 64 : 2 << 20;
-    if (bytes > PTRDIFF_MAX - unit) return NULL;
-    size_t rounded = (bytes + unit - 1) / unit * unit;
+    if (bytes > PTRDIFF_MAX - 2 * unit) return NULL;
+    size_t rounded = (bytes / unit + 2) * unit;
     void *p = aligned_alloc(unit, rounded);
 #ifdef MADV_HUGEPAGE
     if (p && unit > 64) (void)madvise(p, rounded, MADV_HUGEPAGE);

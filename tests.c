@@ -1556,8 +1556,9 @@ static void test_out_of_memory(void)
     t_finish(second);
 }
 
-// A pool and a sequence ask for the memory that they need, and no more: K and V, a record for each
-// block and one for the head of the free list, the tokens of all blocks, and a bucket for each.
+// A pool and a sequence ask for the memory that they need, and no more: K and V, each with 128
+// bytes after it, a record for each block and one for the head of the free list, the tokens of all
+// blocks, and a bucket for each.
 static void test_memory_asked_for(void)
 {
     PoolConfig config = t_config(4, 128);
@@ -1566,7 +1567,7 @@ static void test_memory_asked_for(void)
     t_asked = 0;
     CHECK_OK(pool_create(&config, &pool));
     size_t records = 129 * sizeof(Block) + 128 * 4 * sizeof(int) + 128 * sizeof(int);
-    CHECK_EQ(t_asked, sizeof(Pool) + 128 * pool_bytes_per_block(&config) + records);
+    CHECK_EQ(t_asked, sizeof(Pool) + 128 * pool_bytes_per_block(&config) + 2 * 128 + records);
     t_asked = 0;
     CHECK_OK(seq_create(pool, &seq));
     CHECK_EQ(t_asked, sizeof(Seq));

@@ -132,7 +132,9 @@ INLINE void attend_tile(const char **tile, const char **next, Query *query, int 
 {
     const int width = n * 4 > SUMS ? SUMS / n : 4;  // so that n * width sums stay in registers
     const int step = LANES * (int)dtype_size(dtype);
-    const int last = dim / LANES - 1;  // column
+    const int last = (dim - 1) / LANES;  // column
+    Bits inside = {0};  // the lanes of the last column that belong to the vector, not to another
+    EACH (i, LANES) inside[i] = last * LANES + i < dim ? 0xffffffff : 0;
     size_t head = query->head;
     size_t ahead = query[n].head;
     Vec score[8][TOKENS / LANES];
@@ -148,6 +150,8 @@ INLINE void attend_tile(const char **tile, const char **next, Query *query, int 
         for (int d = 0; d <= last; d++) {
             EACH (j, width) __builtin_prefetch(next[t + j] + ahead + d * step, 0, 2);  // to L2
             EACH (j, width) x[j] = load_lanes(k[j * 2 * RUNS] + head + d * step, dtype);
+            if (d == last)
+                EACH (j, width) x[j] = (Vec)((Bits)x[j] & inside);  // 0 times NaN would be NaN
             EACH (i, n)
                 EACH (j, width) acc[i][j] += query[i].q[d] * x[j];
         }
@@ -253,9 +257,8 @@ static int attend_on_cpu(const AttendJob *job)
     int total = view->num_query_tokens;
     int kv_heads = view->layout.num_kv_heads;
     int group = job->num_q_heads / kv_heads;
-    int dim = view->layout.head_dim;
-    if (dim % LANES > 0 || group > VECTORS || view->max_seq_len > INT_MAX - 2 * TOKENS) return -1;
-    double elements = 2.0 * total * kv_heads * view->max_seq_len * dim;
+    if (group > VECTORS || view->max_seq_len > INT_MAX - 2 * TOKENS) return -1;
+    double elements = 2.0 * total * kv_heads * view->max_seq_len * view->layout.head_dim;
     int threads = elements > THREADS_FROM ? omp_get_max_threads() : 1;
     int most_heads = ceil_div((int64_t)kv_heads * view->num_seqs, threads);
     OMP(omp parallel num_threads(threads))
