@@ -636,7 +636,7 @@ static void blocks_table(void)
 
 // ---- the overhead of a call -------------------------------------------------------------------
 // What pool_write() and attend() cost in a layer beyond their data, and what the plan costs once a
-// step. The model has one KV head of 16 floats, in blocks of one token; a table of 512 entries is
+// step. The model has one KV head of one float, in blocks of one token; a table of 512 entries is
 // what 8192 tokens have in blocks of 16. In a write, the data that is left is measured beside it:
 // the same number of rows in the same blocks, but all of one short sequence, a chunk. So
 //
@@ -649,9 +649,9 @@ static void blocks_table(void)
 // tables. On a GPU the host only queues work: all these are its times, and contain no data.
 
 enum { PLAN, WRITE, ATTEND };
-enum { MAX_ROWS = 1001, DIM = 16, OTHERS = 100000, REPEATS = 201 };
+enum { MAX_ROWS = 1001, OTHERS = 100000, REPEATS = 201 };
 
-static float *rows;  // K, V, q and out of the steps, [MAX_ROWS][DIM]
+static float *rows;  // K, V, q and out of the steps, [MAX_ROWS]
 
 // Layer 0 of two: a write of the last one also marks the tokens as computed, once a step.
 static void step_call(Pool *pool, const Batch *batch, int call)
@@ -730,9 +730,9 @@ static void overhead_table(void)
 {
     static const int steps[6][3] = {{1, 0, 0},    {64, 0, 0},    {1000, 0, 0},
                                     {0, 64, 512}, {0, 1, 65536}, {1000, 1, 65536}};
-    Pool *pool = make_pool((PoolConfig){2, 1, DIM, 1, 2 * OTHERS, PAGED_F32, 0, DEVICE});
+    Pool *pool = make_pool((PoolConfig){2, 1, 1, 1, 2 * OTHERS, PAGED_F32, 0, DEVICE});
     double plan[2][6];
-    rows = tensor_create(pool, MAX_ROWS * DIM);
+    rows = tensor_create(pool, MAX_ROWS);
     if (!rows) die(1, "no memory for the rows of a step");
     for (int i = 0; i < 2; i++) {
         while (arrlen(pool->seqs) < i * OTHERS) make_seq(pool, 1);
