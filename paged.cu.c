@@ -53,11 +53,11 @@ __attribute__((noreturn)) static void panic(const char *file, int line, const ch
 // stb_ds: a dynamic array is a plain pointer `int *a` with its length hidden in front of it:
 // arrlen(a), arrput(a, x), arrpop(a); NULL is the empty one. arrput may move the array and assigns
 // to `a`, so never keep a second pointer to it. stb_ds does not check that its realloc succeeded,
-// so this one does: the only allocation here that panics instead of returning an error.
+// so this one does. All other allocations, but for the oracle's, return an error.
 static void *realloc_or_panic(void *old, size_t size)
 {
     void *p = realloc(old, size);
-    INVARIANT(p, "out of memory: an array cannot grow");
+    INVARIANT(p, "out of memory");
     return p;
 }
 
@@ -1364,59 +1364,31 @@ static size_t oracle_offset(const Oracle *o, int layer, int token)
     return ((size_t)layer * o->max_tokens + token) * o->config.num_kv_heads * o->config.head_dim;
 }
 
-static int oracle_has(const Oracle *o, int layer, int num_tokens)
+Oracle *oracle_create(const PoolConfig *config, int max_tokens)
 {
-    return o && layer >= 0 && layer < o->config.num_layers && num_tokens >= 0 &&
-           num_tokens <= o->length;
-}
-
-int oracle_create(const PoolConfig *config, int max_tokens, Oracle **out)
-{
-    if (!config_ok(config) || max_tokens < 1 || !out) return PAGED_BAD_ARGUMENT;
     PoolConfig f32 = *config;
     f32.dtype = PAGED_F32;
     size_t bytes = multiply(pool_bytes_per_token(&f32), max_tokens);  // of K and V
-    if (bytes == 0 || bytes > PTRDIFF_MAX) return PAGED_OUT_OF_MEMORY;
-    Oracle *oracle = (Oracle *)malloc(sizeof *oracle + bytes);  // K and V come after the struct
-    if (!oracle) return PAGED_OUT_OF_MEMORY;
+    INVARIANT(bytes > 0, "no oracle has this shape");
+    Oracle *oracle = (Oracle *)realloc_or_panic(NULL, sizeof *oracle + bytes);
     oracle->config = *config;
     oracle->max_tokens = max_tokens;
     oracle->length = 0;
     oracle->k = (float *)(oracle + 1);
     oracle->v = oracle->k + oracle_offset(oracle, config->num_layers, 0);
-    *out = oracle;
-    return PAGED_OK;
+    return oracle;
 }
 
-void oracle_release(Oracle *oracle) { free(oracle); }
-
-int oracle_append(Oracle *oracle, int n)
+Oracle *oracle_fork(const Oracle *parent, int at)
 {
-    if (!oracle || n < 0) return PAGED_BAD_ARGUMENT;
-    if (n > oracle->max_tokens - oracle->length) return PAGED_TOO_LONG;
-    oracle->length += n;
-    return PAGED_OK;
-}
-
-int oracle_rewind(Oracle *oracle, int n)
-{
-    if (!oracle_has(oracle, 0, n)) return PAGED_BAD_ARGUMENT;
-    oracle->length -= n;
-    return PAGED_OK;
-}
-
-int oracle_fork(const Oracle *parent, int at, Oracle **out)
-{
-    Oracle *child;
-    if (!oracle_has(parent, 0, at) || !out) return PAGED_BAD_ARGUMENT;
-    int error = oracle_create(&parent->config, parent->max_tokens, &child);
-    if (error) return error;
+    Oracle *child = oracle_create(&parent->config, parent->max_tokens);
     child->length = at;
     size_t all = oracle_offset(parent, parent->config.num_layers, 0);
     memcpy(child->k, parent->k, 2 * all * sizeof(float));  // V comes after K
-    *out = child;
-    return PAGED_OK;
+    return child;
 }
+
+void oracle_release(Oracle *oracle) { free(oracle); }
 
 static float round_to(int dtype, float x)
 {
@@ -1425,17 +1397,15 @@ static float round_to(int dtype, float x)
     return load_element(&stored, 0, dtype);
 }
 
-int oracle_write(Oracle *oracle, int layer, int num_tokens, const float *k, const float *v)
+void oracle_write(Oracle *oracle, int layer, int num_tokens, const float *k, const float *v)
 {
-    if (!oracle_has(oracle, layer, num_tokens) || (num_tokens > 0 && (!k || !v)))
-        return PAGED_BAD_ARGUMENT;
+    INVARIANT(oracle->length <= oracle->max_tokens, "a sequence is longer than its oracle");
     size_t start = oracle_offset(oracle, layer, oracle->length - num_tokens);
     size_t end = oracle_offset(oracle, layer, oracle->length);
     for (size_t i = start; i < end; i++) {
         oracle->k[i] = round_to(oracle->config.dtype, k[i - start]);
         oracle->v[i] = round_to(oracle->config.dtype, v[i - start]);
     }
-    return PAGED_OK;
 }
 
 static double dot(const float *a, const float *b, int n)
@@ -1445,12 +1415,9 @@ static double dot(const float *a, const float *b, int n)
     return sum;
 }
 
-int oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_heads, float scale,
-                  const float *q, float *out, float *lse)
+void oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_heads, float scale,
+                   const float *q, float *out, float *lse)
 {
-    if (!oracle_has(oracle, layer, num_tokens) || num_q_heads < 1 || !isfinite(scale) ||
-        num_q_heads % oracle->config.num_kv_heads != 0 || (num_tokens > 0 && (!q || !out)))
-        return PAGED_BAD_ARGUMENT;
     int head_dim = oracle->config.head_dim;
     int group = num_q_heads / oracle->config.num_kv_heads;
     size_t stride = oracle_offset(oracle, 0, 1);  // from one token to the next
@@ -1474,7 +1441,6 @@ int oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_hea
         if (lse) lse[row] = (float)(max + log(sum));
         q += head_dim;
     }
-    return PAGED_OK;
 }
 
 // ---- stand-in ---------------------------------------------------------------------------------
@@ -1721,11 +1687,10 @@ static void show_attention(int device, const char *name)
     float *v = k + KV, *q = v + KV, *out = q + Q;
     for (int i = 0; i < ALL; i++) k[i] = sinf((float)i * i);  // some numbers in [-1, 1]
     PoolConfig config = {1, KV_HEADS, DIM, 4, 16, PAGED_F16, 1, device};
-    Oracle *oracle;
-    must(oracle_create(&config, TOKENS, &oracle));
-    must(oracle_append(oracle, TOKENS));
-    must(oracle_write(oracle, 0, TOKENS, k, v));
-    must(oracle_attend(oracle, 0, TOKENS, Q_HEADS, 0, q, expected, NULL));
+    Oracle *oracle = oracle_create(&config, TOKENS);
+    oracle->length = TOKENS;
+    oracle_write(oracle, 0, TOKENS, k, v);
+    oracle_attend(oracle, 0, TOKENS, Q_HEADS, 0, q, expected, NULL);
     oracle_release(oracle);
 
     Pool *pool;

@@ -281,22 +281,21 @@ void tensor_copy(const Pool *pool, float *to, const float *from, size_t count);
 // The cache as it was before paging: each sequence reserves max_tokens in one contiguous piece. The
 // plainest code that can be written, and the judge of the engine. It keeps K and V as float32 that
 // went through the rounding of the dtype, and attends in double. Its tensors are always in host
-// memory.
+// memory. It is for tests: arguments are not checked, and without memory it panics.
 typedef struct Oracle {
     PoolConfig config;  // num_blocks and poison are ignored; block_size and device must be valid
-    int max_tokens, length;
+    int max_tokens;
+    int length;    // yours to change: length += n appends n tokens, length -= n rewinds them
     float *k, *v;  // [num_layers][max_tokens][num_kv_heads][head_dim]
 } Oracle;
 
-// Same meaning as their counterparts above, for one sequence. oracle_append returns
-// PAGED_TOO_LONG past max_tokens; the child of oracle_fork has the first `at` tokens.
-int oracle_create(const PoolConfig *config, int max_tokens, Oracle **oracle);
-int oracle_append(Oracle *oracle, int n);
-int oracle_write(Oracle *oracle, int layer, int num_tokens, const float *k, const float *v);
-int oracle_fork(const Oracle *parent, int at, Oracle **child);
-int oracle_rewind(Oracle *oracle, int n);
-int oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_heads, float scale,
-                  const float *q, float *out, float *lse);
+// One sequence. oracle_fork copies the first `at` tokens; oracle_write and oracle_attend mean what
+// pool_write and attend do, for its newest num_tokens tokens.
+Oracle *oracle_create(const PoolConfig *config, int max_tokens);
+Oracle *oracle_fork(const Oracle *parent, int at);
+void oracle_write(Oracle *oracle, int layer, int num_tokens, const float *k, const float *v);
+void oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_heads, float scale,
+                   const float *q, float *out, float *lse);
 void oracle_release(Oracle *oracle);
 
 #ifdef __cplusplus

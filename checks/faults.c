@@ -30,14 +30,12 @@ static int fault_taken(void)
     return was;
 }
 
-#define malloc(size) (fault(__func__) ? NULL : malloc(size))
 #define aligned_alloc(alignment, size) (fault(__func__) ? NULL : aligned_alloc(alignment, size))
 #define calloc(count, size) (fault(__func__) ? NULL : calloc(count, size))
 #define ARM(on) (armed = (on))
 #define FAULTS
 #define NO_TARGET
 #include "fuzz_api.c"
-#undef malloc
 #undef aligned_alloc
 #undef calloc
 

@@ -120,13 +120,13 @@ static void grow(Seq *seq, int n)
     Oracle *twin = hmget(twins, seq);
     Batch batch = {.num_seqs = 1, .seqs = &seq, .num_tokens = &n};
     MUST(seq_append(seq, n));
-    MUST(oracle_append(twin, n));
+    twin->length += n;
     MUST(pool_plan(pool, &batch));
     for (int layer = 0; layer < LAYERS; layer++) {
         Tensor k = random_tensor(pool, n, ROW);
         Tensor v = random_tensor(pool, n, ROW);
         MUST(pool_write(pool, layer, k.device, v.device));
-        MUST(oracle_write(twin, layer, n, k.host, v.host));
+        oracle_write(twin, layer, n, k.host, v.host);
         free_tensor(pool, k);
         free_tensor(pool, v);
     }
@@ -135,10 +135,8 @@ static void grow(Seq *seq, int n)
 static Seq *new_seq(Pool *pool, int n)
 {
     Seq *seq;
-    Oracle *twin;
     MUST(seq_create(pool, &seq));
-    MUST(oracle_create(&pool->config, LONGEST, &twin));
-    hmput(twins, seq, twin);
+    hmput(twins, seq, oracle_create(&pool->config, LONGEST));
     grow(seq, n);
     return seq;
 }
@@ -146,9 +144,8 @@ static Seq *new_seq(Pool *pool, int n)
 static Seq *fork_seq(Seq *parent)
 {
     Seq *child;
-    Oracle *twin;
+    Oracle *twin = oracle_fork(hmget(twins, parent), parent->length);
     MUST(seq_fork(parent, parent->length, &child));
-    MUST(oracle_fork(hmget(twins, parent), parent->length, &twin));
     hmput(twins, child, twin);
     return child;
 }
@@ -173,7 +170,7 @@ static int agrees(Seq *seq)
     Batch batch = {.num_seqs = 1, .seqs = &seq, .num_tokens = &n};
     MUST(pool_plan(pool, &batch));
     for (int layer = 0; layer < LAYERS; layer++) {
-        MUST(oracle_attend(hmget(twins, seq), layer, n, Q_HEADS, 0, q.host, expected, NULL));
+        oracle_attend(hmget(twins, seq), layer, n, Q_HEADS, 0, q.host, expected, NULL);
         for (int way = 0; way < 3; way++) {
             MUST(attend(pool, ways[way], layer, Q_HEADS, 0, q.device, out.device, NULL));
             to_host(pool, out);
@@ -408,7 +405,7 @@ static void scene_decode(void)
     seq_dump(b, stdout);
     pool_dump(pool, stdout);
     MUST(seq_rewind(b, 3));
-    MUST(oracle_rewind(hmget(twins, b), 3));
+    hmget(twins, b)->length -= 3;
     seq_dump(b, stdout);
     pool_dump(pool, stdout);
     finish(pool);
@@ -511,10 +508,7 @@ static Seq *serve(Pool *pool, const char *text, const Oracle *known)
     for (int i = 0; i < n; i++) tokens[i] = (unsigned char)text[i];
     MUST(seq_create(pool, &seq));
     MUST(seq_lookup(seq, tokens, n));
-    if (known)
-        MUST(oracle_fork(known, seq->length, &twin));
-    else
-        MUST(oracle_create(&pool->config, LONGEST, &twin));
+    twin = known ? oracle_fork(known, seq->length) : oracle_create(&pool->config, LONGEST);
     hmput(twins, seq, twin);
     printf("\"%s\": %d of %d tokens were found", text, seq->length, n);
     grow(seq, n - seq->length);
@@ -530,9 +524,8 @@ static void scene_prefix_cache(void)
 {
     printf("A token is a letter, a block 4 tokens. p: a free block that can be found.\n");
     Pool *pool = new_pool(4, 8);
-    Oracle *known;
     Seq *seq = serve(pool, "be kind. Hi", NULL);
-    MUST(oracle_fork(hmget(twins, seq), seq->length, &known));
+    Oracle *known = oracle_fork(hmget(twins, seq), seq->length);
     release(seq);
     printf("The request ends:\n");
     pool_dump(pool, stdout);

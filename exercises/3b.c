@@ -11,10 +11,8 @@
 
 #include <stdlib.h>
 static size_t asked;  // bytes, by the calls of the engine
-static void *count_malloc(size_t bytes) { return asked += bytes, malloc(bytes); }
 static void *count_calloc(size_t n, size_t bytes) { return asked += n * bytes, calloc(n, bytes); }
 static void *count_aligned(size_t unit, size_t n) { return asked += n, aligned_alloc(unit, n); }
-#define malloc(bytes) count_malloc(bytes)
 #define aligned_alloc(unit, bytes) count_aligned(unit, bytes)
 #define calloc(n, bytes) count_calloc(n, bytes)
 #define PAGED_NO_MAIN
