@@ -10,8 +10,8 @@
 //   - The tokens go in tiles of 64: what is done once per tile hardly counts.
 //   - Up to eight query vectors (heads of a group, rows of a chunk) go through a tile together: an
 //     element of K or V, once in a register, serves them all.
-//   - All heads of a tile come before the next tile, so that memory is read in long runs. Meanwhile
-//     the next tile is asked for (prefetch), in eight places at a time.
+//   - All heads of a tile come before the next tile, so that memory is read in long runs. What comes
+//     next is asked for meanwhile (prefetch), in eight places at a time.
 //   - exp() is a polynomial, of a vector of scores at once.
 // What a query vector adds up, and in which order, does not depend on its company, on block sizes
 // or on threads, so gather and paged agree in every bit here, too.
@@ -99,7 +99,7 @@ typedef struct Query {
     Vec l;                              // the sum of the weights, in LANES parts
     float m;                            // the largest score so far
     int visible;                        // how many tokens it sees
-    size_t vector;                      // its place in job->q
+    size_t at;                          // where it begins in job->q
     size_t head;                        // bytes from the rows of the first KV head to its own
 } Query;
 
@@ -189,19 +189,18 @@ static void start_query(const AttendJob *job, int row, int head, Query *query)
     memset(query, 0, sizeof *query);
     query->m = -__FLT_MAX__;  // not -infinity: -infinity less that would be NaN
     query->visible = job->view.queries[row].position + 1;
-    query->vector = (size_t)row * job->num_q_heads + head;
-    const float *q = job->q + query->vector * dim;
-    for (int d = 0; d < dim; d++) ((float *)query->q)[d] = q[d] * job->scale;
+    query->at = ((size_t)row * job->num_q_heads + head) * dim;
+    for (int d = 0; d < dim; d++) ((float *)query->q)[d] = job->q[query->at + d] * job->scale;
 }
 
 static void finish_query(const AttendJob *job, const Query *query)
 {
     int dim = job->view.layout.head_dim;
-    float *out = job->out + query->vector * dim;
+    float *out = job->out + query->at;
     float l = 0;
     EACH (j, LANES) l += query->l[j];
     for (int d = 0; d < dim; d++) out[d] = l != 0 ? ((const float *)query->o)[d] / l : 0;
-    if (job->lse) job->lse[query->vector] = (float)(query->m + log(l / HEADROOM));
+    if (job->lse) job->lse[query->at / dim] = (float)(query->m + log(l / HEADROOM));
 }
 
 // Some rows of one sequence, some KV heads.
