@@ -633,7 +633,7 @@ static void print_tables(const Server *results, const Options *o, const Trace *t
                100 * share(s, RESERVED), 100 * share(s, INTERNAL), 100 * share(s, EXTERNAL),
                100 * share(s, FREE), taken > 0 ? 100 * share(s, USED) / taken : 0, 100 * s->at_end);
     }
-    printf("of taken: used slots as a share of those that are not free.\n"
+    printf("of taken: used slots as a share of those used, reserved or internal.\n"
            "at the end: the same, with every request counted once, at its final length.\n");
 }
 
