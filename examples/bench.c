@@ -15,7 +15,7 @@
 // call on a pool whose block is as long as the sequence. Planning is not in these times, as a model
 // plans once for all its layers. The table "overhead" has it, and what calls cost besides data.
 //
-//     make bench                     all of it, about six minutes; --quick: some ten seconds
+//     make bench                     all of it, about six minutes; --quick: some 20 seconds
 //     make cuda-bench                the same for a GPU: the kernels alone, timed by CUDA events
 //
 // At the end come the goals, met or missed. A missed goal is a measurement, not an error; the exit
@@ -862,7 +862,7 @@ static void manager_table(void)
 
 static const char usage[] =
     "usage: bench [--quick] [--csv] [table...]\n"
-    "  --quick  a few shapes, some ten seconds\n"
+    "  --quick  a few shapes, some 20 seconds\n"
     "  --csv    one value a line: table, row, column, value\n"
     "  tables: manager overhead decode causal blocks; default: all, with --quick the first four\n";
 
