@@ -1,6 +1,6 @@
 // 12b (hard): one test, six bugs.
 //
-// Below, append(), rewind() and attention() call the engine, and add one of six bugs, or none.
+// Below, append(), rewind_by() and attention() call the engine, and add one of six bugs, or none.
 // Write test(): it returns 1 if it finds anything wrong, and 0 if all is well. It may call these
 // three, all of ../paged.h, and the oracle; it may not look at `bug`. All six were bugs of real
 // programs: a copy-on-write that is incomplete, a rewind that hurts another sequence, a chunk whose
