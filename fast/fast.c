@@ -249,7 +249,7 @@ static void attend_piece(const AttendJob *job, int row, int rows, int kv_head, i
 }
 
 // Attention of a whole step, or -1 if its shape is one for attend_row(). The pieces are as large as
-// can be, unless there would be fewer of them than threads.
+// can be, rows times KV heads, unless there would be fewer of them than threads.
 static int attend_on_cpu(const AttendJob *job)
 {
     const View *view = &job->view;
@@ -259,14 +259,13 @@ static int attend_on_cpu(const AttendJob *job)
     if (group > VECTORS || view->max_seq_len > INT_MAX - 2 * TOKENS) return -1;
     double elements = 2.0 * total * kv_heads * view->max_seq_len * view->layout.head_dim;
     int threads = elements > THREADS_FROM ? omp_get_max_threads() : 1;
-    int most_heads = ceil_div((int64_t)kv_heads * view->num_seqs, threads);
+    int most = min_int(VECTORS / group, ceil_div((int64_t)total * kv_heads, threads));
     OMP(omp parallel num_threads(threads))
     OMP(omp single)
     for (int row = 0, rows; row < total; row += rows) {
         const QueryToken *query = view->queries + row;
-        int most = min_int(VECTORS / group, total - row);
-        for (rows = 1; rows < most && query[rows].seq == query->seq;) rows++;
-        int heads = min_int(VECTORS / (rows * group), most_heads);
+        for (rows = 1; rows < min_int(most, total - row) && query[rows].seq == query->seq;) rows++;
+        int heads = most / rows;
         for (int h = 0; h < kv_heads; h += heads)
             OMP(omp task) attend_piece(job, row, rows, h, min_int(heads, kv_heads - h));
     }
