@@ -162,10 +162,8 @@ HD static void store_element(void *plane, size_t i, int dtype, float x)
 {
     if (dtype == PAGED_F32)
         ((float *)plane)[i] = x;
-    else if (dtype == PAGED_F16)
-        ((uint16_t *)plane)[i] = f32_to_f16(x);
     else
-        ((uint16_t *)plane)[i] = f32_to_bf16(x);
+        ((uint16_t *)plane)[i] = dtype == PAGED_F16 ? f32_to_f16(x) : f32_to_bf16(x);
 }
 
 // ---- layout -----------------------------------------------------------------------------------
