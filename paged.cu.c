@@ -53,7 +53,7 @@ __attribute__((noreturn)) static void panic(const char *file, int line, const ch
 // stb_ds: a dynamic array is a plain pointer `int *a` with its length hidden in front of it:
 // arrlen(a), arrput(a, x), arrpop(a); NULL is the empty one. arrput may move the array and assigns
 // to `a`, so never keep a second pointer to it. stb_ds does not check that its realloc succeeded,
-// so this one does. All other allocations, but for the oracle's, return an error.
+// so this one does. All other allocations, but for plans and oracles, return an error.
 static void *realloc_or_panic(void *old, size_t size)
 {
     void *p = realloc(old, size);
@@ -325,7 +325,6 @@ static int device_exists(int device)
     return device == PAGED_CPU || count > 0;
 }
 
-static void plan_free(struct Plan *plan);          // section "calls"
 static void prefix_remove(Pool *pool, int block);  // section "prefix cache"
 
 int pool_create(const PoolConfig *config, Pool **out)
@@ -362,7 +361,8 @@ void pool_destroy(Pool *pool)
     if (!pool) return;
     while (arrlen(pool->seqs) > 0) seq_release(arrlast(pool->seqs));
     arrfree(pool->seqs);
-    plan_free(pool->plan);
+    free(pool->plan);
+    memory_free(pool->config.device, pool->plan_memory);
     memory_free(pool->config.device, pool->k);
     memory_free(pool->config.device, pool->v);
     memory_free(pool->config.device, pool->workspace);
@@ -993,23 +993,12 @@ KERNEL(attend_paged, AttendJob)
 
 typedef struct Plan {
     View view;
-    int sealed;       // a query token is in a shared or published block: no write
-    Seq **completed;  // whose tokens are all computed once the last layer is written
-    Start *starts;    // three arrays, one after the other in one array of stb_ds
-    QueryToken *queries;
+    int sealed;           // a query token is in a shared or published block: no write
+    Seq **seqs;           // those of the batch
+    Start *starts;        // these three arrays lie one after the other; the view points to a copy
+    QueryToken *queries;  // of them, in pool->plan_memory
     int *tables;
-    void *on_device;  // a copy of them, which the view points to
-    size_t on_device_bytes;
 } Plan;
-
-static void plan_free(Plan *plan)
-{
-    if (!plan) return;
-    arrfree(plan->completed);
-    arrfree(plan->starts);
-    memory_free(plan->view.layout.device, plan->on_device);
-    free(plan);
-}
 
 // The same layer and tokens, in dense tensors.
 static View dense_view(const View *view, void *k, void *v, int dtype)
@@ -1067,37 +1056,34 @@ int pool_plan(Pool *pool, const Batch *batch)
 {
     int64_t tokens, entries;
     if (!pool || !batch_count(pool, batch, &tokens, &entries)) return PAGED_BAD_ARGUMENT;
-    if (!pool->plan) pool->plan = (Plan *)calloc(1, sizeof(Plan));
-    Plan *plan = pool->plan;
+    int device = pool->config.device;
     int64_t starts = (int64_t)batch->num_seqs + 1;
     int64_t bytes = starts * sizeof(Start) + tokens * sizeof(QueryToken) + entries * sizeof(int);
-    int device = pool->config.device;
-    if (!plan || bytes > PTRDIFF_MAX ||
-        memory_reserve(device, &plan->on_device, &plan->on_device_bytes, (size_t)bytes))
+    if (bytes > PTRDIFF_MAX ||
+        memory_reserve(device, &pool->plan_memory, &pool->plan_bytes, (size_t)bytes))
         return PAGED_OUT_OF_MEMORY;
+    size_t size = sizeof(Plan) + starts * sizeof(Seq *) + (size_t)bytes;
+    Plan *plan = pool->plan = (Plan *)realloc_or_panic(pool->plan, size);
+    pool->plan_number = pool->num_batches;
 
-    arrsetlen(plan->starts, (size_t)bytes / sizeof(Start) + 1);
-    arrsetlen(plan->completed, 0);
+    plan->sealed = 0;
+    plan->seqs = (Seq **)(plan + 1);
+    plan->starts = (Start *)(plan->seqs + starts);
     plan->queries = (QueryToken *)(plan->starts + starts);
     plan->tables = (int *)(plan->queries + tokens);
-    plan->sealed = 0;
-    View view = {pool->config, pool->k, pool->v, 0, batch->num_seqs, 0, 0, NULL, NULL, NULL};
+    const Start *there = (const Start *)pool->plan_memory;
+    View view = {pool->config, pool->k, pool->v, 0, batch->num_seqs, 0, 0, NULL, there, NULL};
+    view.queries = (const QueryToken *)(there + starts);
+    view.tables = (const int *)(view.queries + tokens);
     plan->view = view;
-    pool->plan_number = pool->num_batches;
     memset(plan->starts, 0, sizeof(Start));
     for (int i = 0; i < batch->num_seqs; i++) {
-        Seq *seq = batch->seqs[i];
-        int n = batch->num_tokens[i];
+        Seq *seq = plan->seqs[i] = batch->seqs[i];
         seq->plan = pool->plan_number;
         plan->starts[i + 1] = plan->starts[i];
-        if (n == 0) continue;
-        plan_add(plan, i, seq, n);
-        if (seq->length - n <= seq->num_computed_tokens) arrput(plan->completed, seq);
+        if (batch->num_tokens[i] > 0) plan_add(plan, i, seq, batch->num_tokens[i]);
     }
-    memory_copy(device, plan->on_device, plan->starts, (size_t)bytes);
-    plan->view.starts = (const Start *)plan->on_device;
-    plan->view.queries = (const QueryToken *)(plan->view.starts + starts);
-    plan->view.tables = (const int *)(plan->view.queries + tokens);
+    memory_copy(device, pool->plan_memory, plan->starts, (size_t)bytes);
     return PAGED_OK;
 }
 
@@ -1122,8 +1108,10 @@ int pool_write(Pool *pool, int layer, const float *k, const float *v)
         LAUNCH(write_kernel, n, 1, 1, 0, job);
     }
     if (layer < pool->config.num_layers - 1) return PAGED_OK;
-    for (int i = 0; i < (int)arrlen(plan->completed); i++)
-        plan->completed[i]->num_computed_tokens = plan->completed[i]->length;
+    for (int row = 0; row < n; row++) {  // a token is computed if those before it are
+        Seq *seq = plan->seqs[plan->queries[row].seq];
+        if (plan->queries[row].position == seq->num_computed_tokens) seq->num_computed_tokens++;
+    }
     return PAGED_OK;
 }
 

@@ -32,7 +32,7 @@
 // that fails changes nothing: no table, no count, no order of the free list, no byte of K and V, no
 // plan, and nothing at the pointers it was given for results. A null, negative or oversized
 // argument is such a failure. A broken invariant is another matter: the program panics, that is, it
-// says what broke and aborts. It also does so when one of its growing arrays (stb_ds) cannot grow.
+// says what broke and aborts. It also does so when one of its growing arrays cannot grow.
 //
 // Devices. The memory of a pool, and the processor that works on it, is the CPU, a GPU, or the
 // stand-in: the CUDA kernels on the CPU, each thread a coroutine. The stand-in is a thousand times
@@ -122,6 +122,8 @@ struct Pool {
     size_t num_copies;     // blocks copied on write since the pool was made
     void *workspace;       // memory on the device, for attend() and seq_gather()
     size_t workspace_bytes;
+    void *plan_memory;  // the same for the plan
+    size_t plan_bytes;
     void *states;  // the same for the kernels of fast/
     size_t states_bytes;
 };
