@@ -39,8 +39,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Exhaustion and bad arguments are return codes. A broken invariant means that the memory can no
-// longer be trusted: say what broke and abort, so that a debugger shows the moment.
+// A broken invariant means that the memory can no longer be trusted. A debugger shows the moment.
 __attribute__((noreturn)) static void panic(const char *file, int line, const char *what,
                                             const char *why)
 {
@@ -167,17 +166,11 @@ HD static void store_element(void *plane, size_t i, int dtype, float x)
 }
 
 // ---- layout -----------------------------------------------------------------------------------
-// From a token to its bytes; in an operating system this is the page table walk:
-//
-//     position t of a sequence
-//       t / block_size     logical block     which entry of the block table
-//       t % block_size     slot              which place inside the block
-//     block_table[t / block_size]            physical block, the same id in every layer
-//     kv_offset(layer, block, head, slot)    where its vector begins in the planes of K and V
-//
-// A plane is [num_layers][num_blocks][num_kv_heads][block_size][head_dim]: the slots of one block
-// and head are one contiguous run of block_size * head_dim elements, which is what attention reads.
-// Offsets are size_t: a pool of a few GiB already has more elements than an int can count.
+// From a token to its bytes; in an operating system this is the page table walk. The position gives
+// the physical block and the slot, as paged.h shows, the same in every layer. kv_offset() says
+// where a vector begins there, as an element of a plane of K or V. The slots of one block and head
+// are one contiguous run of block_size * head_dim elements, which is what attention reads. Offsets
+// are size_t: a pool of a few GiB already has more elements than an int can count.
 
 HD static size_t kv_offset(const PoolConfig *c, int layer, int block, int kv_head, int slot)
 {
@@ -564,9 +557,6 @@ void seq_release(Seq *seq)
 // (serial of the block before it, own tokens) names the whole beginning. The id of that block would
 // not do, as it may be evicted and hold something else; a serial is never used again. The pairs are
 // hashed into buckets, and the blocks of a bucket form a list.
-//
-// Publishing is a flag of the block and not a reference: a published block that no sequence uses is
-// on the free list, and is forgotten when it is taken.
 
 static int *block_tokens(const Pool *pool, int block)
 {
@@ -988,8 +978,6 @@ KERNEL(attend_paged, AttendJob)
 #endif
 
 // ---- calls ------------------------------------------------------------------------------------
-// pool_plan() takes a step apart once: it checks the batch and writes it down flat, on the pool's
-// device. All layers of the step then use that.
 
 typedef struct Plan {
     View view;
@@ -1342,8 +1330,7 @@ void seq_dump(const Seq *seq, FILE *out)
 }
 
 // ---- oracle -----------------------------------------------------------------------------------
-// What serving systems did before paging, and the judge of everything above: a fork is a memcpy;
-// attention is the textbook formula in double, in two passes.
+// A fork is a memcpy; attention is the textbook formula in double, in two passes.
 
 static size_t oracle_offset(const Oracle *o, int layer, int token)
 {
