@@ -166,11 +166,12 @@ HD static void store_element(void *plane, size_t i, int dtype, float x)
 }
 
 // ---- layout -----------------------------------------------------------------------------------
-// From a token to its bytes; in an operating system this is the page table walk. The position gives
-// the physical block and the slot, as paged.h shows, the same in every layer. kv_offset() says
-// where a vector begins there, as an element of a plane of K or V. The slots of one block and head
-// are one contiguous run of block_size * head_dim elements, which is what attention reads. Offsets
-// are size_t: a pool of a few GiB already has more elements than an int can count.
+// From a token to its bytes; in an operating system this is the page table walk. Position t is in
+// physical block block_table[t / block_size], the same in every layer, at slot t % block_size.
+// kv_offset() says where its vector begins in the plane of K or V,
+// [num_layers][num_blocks][num_kv_heads][block_size][head_dim]. The slots of one block and head are
+// one contiguous run of block_size * head_dim elements, which is what attention reads. Offsets are
+// size_t: a pool of a few GiB already has more elements than an int can count.
 
 HD static size_t kv_offset(const PoolConfig *c, int layer, int block, int kv_head, int slot)
 {
@@ -196,11 +197,7 @@ static size_t multiply(size_t a, size_t b)
 // The memory of a GPU, or of the host for the CPU and the stand-in.
 
 #ifdef __CUDACC__
-#define CUDA(call) cuda_or_panic(call, #call, __LINE__)
-static void cuda_or_panic(cudaError_t error, const char *call, int line)
-{
-    if (error != cudaSuccess) panic(__FILE__, line, call, cudaGetErrorString(error));
-}
+#define CUDA(call) INVARIANT((call) == cudaSuccess, cudaGetErrorString(cudaGetLastError()))
 #else
 #define CUDA(call) (void)0  // no pool of this build is on a GPU
 #endif
@@ -978,6 +975,7 @@ KERNEL(attend_paged, AttendJob)
 #endif
 
 // ---- calls ------------------------------------------------------------------------------------
+// A step is checked and written down flat once, as a plan, which all layers use.
 
 typedef struct Plan {
     View view;

@@ -10,7 +10,7 @@
 //   - The tokens go in tiles of 64: what is done once per tile hardly counts.
 //   - Up to eight query vectors (heads of a group, rows of a chunk) go through a tile together: an
 //     element of K or V, once in a register, serves them all.
-//   - All heads of a tile come before the next tile, so that memory is read in long runs. What comes
+//   - All heads of a tile come before the next tile, so that memory is read in long runs. What is
 //     next is asked for meanwhile (prefetch), in eight places at a time.
 //   - exp() is a polynomial, of a vector of scores at once.
 // What a query vector adds up, and in which order, does not depend on its company, on block sizes
