@@ -52,7 +52,7 @@ __attribute__((noreturn)) static void panic(const char *file, int line, const ch
 // stb_ds: a dynamic array is a plain pointer `int *a` with its length hidden in front of it:
 // arrlen(a), arrput(a, x), arrpop(a); NULL is the empty one. arrput may move the array and assigns
 // to `a`, so never keep a second pointer to it. stb_ds does not check that its realloc succeeded,
-// so this one does. All other allocations, but for plans and oracles, return an error.
+// so this one does; plans and oracles use it, too. All other allocations can return an error.
 static void *realloc_or_panic(void *old, size_t size)
 {
     void *p = realloc(old, size);
@@ -1328,7 +1328,8 @@ void seq_dump(const Seq *seq, FILE *out)
 }
 
 // ---- oracle -----------------------------------------------------------------------------------
-// A fork is a memcpy; attention is the textbook formula in double, in two passes.
+// The judge of all the above, plain enough to be believed by reading. A fork is a memcpy; attention
+// is the textbook formula in double, in two passes.
 
 static size_t oracle_offset(const Oracle *o, int layer, int token)
 {

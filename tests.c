@@ -23,7 +23,7 @@
 
 #include <stdlib.h>
 
-// Allocations of the engine go through these two, so that a test can make one fail.
+// Allocations of the engine that may fail go through these two, so that a test can make one fail.
 static int t_failing = -1;  // this many allocations succeed, then one fails; -1: none fails
 static size_t t_asked;      // bytes, by all allocations
 
