@@ -14,7 +14,6 @@ and what it prints is shown only as far as it helps.
 import argparse
 import os
 import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -22,7 +21,9 @@ import sys
 import tempfile
 import textwrap
 
-os.chdir(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.dont_write_bytecode = True
+from plant import CC, CPPFLAGS, call, find, read, write  # noqa: E402
+
 MINE = 'learn/paged.cu.c'
 BUILD = 'build/learn'
 LIMITS = 'ulimit -S -t 5; ulimit -v 2000000'  # of a test: seconds of processor time, KiB
@@ -55,30 +56,20 @@ class Stage:
         self.write, self.again, self.tests, self.suite = {}, {}, [], []
 
 
-def read(path):
-    with open(path, encoding='utf-8', errors='replace') as file:
-        return file.read()
-
-
-def write(path, text):
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, 'w', encoding='utf-8') as file:
-        file.write(text)
-
-
 def read_stages():
     header, stages = read('paged.h'), []
     for line in read('learn/stages.txt').splitlines():
         word, _, rest = line.partition(' ')
-        name, _, what = rest.partition(': ')
+        names, _, what = rest.partition(': ')
         if word == 'stage':
             stages.append(Stage(*re.fullmatch(
                 r'(\d+): (.*); chapter (\d+); (\d+) minutes', rest).groups()))
         elif word == 'write':
-            public = re.search(r'\b%s\(.*[,;]$' % name, header, re.M)
-            stages[-1].write[name] = what or ('is in paged.h' if public else 'stands above it')
+            for name in names.split():
+                public = re.search(r'\b%s\(.*[,;]$' % name, header, re.M)
+                stages[-1].write[name] = what or ('is in paged.h' if public else 'stands above it')
         elif word == 'again':
-            stages[-1].again[name] = what
+            stages[-1].again[names] = what
         elif word == 'tests':
             stages[-1].tests.extend(rest.split())
         elif word == 'suite':
@@ -90,21 +81,14 @@ def read_stages():
 
 # ---- functions in a C text ----
 
-def find(text, name):
-    """Where the definition of a function begins, its body, and where that ends; or None."""
-    head = r'^(?:\w[\w *]*\b%s\(|KERNEL\(%s,)[^;{}]*?' % (name, name)
-    match = re.search(head + r'(\s*\{(?:.*\}$|\n(?:.*\n)*?\}))', text, re.M)
-    return match and (match.start(), match.start(1), match.end())
-
-
 def line_of(text, name):
-    place = find(text, name)
-    return text.count('\n', 0, place[0]) + 1 if place else 0
+    function = find(text, name)
+    return text.count('\n', 0, function.start) + 1 if function else 0
 
 
 def definition(text, name):
-    place = find(text, name)
-    return text[place[0]:place[2]] if place else ''
+    function = find(text, name)
+    return text[function.start:function.end] if function else ''
 
 
 def unwritten(text, name):
@@ -115,13 +99,14 @@ def skeleton(engine, stages, written=0):
     """The engine without the functions of the stages after `written`."""
     for stage in stages[written:]:
         for name, contract in stage.write.items():
-            start, end, last = find(engine, name)
-            names = re.findall(r'(\w+)\s*[,)]', engine[engine.index('(', start):end])
-            if engine.startswith('KERNEL(', start):
+            place = find(engine, name)
+            head = engine[place.start:place.body]
+            names = re.findall(r'(\w+)\s*[,)]', head[head.index('('):])
+            if head.startswith('KERNEL('):
                 names = ['job']
             body = '\n{\n    to_write(%d, __func__, "%s", %d, %s);\n}' % (
                 stage.number, contract, stage.chapter, ', '.join(names))
-            engine = engine[:end] + body + engine[last:]
+            engine = engine[:place.body] + body + engine[place.end:]
     engine = engine.replace('panic("paged.cu.c", line, "GPU"', 'panic(__FILE__, line, "stand-in"')
     first, oracle = engine.index('// ---- '), engine.index('// ---- oracle')
     return engine[:first] + STOP + engine[first:oracle] + ORACLE + engine[oracle:]
@@ -133,13 +118,11 @@ def build(program, flags, source='learn/stage_tests.c', engine=None):
     """Returns whether it compiles, and what the compiler says."""
     engine = engine or MINE
     os.makedirs(BUILD, exist_ok=True)
-    command = [*shlex.split(os.environ.get('CC', 'cc')), *flags, '-g', '-Wall', '-Wextra',
-               '-Werror=return-type', *['-DENGINE="%s"' % engine][:engine != 'learn/paged.cu.c'],
-               '-I' + os.path.dirname(engine), '-I.', *shlex.split(os.environ.get('CPPFLAGS', '')),
-               source, '-o', program, '-lm']
-    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                            check=False, encoding='utf-8', errors='replace')
-    return result.returncode == 0, result.stdout
+    other = [] if engine == 'learn/paged.cu.c' else ['-DENGINE="%s"' % engine]
+    status, text = call([*CC, *flags, '-g', '-Wall', '-Wextra', '-Werror=return-type', *other,
+                         '-I' + os.path.dirname(engine), '-I.', *CPPFLAGS, source, '-o', program,
+                         '-lm'])
+    return status == 0, text
 
 
 def run(command, seconds, limits='true'):
@@ -195,7 +178,9 @@ def run_suite(arguments):
         return None
     failed = re.search(r'^  FAILED: .* (\w+)\n', text, re.M)
     if failed:
-        return text[text.rindex('\n' + failed.group(1), 0, failed.start()) + 1:failed.end()]
+        begins = r'^(?:(?:cpu|gpu|standin) +)?%s ' % failed.group(1)
+        start = [match.start() for match in re.finditer(begins, text[:failed.start()], re.M)][-1]
+        return text[start:failed.end()]
     return 'tests.c did not end; the last it said:\n' + '\n'.join(text.splitlines()[-5:]) + '\n'
 
 
@@ -343,12 +328,13 @@ def debug(number, stages, start=os.execvp):
             program = [BUILD + '/stage_tests', '--debug', test]
             stops = ['to_write', 'panic if !panic_expected', 'failed']
             if test.startswith('tests.c'):
-                program = [BUILD + '/tests', *test.split()[1:3], failures[test].split()[0]]
+                name = re.search(r'FAILED: .* (\w+)\n', failures[test])
+                program = [BUILD + '/tests', *test.split()[1:3], name.group(1) if name else '--cpu']
                 stops = ['panic', 't_fail']
             if not shutil.which('gdb'):
                 raise SystemExit('gdb is not installed: sudo apt-get install gdb')
-            print('Stage %d: %s.\ngdb stops where it fails, and shows how it came there; to see your function\n'
-                  'at work: break %s, run, y. `help user-defined` lists the commands of\n'
+            print('Stage %d: %s.\ngdb stops where it fails, and shows how it came there; to see your '
+                  'function\nat work: break %s, run, y. `help user-defined` lists the commands of\n'
                   'paged.gdb. An endless loop: Ctrl-C.'
                   % (stage.number, test, [*stage.write][0]), flush=True)
             return start('gdb', ['gdb', '-q', '-x', 'debugger/paged.gdb',

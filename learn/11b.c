@@ -1,0 +1,154 @@
+// 11b (hard): all or nothing, for a whole batch.
+//
+// seq_append() is all or nothing for one sequence. Write append_all(), which appends num_tokens[i]
+// tokens to sequence i of the batch: to all of them, or to none. It succeeds exactly if appending
+// to one after the other, in their order, would. Otherwise nothing has changed: no table, no order
+// of the free list, no copy-on-write; and it returns PAGED_TOO_LONG if one of them would not fit
+// into the whole pool, PAGED_OUT_OF_BLOCKS otherwise. The last block of a sequence may be shared
+// with others of the batch and with some outside of it, and it may be published. What each append
+// takes is counted in seq_append(), step 1; think of what it gives back.
+//
+//     make exercise N=11b
+
+#define EXERCISE "11b"
+#include "exercise.h"
+
+static int append_all(Pool *pool, const Batch *batch)
+{
+    (void)pool;
+    for (int i = 0; i < batch->num_seqs; i++) {
+        int error = seq_append(batch->seqs[i], batch->num_tokens[i]);
+        if (error) return error;
+    }
+    return PAGED_OK;
+}
+
+enum { SIZE = 4, MOST = 6, LONGEST = 64, CASES = 20000 };
+
+// A pool with some sequences, and a batch of some of these. A seed makes the same one every time.
+typedef struct Case {
+    Pool *pool;
+    Seq *batch[MOST];
+    int num_tokens[MOST], num_seqs;
+    uint32_t random;
+} Case;
+
+static int draw(Case *c, int n)
+{
+    c->random = c->random * 1664525 + 1013904223;
+    return (int)((uint64_t)c->random * n >> 32);
+}
+
+// Does something to a sequence. All hold the same text, so what they publish is shared, too.
+static void edit(Case *c, Seq *seq)
+{
+    static const float zeros[LONGEST];
+    static int text[LONGEST];
+    Seq *child;
+    int n = 1 + draw(c, 9);
+    switch (draw(c, 5)) {
+    case 0: (void)seq_rewind(seq, min_int(seq->length, draw(c, 4))); break;
+    case 1: (void)seq_publish(seq, text, seq->num_computed_tokens); break;
+    case 2:
+        if (arrlen(c->pool->seqs) < MOST)
+            (void)seq_fork(seq, seq->length - seq->length / n, &child);
+        break;
+    default:
+        if (!seq_append(seq, n)) compute(seq, n, zeros, zeros);
+    }
+}
+
+static void start(Case *c, int seed)
+{
+    int simple = seed < CASES / 2;  // these come first: two sequences, a few edits
+    c->random = (uint32_t)seed;
+    c->pool = new_pool(1, 1, 1, SIZE, 2 + draw(c, simple ? 4 : 12));
+    for (int n = 1 + draw(c, simple ? 2 : 3); n > 0; n--) new_seq(c->pool, 0);
+    for (int i = 0; i < (simple ? 6 : 25); i++)
+        edit(c, c->pool->seqs[draw(c, (int)arrlen(c->pool->seqs))]);
+    int n = (int)arrlen(c->pool->seqs);
+    int first = draw(c, n);
+    c->num_seqs = 0;
+    for (int i = 0; i < n; i++) {
+        if (c->num_seqs > 0 && draw(c, 4) == 0) continue;  // outside of the batch
+        c->batch[c->num_seqs] = c->pool->seqs[(first + i) % n];
+        c->num_tokens[c->num_seqs++] = draw(c, 8);
+    }
+}
+
+// Whether tables, counts, the free list in its order and the prefix cache are the same.
+static int same(const Pool *a, const Pool *b)
+{
+    int ok = a->num_copies == b->num_copies && a->num_free == b->num_free;
+    ok = ok && memcmp(a->blocks, b->blocks, (a->config.num_blocks + 1) * sizeof(Block)) == 0;
+    for (int s = 0; s < (int)arrlen(a->seqs) && ok; s++) {
+        int entries = (int)arrlen(a->seqs[s]->block_table);
+        ok = a->seqs[s]->length == b->seqs[s]->length &&
+             entries == (int)arrlen(b->seqs[s]->block_table);
+        for (int i = 0; i < entries && ok; i++)
+            ok = a->seqs[s]->block_table[i] == b->seqs[s]->block_table[i];
+    }
+    return ok;
+}
+
+static void complain(int seed, const char *what)
+{
+    Case c;
+    start(&c, seed);
+    printf(EXERCISE ": not yet: %s\nbefore, of %d blocks of %d, %d are free:\n", what,
+           c.pool->config.num_blocks, SIZE, c.pool->num_free);
+    for (int s = 0; s < (int)arrlen(c.pool->seqs); s++) {
+        Seq *seq = c.pool->seqs[s];
+        int i = 0;
+        while (i < c.num_seqs && c.batch[i] != seq) i++;
+        if (i < c.num_seqs)
+            printf("%d tokens to append, number %d of the batch, to a ", c.num_tokens[i], i);
+        else
+            printf("outside of the batch, a ");
+        seq_dump(seq, stdout);
+        for (int j = 0; j < (int)arrlen(seq->block_table); j++)
+            if (c.pool->blocks[seq->block_table[j]].serial) printf("  entry %d is published\n", j);
+    }
+    exit(1);
+}
+
+static void try_case(int seed)
+{
+    Case c, twin;
+    start(&c, seed);
+    start(&twin, seed);
+    int error = PAGED_OK;  // of one after the other, in the twin
+    int too_long = 0;
+    for (int i = 0; i < twin.num_seqs; i++) {
+        int length = twin.batch[i]->length + twin.num_tokens[i];
+        too_long |= length > SIZE * twin.pool->config.num_blocks;
+        if (!error) error = seq_append(twin.batch[i], twin.num_tokens[i]);
+    }
+    if (error) {  // nothing may have changed
+        error = too_long ? PAGED_TOO_LONG : PAGED_OUT_OF_BLOCKS;
+        pool_destroy(twin.pool);
+        start(&twin, seed);
+    }
+    Batch batch = {c.num_seqs, c.batch, c.num_tokens};
+    int got = append_all(c.pool, &batch);
+    char what[100];
+    snprintf(what, sizeof what, "expected \"%s\", got \"%s\"", paged_error(error),
+             paged_error(got));
+    if (got != error) complain(seed, what);
+    if (!same(c.pool, twin.pool))
+        complain(seed, error ? "after the error, something has changed"
+                             : "the result is not that of one append after the other");
+    if (pool_check(c.pool)) complain(seed, pool_check(c.pool));
+    pool_destroy(c.pool);
+    pool_destroy(twin.pool);
+}
+
+int main(void)
+{
+    for (int seed = 0; seed < CASES; seed++) try_case(seed);
+    printf(EXERCISE ": solved: an append that copies lowers the count of the old block. The\n"
+                    "next one may find it unshared, and write in place. If it is published, that\n"
+                    "one copies, too; but then the old block is free again, as if none had been\n"
+                    "taken\n");
+    return 0;
+}

@@ -1,0 +1,103 @@
+// 11c (hard): swap out a family.
+//
+// The samples of one request share blocks, so they are preempted together, and must come back
+// together, still sharing. Write swap_out(): it saves K and V of n sequences of a pool on the host
+// and releases them. And swap_in(), which makes them again: each gathers the same bits as before,
+// together they use as many blocks as before, and no block was copied on the way (pool->num_copies
+// stays the same). Without enough free blocks it returns PAGED_OUT_OF_BLOCKS, with the pool as it
+// was, and may be called again later. Sequences may share all, some or none of their blocks, in any
+// order: a longer one after a shorter one, a sample of a sample. Public calls are all it takes.
+//
+//     make exercise N=11c
+
+#define EXERCISE "11c"
+#include "exercise.h"
+
+enum { MOST = 6, ROW = 2 * 3, LAYERS = 2, LONGEST = 64, BLOCKS = 40 };
+
+typedef struct Saved {  // of one sequence
+    int length;
+    float k[LAYERS][LONGEST * ROW], v[LAYERS][LONGEST * ROW];
+    // add what you need
+} Saved;
+
+static int swap_out(Seq **seqs, int n, Saved *saved)
+{
+    (void)seqs, (void)n, (void)saved;  // your lines
+    return PAGED_OK;
+}
+
+static int swap_in(Pool *pool, Seq **seqs, int n, const Saved *saved)
+{
+    (void)pool, (void)seqs, (void)n, (void)saved;  // your lines
+    return PAGED_OK;
+}
+
+static int grow(Seq *seq, int n)
+{
+    static float x[LONGEST * ROW];
+    static float next;
+    int error = seq_append(seq, n);
+    if (error) return error;
+    plan(seq, n);
+    for (int layer = 0; layer < LAYERS; layer++) {
+        for (int i = 0; i < n * ROW; i++) x[i] = next++;
+        must(pool_write(seq->pool, layer, x, x));
+    }
+    return PAGED_OK;
+}
+
+static int same(const Seq *seq, const Saved *before)
+{
+    static float k[LONGEST * ROW], v[LONGEST * ROW];
+    size_t bytes = before->length * ROW * sizeof(float);
+    for (int layer = 0; layer < LAYERS; layer++)
+        if (seq->length != before->length || seq_gather(seq, layer, k, v) ||
+            memcmp(k, before->k[layer], bytes) || memcmp(v, before->v[layer], bytes))
+            return 0;
+    return 1;
+}
+
+int main(void)
+{
+    static Saved saved[MOST], before[MOST];
+    for (int order = 0; order < 12; order++) {
+        Pool *pool = new_pool(LAYERS, 2, 3, 4, BLOCKS);
+        Seq *s[MOST] = {new_seq(pool, 0), NULL, NULL, NULL, new_seq(pool, 0), NULL};
+        Seq *family[MOST];
+        check(!grow(s[0], 14) && !seq_fork(s[0], 14, &s[1]) && !seq_fork(s[0], 9, &s[2]) &&
+                  !grow(s[2], 13) && !seq_fork(s[2], 20, &s[3]) && !grow(s[1], 7) &&
+                  !grow(s[3], 1) && !grow(s[4], 5) && !seq_fork(s[2], 3, &s[5]),
+              "no sequences");
+        for (int i = 0; i < MOST; i++)
+            family[i] = s[order < 6 ? (i + order) % MOST : (2 * MOST - 1 - i - order % 6) % MOST];
+        int used = BLOCKS - pool->num_free;
+        size_t copies = pool->num_copies;
+        for (int i = 0; i < MOST; i++) {
+            before[i].length = family[i]->length;
+            for (int layer = 0; layer < LAYERS; layer++)
+                must(seq_gather(family[i], layer, before[i].k[layer], before[i].v[layer]));
+        }
+        check(!swap_out(family, MOST, saved), "swap_out() fails");
+        check(pool->num_free == BLOCKS && arrlen(pool->seqs) == 0,
+              "the blocks were not given back");
+        Seq *occupant = new_seq(pool, 4 * (BLOCKS - used) + 1);
+        check(swap_in(pool, family, MOST, saved) == PAGED_OUT_OF_BLOCKS,
+              "without room it says something else");
+        check(arrlen(pool->seqs) == 1 && pool->num_free == used - 1 && !pool_check(pool),
+              "a swap_in() that failed left a trace");
+        seq_release(occupant);
+        occupant = new_seq(pool, 4 * (BLOCKS - used));
+        check(!swap_in(pool, family, MOST, saved), "there is just enough room, and it fails");
+        for (int i = 0; i < MOST; i++) check(same(family[i], &before[i]), "K or V were lost");
+        check(pool->num_free == 0 && !pool_check(pool), "they share less, or more, than before");
+        check(pool->num_copies == copies, "a block was copied on the way");
+        seq_release(occupant);
+        for (int i = 0; i < MOST; i++) check(!grow(family[i], 2), "they cannot go on");
+        for (int i = 0; i < MOST; i++) seq_rewind(family[i], 2);
+        for (int i = 0; i < MOST; i++) check(same(family[i], &before[i]), "one wrote to another");
+        pool_destroy(pool);
+    }
+    printf(EXERCISE ": solved\n");
+    return 0;
+}

@@ -1,0 +1,109 @@
+// 13a: the rows of a step.
+//
+// Write fill(), which is add_rows() of ../examples/llama.c for a list of requests. Of the known
+// tokens of each request that the cache does not hold yet, it makes room for the next ones, `chunk`
+// at most, and adds a row for each to the input of the model. Which rows are wanted? Those whose
+// output says the next token of a request: the row of its last known token, if it is in this step.
+// The pool has room for all. A request whose known tokens are all in the cache is left out.
+//
+//     make exercise N=13a
+
+#define EXERCISE "13a"
+#include "exercise.h"
+
+enum { REQUESTS = 3, END = 40, ROWS = REQUESTS * END };
+
+typedef struct Request {
+    Seq *seq;
+    int tokens[END], known;
+} Request;
+
+typedef struct Input {
+    int num_seqs, num_rows, num_wanted;  // all 0 when fill() is called
+    Seq *seqs[REQUESTS];
+    int num_tokens[REQUESTS];           // new tokens of each
+    int tokens[ROWS], positions[ROWS];  // of each row: all rows of seqs[0], then those of seqs[1]
+    int wanted[REQUESTS];               // row
+    int whose[REQUESTS];                // index of the request that the wanted row belongs to
+} Input;
+
+static int fill(Request *requests, int n, int chunk, Input *input)  // returns an error code
+{
+    (void)requests, (void)n, (void)chunk, (void)input;  // your lines
+    return PAGED_OK;
+}
+
+// A model of one layer, whose K, V and query depend on token and position. out: a token per row.
+static void forward(Pool *pool, const Input *input, int *out)
+{
+    float k[ROWS], v[ROWS], q[ROWS], x[ROWS];
+    Batch batch = {input->num_seqs, input->seqs, input->num_tokens};
+    for (int i = 0; i < input->num_rows; i++) {
+        q[i] = sinf(input->tokens[i] + 0.3f * input->positions[i]);
+        k[i] = 3 * cosf(input->tokens[i] - 0.7f * input->positions[i]);
+        v[i] = sinf(7.0f * input->tokens[i]);
+    }
+    must(pool_plan(pool, &batch));
+    must(pool_write(pool, 0, k, v));
+    must(attend(pool, ATTEND_PAGED, 0, 1, 0, q, x, NULL));
+    for (int i = 0; i < input->num_rows; i++) out[i] = (int)(1e4f * fabsf(x[i])) % 50;
+}
+
+// Serves the requests from first to end - 1 to their ends, and returns how many rows that took.
+static int serve(Request *requests, int first, int end, int chunk)
+{
+    int rows = 0;
+    int most = (end - first) * chunk;
+    int out[ROWS];
+    Pool *pool = new_pool(1, 1, 1, 4, REQUESTS * END);
+    for (int i = first; i < end; i++) requests[i].seq = new_seq(pool, 0);
+    int left = 1;
+    for (int steps = 0; left > 0; steps++) {
+        Input input = {0, 0, 0, {NULL}, {0}, {0}, {0}, {0}, {0}};
+        check(steps < 200, "they do not come to their ends");
+        check(!fill(requests + first, end - first, chunk, &input), "fill() fails");
+        check(input.num_rows <= most, "more rows than the chunks have");
+        forward(pool, &input, out);
+        rows += input.num_rows;
+        for (int i = 0; i < input.num_wanted; i++) {
+            Request *r = &requests[first + input.whose[i]];
+            check(r->seq->length == r->known, "a wanted row is not that of the last known token");
+            if (r->known < END) r->tokens[r->known++] = out[input.wanted[i]];
+        }
+        left = 0;
+        for (int i = first; i < end; i++) left += requests[i].seq->length < END;
+    }
+    pool_destroy(pool);
+    return rows;
+}
+
+static void check_rows(int expected, int got)
+{
+    if (got != expected)
+        not_yet("a token is computed twice, or never: expected %d rows, got %d", expected, got);
+}
+
+int main(void)
+{
+    const int prompts[REQUESTS] = {17, 1, 6};
+    const int chunks[] = {1, 2, 5, 17, 40};
+    Request alone[REQUESTS], together[REQUESTS];
+    for (int c = 0; c < 5; c++) {
+        for (int i = 0; i < REQUESTS; i++) {
+            for (int t = 0; t < prompts[i]; t++) alone[i].tokens[t] = (5 * i + 3 * t) % 11;
+            alone[i].known = prompts[i];
+            together[i] = alone[i];
+            check_rows(END, serve(alone, i, i + 1, END));
+        }
+        check_rows(REQUESTS * END, serve(together, 0, REQUESTS, chunks[c]));
+        for (int i = 0; i < REQUESTS; i++)
+            for (int t = 0; t < END; t++) {
+                if (alone[i].tokens[t] != together[i].tokens[t])
+                    not_yet("chunks of %d: request %d alone says %d at position %d, and with the "
+                            "others %d",
+                            chunks[c], i, alone[i].tokens[t], t, together[i].tokens[t]);
+            }
+    }
+    printf(EXERCISE ": solved\n");
+    return 0;
+}

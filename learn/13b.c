@@ -1,0 +1,96 @@
+// 13b (hard): a shared prompt, read once.
+//
+// Samples of a long prompt share its blocks, but attend() still reads them once for each sample.
+// Keep the prompt in a sequence of its own, and in each sample only the tokens after it. Then the
+// attention of a sample's newest token is that over the prompt and that over its own tokens,
+// merged. Write attend_shared(), with two calls of attend() for all samples together, each with a
+// plan of its own. One query token can have many heads, and attend() does not ask whose they are;
+// and lse is what merging takes. Scores may be in the hundreds.
+//
+//     make exercise N=13b
+
+#define EXERCISE "13b"
+#include "exercise.h"
+
+enum { SAMPLES = 5, KV_HEADS = 2, Q_HEADS = 6, DIM = 8, MOST = 100 };
+
+static int num_calls;
+
+// Plans a batch of newest tokens, one of each sequence, and attends.
+static int plan_and_attend(int num_seqs, Seq *const *seqs, int layer, int num_q_heads,
+                           const float *q, float *out, float *lse)
+{
+    static const int ones[SAMPLES] = {1, 1, 1, 1, 1};
+    Batch batch = {num_seqs, seqs, ones};
+    int error = pool_plan(seqs[0]->pool, &batch);
+    num_calls++;
+    return error ? error : attend(seqs[0]->pool, ATTEND_PAGED, layer, num_q_heads, 0, q, out, lse);
+}
+
+// q, out: [SAMPLES][Q_HEADS][DIM], of the newest token of each sample. Returns an error code.
+static int attend_shared(Seq *prompt, Seq *const *samples, int layer, const float *q, float *out)
+{
+    (void)prompt, (void)samples, (void)layer, (void)q, (void)out;  // your lines,
+    (void)plan_and_attend;                                         // with this one
+    return PAGED_OK;
+}
+
+static void fill(float *x, int n, float size)
+{
+    static uint32_t state = 1;
+    for (int i = 0; i < n; i++) {
+        state = state * 1664525 + 1013904223;
+        x[i] = size * (float)(int32_t)state * 0x1p-31f;
+    }
+}
+
+// Appends the same n tokens to two sequences.
+static void grow(Seq *a, Seq *b, int n)
+{
+    float k[MOST * KV_HEADS * DIM], v[MOST * KV_HEADS * DIM];
+    Seq *seqs[2] = {a, b};
+    for (int layer = 0; layer < 2; layer++) {
+        fill(k, n * KV_HEADS * DIM, 30);
+        fill(v, n * KV_HEADS * DIM, 1);
+        for (int i = 0; i < 2 && seqs[i]; i++) {
+            if (layer == 0) must(seq_append(seqs[i], n));
+            plan(seqs[i], n);
+            must(pool_write(a->pool, layer, k, v));
+        }
+    }
+}
+
+int main(void)
+{
+    static const int own[SAMPLES] = {1, 2, 9, 30, 1};
+    static float q[SAMPLES * Q_HEADS * DIM], out[SAMPLES * Q_HEADS * DIM], expected[Q_HEADS * DIM];
+    Pool *pool = new_pool(2, KV_HEADS, DIM, 4, 200);
+    Seq *prompt = new_seq(pool, 0);
+    Seq *samples[SAMPLES], *whole[SAMPLES];
+    grow(prompt, NULL, 87);
+    for (int i = 0; i < SAMPLES; i++) {
+        samples[i] = new_seq(pool, 0);
+        must(seq_fork(prompt, 87, &whole[i]));
+        grow(samples[i], whole[i], own[i]);
+    }
+    for (int layer = 0; layer < 2; layer++) {
+        fill(q, SAMPLES * Q_HEADS * DIM, 30);
+        num_calls = 0;
+        must(attend_shared(prompt, samples, layer, q, out));
+        check(num_calls <= 2, "more than two calls of attend()");
+        for (int i = 0; i < SAMPLES; i++) {
+            const float *mine = out + i * Q_HEADS * DIM;
+            const float *of_sample = q + i * Q_HEADS * DIM;
+            must(plan_and_attend(1, &whole[i], layer, Q_HEADS, of_sample, expected, NULL));
+            for (int j = 0; j < Q_HEADS * DIM; j++)
+                if (!(fabsf(mine[j] - expected[j]) <= 2e-5f))
+                    not_yet("layer %d, sample %d, query head %d, element %d: expected %.6f, "
+                            "got %.6f",
+                            layer, i, j / DIM, j % DIM, expected[j], mine[j]);
+        }
+    }
+    check(prompt->length == 87 && !pool_check(pool), "the sequences have changed");
+    pool_destroy(pool);
+    printf(EXERCISE ": solved\n");
+    return 0;
+}

@@ -1,0 +1,67 @@
+// 3b (hard): how large a pool fits?
+//
+// At its start a server asks how many blocks it can afford. Write largest_pool(): the largest
+// num_blocks for which pool_create() asks for at most `budget` bytes of memory in all, or 0 if
+// there is none; whatever config->num_blocks says. K and V are not all that a pool allocates: there
+// are the records of the blocks and one for the head, and two arrays for the prefix cache. Read
+// pool_create(), and memory_create(), which rounds bytes up. No product may overflow, however large
+// the budget is.
+//
+//     make exercise N=3b
+
+#include <stdlib.h>
+static size_t asked;  // bytes, by the calls of the engine
+static void *count_calloc(size_t n, size_t bytes) { return asked += n * bytes, calloc(n, bytes); }
+static void *count_aligned(size_t unit, size_t n) { return asked += n, aligned_alloc(unit, n); }
+#define aligned_alloc(unit, bytes) count_aligned(unit, bytes)
+#define calloc(n, bytes) count_calloc(n, bytes)
+#define EXERCISE "3b"
+#include "exercise.h"
+
+static int largest_pool(const PoolConfig *config, size_t budget)
+{
+    return (int)(budget / pool_bytes_per_block(config));
+}
+
+static size_t cost(PoolConfig config, int num_blocks)
+{
+    Pool *pool;
+    config.num_blocks = num_blocks;
+    asked = 0;
+    if (pool_create(&config, &pool) != PAGED_OK) return SIZE_MAX;
+    size_t bytes = asked;
+    pool_destroy(pool);
+    return bytes;
+}
+
+static void try_budget(PoolConfig config, size_t budget)
+{
+    int n = largest_pool(&config, budget);
+    if (n < 0 || (n > 0 && cost(config, n) > budget))
+        not_yet("budget %zu: %d blocks of %d take %zu bytes", budget, n, config.block_size,
+                cost(config, n));
+    if (cost(config, n + 1) <= budget)
+        not_yet("budget %zu: %d blocks of %d, but %d take only %zu bytes", budget, n,
+                config.block_size, n + 1, cost(config, n + 1));
+}
+
+int main(void)
+{
+    PoolConfig small = {1, 1, 1, 1, 1, PAGED_F16, 0, PAGED_CPU};
+    PoolConfig large = {4, 8, 128, 16, 7, PAGED_F32, 0, PAGED_CPU};
+    PoolConfig huge = {2000000, 30000, 256, 2000000, 1, PAGED_F32, 0, PAGED_CPU};
+    for (size_t budget = 0; budget < 3000; budget++) try_budget(small, budget);
+    for (size_t budget = 0; budget < 30000000; budget += 99991) {
+        try_budget(large, budget);
+        try_budget(small, budget);
+    }
+    // Whatever the budget: num_blocks is an int, and a block may be larger than the machine.
+    int huge_blocks = largest_pool(&huge, SIZE_MAX);
+    int small_blocks = largest_pool(&small, SIZE_MAX);
+    if (huge_blocks != 0 || small_blocks != INT_MAX)
+        not_yet("budget SIZE_MAX: expected 0 huge and %d small blocks, got %d and %d", INT_MAX,
+                huge_blocks, small_blocks);
+    printf(EXERCISE ": solved: bytes grow with num_blocks, so the largest number is found by\n"
+                    "halving\n");
+    return 0;
+}

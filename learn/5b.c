@@ -1,0 +1,71 @@
+// 5b (hard): move a sequence to another pool.
+//
+// Write copy_to_pool(): it makes a new sequence in `pool` with the tokens of `from`, which lives in
+// another pool, with the same layers, KV heads and head_dim, but any block size and dtype. Calls of
+// paged.h are all it takes. On an error it returns the code, and `pool` and *out are as before. The
+// copy must be ready for whatever may follow: the next append, seq_publish(), a second copy.
+//
+//     make exercise N=5b
+
+#define EXERCISE "5b"
+#include "exercise.h"
+
+static int copy_to_pool(const Seq *from, Pool *pool, Seq **out)
+{
+    (void)from, (void)pool, (void)out;
+    return PAGED_BAD_ARGUMENT;
+}
+
+enum { LAYERS = 3, HEADS = 2, DIM = 5, ROW = HEADS * DIM, LENGTH = 11 };
+
+static Pool *pool_like(int block_size, int num_blocks, int dtype)
+{
+    PoolConfig config = {LAYERS, HEADS, DIM, block_size, num_blocks, dtype, 1, PAGED_CPU};
+    return new_pool_of(config);
+}
+
+// What the newest four tokens of a sequence see, in each layer.
+static void look(Seq *seq, float *out)
+{
+    float q[4 * ROW];
+    for (int i = 0; i < 4 * ROW; i++) q[i] = (float)(i % 7) - 3;
+    plan(seq, 4);
+    for (int layer = 0; layer < LAYERS; layer++)
+        must(attend(seq->pool, ATTEND_PAGED, layer, HEADS, 0, q, out + layer * 4 * ROW, NULL));
+}
+
+int main(void)
+{
+    const int block_sizes[] = {1, 4, 16};
+    float k[LENGTH * ROW], before[LAYERS * 4 * ROW], after[LAYERS * 4 * ROW];
+    Pool *home = pool_like(4, 8, PAGED_BF16);
+    Pool *small = pool_like(4, 2, PAGED_F32);
+    Seq *seq = new_seq(home, LENGTH);
+    Seq *moved = NULL;
+    int tokens[LENGTH] = {0};
+    plan(seq, LENGTH);
+    for (int layer = 0; layer < LAYERS; layer++) {
+        for (int i = 0; i < LENGTH * ROW; i++) k[i] = sinf((float)(i + 100 * layer));
+        must(pool_write(home, layer, k, k));
+    }
+    look(seq, before);
+    check(copy_to_pool(seq, small, &moved) == PAGED_TOO_LONG, "2 blocks of 4 cannot hold 11");
+    check(!moved && arrlen(small->seqs) == 0, "after the error something is left in the pool");
+    for (int i = 0; i < 6; i++) {
+        Pool *pool = pool_like(block_sizes[i % 3], 16, i < 3 ? PAGED_F32 : PAGED_BF16);
+        check(copy_to_pool(seq, pool, &moved) == PAGED_OK, "it fails where all would fit");
+        check(moved && moved != seq && moved->pool == pool, "the copy is not in the new pool");
+        check(moved->length == LENGTH && !pool_check(pool), "the copy has another length");
+        look(moved, after);
+        check(memcmp(before, after, sizeof before) == 0, "attention differs in the new pool");
+        check(seq_publish(moved, tokens, LENGTH) == PAGED_OK, "the copy cannot be published");
+        check(seq->length == LENGTH, "the original has changed");
+        pool_destroy(pool);
+    }
+    check(copy_to_pool(new_seq(home, 0), small, &moved) == PAGED_OK && moved->length == 0,
+          "an empty sequence cannot be copied");
+    pool_destroy(home);
+    pool_destroy(small);
+    printf(EXERCISE ": solved\n");
+    return 0;
+}

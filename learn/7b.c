@@ -1,0 +1,61 @@
+// 7b (hard): a thread block for all query heads of a KV head.
+//
+// attend_paged() in ../paged.cu.c has a thread block for each query token and query head, so the
+// heads of a group read the same K and V in several thread blocks. Let one thread block do them one
+// after the other: its later heads find K and V in the cache of the processor. (It takes longer in
+// all, if that leaves too few thread blocks for the GPU.) Results must not change by a bit, in any
+// order of the lanes. Why does a fast warp, at the next head already, not spoil the head before?
+//
+//     make exercise N=7b
+
+#define EXERCISE "7b"
+#include "exercise.h"
+
+enum { DIM = 40, KV_HEADS = 2, Q_HEADS = 10, LENGTH = 70, ROWS = 3, SIZE = ROWS * Q_HEADS * DIM };
+
+// Attention of the newest tokens, without the table: all scores first, in double.
+static double expected(const float *q, const float *kv, int i)
+{
+    int row = i / (Q_HEADS * DIM);
+    int head = i / DIM % Q_HEADS;
+    int visible = LENGTH - ROWS + row + 1;
+    double sum = 0;
+    double out = 0;
+    for (int t = 0; t < visible; t++) {
+        const float *k = kv + (t * KV_HEADS + head / (Q_HEADS / KV_HEADS)) * DIM;
+        double score = 0;
+        for (int d = 0; d < DIM; d++) score += (double)q[i - i % DIM + d] * k[d];
+        sum += exp(score);
+        out += exp(score) * k[i % DIM];
+    }
+    return out / sum;
+}
+
+int main(void)
+{
+    static float kv[LENGTH * KV_HEADS * DIM], q[SIZE], out[SIZE], first[SIZE];
+    PoolConfig config = {1, KV_HEADS, DIM, 16, 10, PAGED_F32, 1, PAGED_STANDIN};
+    for (int i = 0; i < LENGTH * KV_HEADS * DIM; i++) kv[i] = sinf((float)(i * i));
+    for (int i = 0; i < SIZE; i++) q[i] = cosf((float)i);
+    Pool *pool = new_pool_of(config);
+    Seq *seq = new_seq(pool, LENGTH);
+    compute(seq, LENGTH, kv, kv);
+    plan(seq, ROWS);
+    for (gpu_lane_order = 0; gpu_lane_order < 12; gpu_lane_order++) {
+        must(attend(pool, ATTEND_PAGED, 0, Q_HEADS, 1, q, out, NULL));
+        for (int i = 0; i < SIZE; i++) {
+            double right = expected(q, kv, i);
+            if (!(fabs(out[i] - right) <= 1e-5))
+                not_yet("query token %d, query head %d, element %d: expected %.6f, got %.6f",
+                        i / (Q_HEADS * DIM), i / DIM % Q_HEADS, i % DIM, right, out[i]);
+        }
+        if (gpu_lane_order == 0) memcpy(first, out, sizeof out);
+        check(memcmp(first, out, sizeof out) == 0, "the result depends on the order of the lanes");
+        check(gridDim.x * gridDim.y * gridDim.z == ROWS * KV_HEADS,
+              "a thread block for each query token and KV head is what is asked for");
+    }
+    pool_destroy(pool);
+    printf(EXERCISE ": solved: the states of the warps were last read before the barrier of\n"
+                    "finish(), and the merged one is next written after that of attend_tokens()\n");
+    return 0;
+}

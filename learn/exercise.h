@@ -1,0 +1,74 @@
+// What the exercises share. One of them begins with
+//
+//     #define EXERCISE "3b"
+//     #include "exercise.h"
+//
+// and ends with the first thing that is wrong, "3b: not yet: ..." and exit status 1, or with
+// "3b: solved" and 0. Below, "new" pools keep float32, with poison, on the CPU.
+
+#define PAGED_NO_MAIN
+#include "../paged.cu.c"
+
+__attribute__((noreturn, format(printf, 1, 2))) static inline void not_yet(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    printf(EXERCISE ": not yet: ");
+    vprintf(format, arguments);
+    printf("\n");
+    exit(1);
+}
+
+static inline void check(int ok, const char *what)
+{
+    if (!ok) not_yet("%s", what);
+}
+
+// For calls that cannot fail, unless the engine was changed and is wrong.
+static inline void must(int error)
+{
+    if (error) not_yet("the engine says: %s", paged_error(error));
+}
+
+static inline Pool *new_pool_of(PoolConfig config)
+{
+    Pool *pool;
+    must(pool_create(&config, &pool));
+    return pool;
+}
+
+static inline Pool *new_pool(int layers, int heads, int dim, int block_size, int blocks)
+{
+    PoolConfig config = {layers, heads, dim, block_size, blocks, PAGED_F32, 1, PAGED_CPU};
+    return new_pool_of(config);
+}
+
+static inline Seq *new_seq(Pool *pool, int length)
+{
+    Seq *seq;
+    must(seq_create(pool, &seq));
+    must(seq_append(seq, length));
+    return seq;
+}
+
+// Makes the newest n tokens of a sequence the batch of the next calls.
+static inline void plan(Seq *seq, int n)
+{
+    Batch batch = {1, &seq, &n};
+    must(pool_plan(seq->pool, &batch));
+}
+
+// Writes K and V of the newest n tokens, in a pool of one layer.
+static inline void compute(Seq *seq, int n, const float *k, const float *v)
+{
+    plan(seq, n);
+    must(pool_write(seq->pool, 0, k, v));
+}
+
+// A random number from 0 to n - 1, the same in every run.
+static inline int below(int n)
+{
+    static uint32_t state = 1;
+    state = state * 1664525 + 1013904223;
+    return (int)((uint64_t)state * n >> 32);
+}

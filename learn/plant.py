@@ -1,0 +1,366 @@
+#!/usr/bin/env python3
+"""Plants the bugs of checks/bugs.txt in the engine, to be found by a reader or by the tests.
+
+    plant.py hunt                   lists the hunts of learn/hunts.txt          make hunt
+    plant.py hunt 7                 builds hunt 7 and runs it                   make hunt N=7
+    plant.py hunt 7 --hint          a hint                                      HINT=1
+    plant.py hunt 7 --answer NAME   whether that function has the bug           ANSWER=NAME
+    plant.py hunt 7 --hash NAME     the answer, for hunts.txt
+    plant.py mutant NAME            builds the tests on the engine with a bug   make mutant BUG=NAME
+    plant.py mutants [NAME...]      which test catches each bug                 make mutants
+    plant.py mutants --check        does each have its place, and compile? Runs nothing
+
+In a hunt, the engine goes to the compiler through a pipe, so no file has the bug. For the debugger
+it keeps the name and line numbers of paged.cu.c, so that shows the text without the bug.
+
+A mutant is a folder in build/mutants with a copy of tests.c and the changed engine beside it, which
+is where tests.c looks for it first. A bug in fast/ is built with -DPAGED_FAST, the others without.
+First the engine as it is must pass the same tests in both builds. Each mutant prints the first test
+that fails, the device that it ran on, and what it reported. The sources are read once, so they may
+be edited meanwhile. learn.py and checks/learn.py use this module too.
+"""
+import argparse
+import codecs
+import collections
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+
+os.chdir(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+CC = shlex.split(os.environ.get('CC', 'cc'))
+CPPFLAGS = shlex.split(os.environ.get('CPPFLAGS', ''))
+SOURCES = ('tests.c', 'paged.h', 'paged.cu.c', 'fast/fast.c')
+
+# Of the tests, mutants leave out schedules that take the stand-in minutes and find what shorter
+# tests find. The tests of a huge pool are skipped under --quick, so they have a run of their own.
+LEFT_OUT = ('bug_tests_that_cannot_fail', 'tvm_scripts')
+HUGE = 'bug_32_bit_offsets'
+SECONDS = 60  # of processor time for a test; one that takes longer hangs
+
+Function = collections.namedtuple('Function', 'name start body end')
+Bug = collections.namedtuple('Bug', 'name old new expect')
+
+
+def read(path):
+    with open(path, encoding='utf-8', errors='replace') as file:
+        return file.read()
+
+
+def write(path, text):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, 'w', encoding='utf-8') as file:
+        file.write(text)
+
+
+def call(command, **options):
+    """Runs a command to its end; its exit status and what it printed."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+                          encoding='utf-8', errors='replace', **options)
+    return done.returncode, done.stdout
+
+
+# ---- functions and bugs ----
+
+DEFINITION = re.compile(r'^(?:KERNEL\((\w+),|(?:__attribute__\(\(\w+\)\) )?[a-zA-Z][\w *]*?\b(\w+)\()'
+                        r'[^;{}]*?(\s*\{(?:.*\}$|\n(?:.*\n)*?\}))', re.M)
+
+
+def functions(text):
+    """The functions that a C text defines, each with where it, its body and its end are."""
+    return [Function(match[1] or match[2], match.start(), match.start(3), match.end())
+            for match in DEFINITION.finditer(text)]
+
+
+def find(text, name):
+    return next((function for function in functions(text) if function.name == name), None)
+
+
+def split_fields(line):
+    """The fields of a line of bugs.txt or wrong.txt; none for a comment."""
+    if not line.strip() or line.startswith('#'):
+        return []
+    return [field.strip().replace('\\n', '\n') for field in (line + ' ').split(' | ')]
+
+
+def read_bugs():
+    bugs = {}
+    for fields in filter(None, map(split_fields, read('checks/bugs.txt').splitlines())):
+        name, old, new, *expect = fields + [''] * (3 - len(fields))
+        if name in bugs or not old or old == new or len(expect) > 1:
+            raise SystemExit(f'checks/bugs.txt: {name}: not `name | old | new`, or there twice')
+        if expect and not expect[0].startswith('expect '):
+            raise SystemExit(f'checks/bugs.txt: {name}: field 4 is not `expect TEXT`')
+        bugs[name] = Bug(name, old, new, expect[0][7:].strip().split(' & ') if expect else [])
+    return bugs
+
+
+def plant(sources, bug):
+    """A copy of the sources with a bug, the file it is in, and its line; or, in place of the file,
+    None, and what is wrong."""
+    places = [path for path in ('paged.cu.c', 'fast/fast.c') for _ in
+              range(sources[path].count(bug.old))]
+    if len(places) != 1:
+        return sources, None, f'`{bug.old}` occurs {len(places)} times'
+    before, after = sources[places[0]].split(bug.old)
+    return {**sources, places[0]: before + bug.new + after}, places[0], before.count('\n') + 1
+
+
+def one_line(text):
+    return text.replace('\n', '\\n')
+
+
+# ---- hunts ----
+
+HANGS = '... and then nothing, for'  # what is said of a program that does not end
+
+
+def read_hunts():
+    """{number: {field: text}} of hunts.txt, with what is in rot13 there in clear."""
+    hunts = {}
+    for line in read('learn/hunts.txt').splitlines():
+        field, _, text = line.partition(' ')
+        text = text.strip()
+        if field == 'hunt':
+            hunt = hunts.setdefault(int(text), {})
+        elif field not in ('', '#'):
+            hunt[field] = codecs.encode(text, 'rot13') if field in ('bug', 'hint', 'why') else text
+    return hunts
+
+
+def digest(number, function):
+    return hashlib.sha256(f'paged {number} {function}'.encode()).hexdigest()[:16]
+
+
+def build_hunt(number, bug):
+    """The program of all hunts on the engine with a bug; with None, on the engine as it is."""
+    text = read('paged.cu.c')
+    if bug:
+        before, after = text.split(bug.old)
+        rest, _, after = after.partition('\n')
+        line = (before + bug.old).count('\n') + 2
+        text = f'{before}{bug.new}{rest}\n#line {line} "paged.cu.c"\n{after}'
+    program = f'build/hunt-{number}'
+    os.makedirs('build', exist_ok=True)
+    status, printed = call([*CC, '-pipe', '-O0', '-g3', '-w', '-I.', *CPPFLAGS, '-DPAGED_NO_MAIN',
+                            'learn/hunts.c', '-x', 'c', '-', '-o', program, '-lm'],
+                           input='#line 1 "paged.cu.c"\n' + text)
+    if status:
+        raise SystemExit(f'{CC[0]} fails: {printed}')
+    return program
+
+
+def run_hunt(program, number, seconds):
+    """The exit status, and what was printed; a program that takes longer is ended."""
+    with subprocess.Popen([os.path.abspath(program), str(number)], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding='utf-8',
+                          errors='replace') as process:
+        try:
+            printed = process.communicate(timeout=seconds)[0]
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return 1, process.communicate()[0] + f'{HANGS} {seconds} seconds\n'
+        return process.returncode, printed
+
+
+def show_hunt(number, hunt, bug):
+    program = build_hunt(number, bug)
+    print(f'Hunt {number}. {hunt["title"]}\n\n'
+          f'$ {program} {number}\n{run_hunt(program, number, 5)[1]}')
+    print(f'Which function of paged.cu.c has the bug? To look:\n'
+          f'    gdb -x debugger/paged.gdb --args {program} {number}')
+    for command in hunt.get('look', 'break noticed; run; up 2').split('; '):
+        print(f'    (gdb) {command}')
+    print(f'A hint:    make hunt N={number} HINT=1')
+    print(f'An answer: make hunt N={number} ANSWER=function')
+
+
+def judge_answer(number, hunt, bug, function):
+    """The exit status: 0 if the bug is in that function."""
+    function = function.strip('()')
+    if not find(read('paged.cu.c'), function):
+        print(f'hunt {number}: paged.cu.c has no function {function}()')
+        return 1
+    if digest(number, function) != hunt['answer']:
+        print(f'hunt {number}: not yet: {function}() does what it should')
+        return 1
+    print(textwrap.fill(f'hunt {number}: right: {hunt["why"]}', 79))
+    print(f'This bug is called {bug.name} in checks/bugs.txt:\n'
+          f'    {bug.old}\nbecame\n    {bug.new or "nothing at all"}')
+    return 0
+
+
+def hunt_command(options):
+    hunts = read_hunts()
+    if not options.names:
+        print('Bugs to be found, the easy ones first, each with the chapter to read before.')
+        for number, hunt in hunts.items():
+            print(f'{number:4}  {hunt["after"]:10}  {hunt["title"]}')
+        return 0
+    number = int(options.names[0]) if options.names[0].isdigit() else 0
+    if number not in hunts:
+        raise SystemExit(f'there are hunts 1 to {len(hunts)}')
+    hunt = hunts[number]
+    bug = read_bugs()[hunt['bug']]
+    if options.answer:
+        return judge_answer(number, hunt, bug, options.answer)
+    if options.hash:
+        print(digest(number, options.hash))
+    elif options.hint:
+        print(textwrap.fill(f'Hint: {hunt["hint"]}', 79))
+    else:
+        show_hunt(number, hunt, bug)
+    return 0
+
+
+# ---- mutants ----
+
+BEGINS = re.compile(r'(cpu|gpu|standin) +([a-z]\w*) +(?:\.\.\.)? *(.*)')
+BEGAN = re.compile(r'(?=.{32}(?:   |gpu|standin) )([a-z]\w*) +(gpu|standin|) +(.*)')  # until now
+
+
+def build_tests(folder, sources, place):
+    """Builds the tests on these sources; what the compiler says if it fails."""
+    for path, text in sources.items():
+        write(f'{folder}/{path}', text)
+    flags = ['-DPAGED_FAST', *native()] if place.startswith('fast/') else []
+    status, printed = call([*CC, '-O1', '-g', '-w', *CPPFLAGS, *flags, f'{folder}/tests.c', '-o',
+                            f'{folder}/tests', '-lm'])
+    return printed if status else None
+
+
+def native():
+    """The option for vectors with as many lanes as this processor has."""
+    probe = [*CC, '-march=native', '-x', 'c', '-', '-o', os.devnull]
+    return [] if call(probe, input='int main(void) { return 0; }')[0] else ['-march=native']
+
+
+def first_failure(folder, arguments):
+    """The first test that fails, its device, and what it printed; or None if all pass."""
+    test, device, said = None, None, []
+    command = ['sh', '-c', f'ulimit -t {SECONDS}; exec "$@"', 'sh', f'{folder}/tests', *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          encoding='utf-8', errors='replace') as process:
+        for line in process.stdout:
+            line = line.replace(folder + '/', '').rstrip()
+            begins, began = BEGINS.match(line), BEGAN.match(line)
+            if begins:
+                device, test, said = begins[1], begins[2], [begins[3]]
+            elif began:
+                test, device, said = began[1], began[2] or 'cpu', [began[3]]
+            elif line.startswith('  FAILED: '):
+                break
+            elif re.match(r'\d+ passed, 0 failed, ', line):
+                return None
+            else:
+                said.append(line)
+    return test, device, said
+
+
+def judge(folder, names, expect):
+    """Whether the tests catch what was planted, and what there is to say."""
+    failure = first_failure(folder, ['--quick', *names]) or first_failure(folder, [HUGE])
+    if not failure:
+        return False, 'SURVIVED'
+    test, device, said = failure
+    if not test:
+        return False, 'no test has begun: ' + ' '.join(said)
+    report = '; '.join(line for line in said if re.search(r'(tests|paged\.cu|fast)\.c:\d+: ', line))
+    text = f'{test} ({device}): {textwrap.shorten(report, 170) or "crashes or hangs"}'
+    missed = [part for part in expect if part not in ' '.join(said)]
+    return not missed, text if not missed else f'no `{missed[0]}`, but {text}'
+
+
+def mutant_command(name):
+    bugs = read_bugs()
+    if name not in bugs:
+        raise SystemExit('usage: make mutant BUG=name; the names are:\n' + textwrap.fill(
+            ' '.join(bugs), 79, break_on_hyphens=False))
+    folder, bug = f'build/mutants/{name}', bugs[name]
+    shutil.rmtree(folder, ignore_errors=True)
+    sources, path, line = plant({path: read(path) for path in SOURCES}, bug)
+    if not path:
+        raise SystemExit(line)
+    print(f'{path}:{line}: {one_line(bug.old)}  ->  {one_line(bug.new)}')
+    error = build_tests(folder, sources, path)
+    if error:
+        raise SystemExit(error)
+    print(f'which tests fail:    {folder}/tests --quick\n'
+          f'one in a debugger:   gdb --args {folder}/tests --quick TEST\n'
+          f'                     (gdb) break t_fail, or break abort where it stops; then run')
+    return 0
+
+
+def mutants_command(options):
+    original = {path: read(path) for path in SOURCES}
+    bugs = read_bugs()
+    chosen = options.names or list(bugs)
+    unknown = [name for name in chosen if name not in bugs]
+    if unknown:
+        raise SystemExit(f'checks/bugs.txt has no bug {unknown[0]}')
+    top, names = f'build/mutants/run-{os.getpid()}', []
+
+    def run_one(name):
+        folder = f'{top}/{name}'
+        sources, path, wrong = plant(original, bugs[name])
+        if not path:
+            return False, wrong
+        if options.check:
+            for source in SOURCES:
+                write(f'{folder}/{source}', sources[source])
+            status, printed = call([*CC, '-fsyntax-only', '-w', *CPPFLAGS, '-DPAGED_NO_MAIN',
+                                    '-DPAGED_FAST', f'{folder}/paged.cu.c'])
+            result = not status, printed
+        else:
+            error = build_tests(folder, sources, path)
+            result = (False, error) if error else judge(folder, names, bugs[name].expect)
+        shutil.rmtree(folder)
+        return result
+
+    try:
+        for place in () if options.check else ('fast/fast.c', 'paged.cu.c'):
+            folder = f'{top}/unchanged'
+            error = build_tests(folder, original, place)
+            if error:
+                raise SystemExit(error)
+            names += [name for name in call([f'{folder}/tests', '--list'])[1].split()
+                      if not name.startswith(LEFT_OUT) and name not in names]
+            caught, text = judge(folder, names, [])
+            if caught or text != 'SURVIVED':
+                raise SystemExit(f'the engine as it is fails: {text}\n'
+                                 '0 passed, 1 failed, 0 skipped')
+        passed = 0
+        with ThreadPoolExecutor(options.jobs) as pool:
+            for name, (good, text) in zip(chosen, pool.map(run_one, chosen)):
+                print(f'{"ok  " if good else "FAIL"}  {name:28} {text}'.rstrip(), flush=True)
+                passed += good
+    finally:
+        shutil.rmtree(top, ignore_errors=True)
+    print(f'{passed} passed, {len(chosen) - passed} failed, 0 skipped')
+    return passed < len(chosen)
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument('command', choices=['hunt', 'mutant', 'mutants'])
+    parser.add_argument('names', nargs='*')
+    for flag in '--hint', '--check':
+        parser.add_argument(flag, action='store_true')
+    for option in '--answer', '--hash':
+        parser.add_argument(option)
+    parser.add_argument('--jobs', type=int, default=int(os.environ.get('JOBS', 2)))
+    options = parser.parse_args()
+    if options.command == 'hunt':
+        return hunt_command(options)
+    if options.command == 'mutant':
+        return mutant_command(''.join(options.names))
+    return mutants_command(options)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

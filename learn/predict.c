@@ -1,0 +1,472 @@
+// Exercises that ask for numbers, to be worked out on paper.
+//
+//     make exercise N=6a                      prints the question
+//     make exercise N=6a ANSWER="3 2.5 4"     judges your numbers, in the order of the question
+//
+// The right numbers come from the engine, which the functions below run. The reasons, which are
+// printed once your numbers are right, stand at the end of this file: read them last.
+
+#define EXERCISE "predict"
+#include "exercise.h"
+
+enum { MOST = 6 };
+
+typedef void Right(double *right);  // fills in the right numbers
+static Right right_1a, right_2a, right_3a, right_4a, right_5a, right_6a;
+static Right right_7a, right_8a, right_9a, right_10a, right_11a, right_14a;
+
+typedef struct Question {
+    const char *name, *text;
+    const char *numbers[MOST];  // what each of them is
+    Right *right;
+} Question;
+
+static const Question questions[] = {
+    {"1a",
+     "Eight cards of 80 GB hold a Llama-3-70B: 80 layers, 64 query heads, 8 KV heads,\n"
+     "vectors of 128 elements. After weights and other needs, 450 GB (450e9 bytes)\n"
+     "are left for K and V in 16 bits. How many requests of 131072 tokens each, the\n"
+     "longest that later versions of the model take, fit in there at once?",
+     {"requests"},
+     right_1a},
+    {"2a",
+     "Five requests have 1, 16, 17, 100 and 2047 tokens. Their K and V lie in blocks\n"
+     "of 16 slots. How many slots of these blocks are not filled, all five together?",
+     {"slots"},
+     right_2a},
+    {"3a",
+     "A new pool has 12 blocks of 16 tokens; the model has 2 layers, 2 KV heads and\n"
+     "vectors of 8 elements. Sequence A gets 40 tokens, B gets 20. A is released,\n"
+     "then B. C gets 70 tokens. In which block is its token 69 (the last), and which\n"
+     "element of the plane of K is the first one of that token's key, in layer 1,\n"
+     "for KV head 1?",
+     {"block", "element"},
+     right_3a},
+    {"4a",
+     "A pool has 10 blocks of 4 tokens. Sequence A has 13 tokens, sequence B has 6,\n"
+     "and no block is shared. What is the largest n for which seq_append(A, n)\n"
+     "succeeds? And from which n on does it return PAGED_TOO_LONG instead of\n"
+     "PAGED_OUT_OF_BLOCKS?",
+     {"largest n", "too long from"},
+     right_4a},
+    {"5a",
+     "A pool of 3 layers, 2 KV heads, head_dim 8, blocks of 4 tokens, f16. A batch\n"
+     "has four sequences, of 5, 30, 100 and 13 tokens. The first, second and fourth\n"
+     "bring one new token each, the third brings none in this step. How many bytes\n"
+     "of K and V does the dense copy take that attend() makes for ATTEND_GATHER? And\n"
+     "how many bytes does a whole step, of all layers, move more than with\n"
+     "ATTEND_PAGED, if that reads each K and V once, and the gather reads, writes and\n"
+     "reads them again?",
+     {"bytes of the copy", "bytes more"},
+     right_5a},
+    {"6a",
+     "Four tokens have the keys 0, ln 2, ln 4 and ln 8 and the values 1, 2, 3 and 4;\n"
+     "head_dim is 1, and each query is 1, so the keys are the scores. What is the\n"
+     "attention of the newest token? Of the one before it? And what is l, the sum of\n"
+     "exp(score - m), at the end of the newest row? Answers within 0.001 count.",
+     {"newest", "before", "l"},
+     right_6a},
+    {"7a",
+     "Two sequences of 1300 and 101 tokens attend with one query token each, on a\n"
+     "GPU, by ATTEND_PAGED: 12 query heads, 2 KV heads, head_dim 64. How many thread\n"
+     "blocks does attend_paged() start? How often do the threads of a thread block\n"
+     "meet at a barrier, all thread blocks taken together? And how often do the lanes\n"
+     "of a warp meet at a shuffle, all warps taken together?",
+     {"thread blocks", "barriers", "shuffles"},
+     right_7a},
+    {"8a",
+     "A prompt of 1000 tokens is in the cache, in blocks of 16. It becomes eight\n"
+     "samples: the sequence itself and seven forks of it. Each sample then grows by\n"
+     "100 tokens, one at a time, all in turns. How many blocks are in use at the end,\n"
+     "and how many were copied on the way?",
+     {"blocks", "copies"},
+     right_8a},
+    {"9a",
+     "Blocks have 4 tokens. A has 10 tokens in the cache, and B is a fork of all of\n"
+     "A. Then A speculates, three rounds: each appends the newest token and 4\n"
+     "guesses, and drops the wrong guesses when the model has said which these are: 2\n"
+     "guesses are right in the first round, none in the second, all in the third. In\n"
+     "the second round, C is forked off A while all guesses are in it, and B and C do\n"
+     "nothing ever after. How many tokens of A are in the cache at the end? How many\n"
+     "blocks are in use, all three together, and how many were copied on the way?",
+     {"tokens of A", "blocks", "copies"},
+     right_9a},
+    {"10a",
+     "Blocks have 4 tokens, a token is a letter. \"abcdefghijkl\" was computed and\n"
+     "published, and so was \"abcdXXXXijkl\", in this order; both requests have ended,\n"
+     "and the pool has room for all. How many tokens does a new request find in the\n"
+     "prefix cache, for each of these texts?",
+     {"abcdefghijkl", "abcdefghijklm", "abcdXXXXijklm", "abcdefghXXXXm", "efghijklm",
+      "abcdefgXijklm"},
+     right_10a},
+    {"11a",
+     "A pool of 7 blocks of 4 tokens serves three requests: A has a prompt of 6 tokens\n"
+     "and ends when 14 are in the cache, B has 5 and ends at 13, C has 3 and ends at\n"
+     "15. A step is that of schedule() in examples/llama.c: the running requests get\n"
+     "room for all their known tokens, the oldest first; one that finds none preempts\n"
+     "the newest, perhaps itself; then requests are taken from the queue while all\n"
+     "known tokens of its head fit. At the end of the step one more token of each\n"
+     "running request is known. How often is a request preempted? How many tokens are\n"
+     "computed a second time? (A preempted request loses seq->length of them.)",
+     {"preemptions", "computed again"},
+     right_11a},
+    {"14a",
+     "One decode step, one layer, of 8 sequences of 1000 tokens each, cached in bf16.\n"
+     "The model has 24 query heads, 8 KV heads and a head_dim of 64. How many bytes of\n"
+     "K and V must be read at least? And how many multiply-adds are there with them\n"
+     "(scores and values; not counting exp() and sums)?",
+     {"bytes", "multiply-adds"},
+     right_14a}};
+
+enum { QUESTIONS = sizeof questions / sizeof questions[0] };
+
+// ---- what the engine says ---------------------------------------------------------------------
+
+static int blocks_in_use(const Pool *pool) { return pool->config.num_blocks - pool->num_free; }
+
+static void right_1a(double *right)
+{
+    const PoolConfig llama = {80, 8, 128, 16, 0, PAGED_F16, 0, PAGED_CPU};
+    right[0] = floor(450e9 / ((double)pool_bytes_per_token(&llama) * 131072));
+}
+
+static void right_2a(double *right)
+{
+    static const int lengths[5] = {1, 16, 17, 100, 2047};
+    Pool *pool = new_pool(1, 1, 1, 16, 256);
+    for (int i = 0; i < 5; i++) right[0] -= new_seq(pool, lengths[i])->length;
+    right[0] += blocks_in_use(pool) * 16;
+    pool_destroy(pool);
+}
+
+static void right_3a(double *right)
+{
+    Pool *pool = new_pool(2, 2, 8, 16, 12);
+    Seq *a = new_seq(pool, 40);
+    Seq *b = new_seq(pool, 20);
+    seq_release(a);
+    seq_release(b);
+    int block = new_seq(pool, 70)->block_table[69 / 16];
+    right[0] = block;
+    right[1] = (double)kv_offset(&pool->config, 1, block, 1, 69 % 16);
+    pool_destroy(pool);
+}
+
+static void right_4a(double *right)
+{
+    Pool *pool = new_pool(1, 1, 4, 4, 10);
+    Seq *a = new_seq(pool, 13);
+    new_seq(pool, 6);
+    int error = PAGED_OK;
+    for (int n = 1; error != PAGED_TOO_LONG; n++) {
+        error = seq_append(a, n);
+        right[1] = n;
+        if (error) continue;
+        right[0] = n;
+        must(seq_rewind(a, n));
+    }
+    pool_destroy(pool);
+}
+
+static void right_5a(double *right)
+{
+    enum { SEQS = 4, HEADS = 2, DIM = 8, ROWS = 3 };
+    const PoolConfig config = {3, HEADS, DIM, 4, 50, PAGED_F16, 1, PAGED_CPU};
+    const int lengths[SEQS] = {5, 30, 100, 13};
+    const int num_tokens[SEQS] = {1, 1, 0, 1};
+    float q[ROWS * HEADS * DIM] = {0};
+    float out[ROWS * HEADS * DIM];
+    Pool *pool = new_pool_of(config);
+    Seq *seqs[SEQS];
+    for (int i = 0; i < SEQS; i++) seqs[i] = new_seq(pool, lengths[i]);
+    Batch batch = {SEQS, seqs, num_tokens};
+    must(pool_plan(pool, &batch));
+    must(attend(pool, ATTEND_GATHER, 0, HEADS, 0, q, out, NULL));
+    size_t copy = pool->workspace_bytes / 3 * 2;  // memory_reserve() takes half as much again
+    right[0] = (double)copy;
+    right[1] = (double)(2 * copy * config.num_layers);
+    pool_destroy(pool);
+}
+
+static void right_6a(double *right)
+{
+    const float k[4] = {0, logf(2), logf(4), logf(8)};
+    const float v[4] = {1, 2, 3, 4};
+    const float q[4] = {1, 1, 1, 1};
+    float out[4], lse[4];
+    Pool *pool = new_pool(1, 1, 1, 2, 2);
+    compute(new_seq(pool, 4), 4, k, v);
+    must(attend(pool, ATTEND_PAGED, 0, 1, 0, q, out, lse));
+    right[0] = out[3];
+    right[1] = out[2];
+    right[2] = exp((double)lse[3] - k[3]);  // lse is m + log(l), and the largest score is the last
+    pool_destroy(pool);
+}
+
+// A meeting counts how often it took place.
+static long count_shuffles(void)
+{
+    long sum = 0;
+    for (int warp = 0; warp < WARPS; warp++) sum += gpu.warps[warp].generation;
+    return sum;
+}
+
+static void right_7a(double *right)
+{
+    enum { DIM = 64, KV_HEADS = 2, Q_HEADS = 12, LONG = 1300, SHORT = 101 };
+    static float kv[LONG * KV_HEADS * DIM], q[2 * Q_HEADS * DIM], out[2 * Q_HEADS * DIM];
+    const PoolConfig config = {1, KV_HEADS, DIM, 16, 100, PAGED_F16, 0, PAGED_STANDIN};
+    const int newest[2] = {1, 1};
+    Pool *pool = new_pool_of(config);
+    Seq *seqs[2] = {new_seq(pool, LONG), new_seq(pool, SHORT)};
+    compute(seqs[0], LONG, kv, kv);
+    compute(seqs[1], SHORT, kv, kv);
+    Batch decode = {2, seqs, newest};
+    must(pool_plan(pool, &decode));
+    long barriers = gpu.block.generation;
+    long shuffles = count_shuffles();
+    must(attend(pool, ATTEND_PAGED, 0, Q_HEADS, 0, q, out, NULL));
+    right[0] = (double)gridDim.x * gridDim.y * gridDim.z;
+    right[1] = (double)(gpu.block.generation - barriers);
+    right[2] = (double)(count_shuffles() - shuffles);
+    pool_destroy(pool);
+}
+
+static void right_8a(double *right)
+{
+    Pool *pool = new_pool(1, 1, 8, 16, 1000);
+    Seq *samples[8] = {new_seq(pool, 1000)};
+    for (int i = 1; i < 8; i++) must(seq_fork(samples[0], 1000, &samples[i]));
+    for (int i = 0; i < 100 * 8; i++) must(seq_append(samples[i % 8], 1));
+    right[0] = blocks_in_use(pool);
+    right[1] = (double)pool->num_copies;
+    pool_destroy(pool);
+}
+
+static void right_9a(double *right)
+{
+    const int right_guesses[3] = {2, 0, 4};
+    Pool *pool = new_pool(1, 1, 1, 4, 20);
+    Seq *a = new_seq(pool, 10);
+    Seq *b, *c;
+    must(seq_fork(a, 10, &b));
+    for (int round = 0; round < 3; round++) {
+        must(seq_append(a, 1 + 4));
+        if (round == 1) must(seq_fork(a, a->length, &c));
+        must(seq_rewind(a, 4 - right_guesses[round]));
+    }
+    right[0] = a->length;
+    right[1] = blocks_in_use(pool);
+    right[2] = (double)pool->num_copies;
+    pool_destroy(pool);
+}
+
+// How many tokens a request for a text finds; the rest is computed and published, if so wanted.
+static int ask(Pool *pool, const char *text, int publish)
+{
+    static const float zeros[16];
+    int tokens[16];
+    int n = (int)strlen(text);
+    Seq *seq = new_seq(pool, 0);
+    for (int i = 0; i < n; i++) tokens[i] = text[i];
+    must(seq_lookup(seq, tokens, n));
+    int found = seq->length;
+    if (publish) {
+        must(seq_append(seq, n - found));
+        compute(seq, n - found, zeros, zeros);
+        must(seq_publish(seq, tokens, n));
+    }
+    seq_release(seq);
+    return found;
+}
+
+static void right_10a(double *right)
+{
+    Pool *pool = new_pool(1, 1, 1, 4, 16);
+    ask(pool, "abcdefghijkl", 1);
+    ask(pool, "abcdXXXXijkl", 1);
+    for (int i = 0; i < QUESTIONS; i++)
+        for (int j = 0; j < MOST && questions[i].right == right_10a; j++)
+            right[j] = ask(pool, questions[i].numbers[j], 0);
+    pool_destroy(pool);
+}
+
+static char story[1000];  // of 11a: what happened
+
+static void tell(int step, int request, const char *what, int tokens, const Pool *pool)
+{
+    size_t at = strlen(story);
+    snprintf(story + at, sizeof story - at, "  step %2d: %c %s %d tokens, %d blocks free\n", step,
+             'A' + request, what, tokens, pool->num_free);
+}
+
+static void right_11a(double *right)
+{
+    int known[3] = {6, 5, 3};
+    const int end[3] = {14, 13, 15};
+    Seq *seqs[3] = {NULL};
+    int running[3], waiting[3] = {2, 1, 0};  // the head of the queue is last
+    int num_running = 0;
+    int num_waiting = 3;
+    Pool *pool = new_pool(1, 1, 1, 4, 7);
+    for (int step = 1; num_running + num_waiting > 0; step++) {
+        for (int i = 0; i < num_running;) {
+            int r = running[i];
+            int error = seq_append(seqs[r], known[r] - seqs[r]->length);
+            if (!error) {
+                i++;
+                continue;
+            }
+            int newest = running[--num_running];
+            int lost = seqs[newest]->length;
+            waiting[num_waiting++] = newest;
+            right[0]++;
+            right[1] += lost;
+            seq_release(seqs[newest]);
+            tell(step, newest, "is preempted, loses", lost, pool);
+        }
+        while (num_waiting > 0) {
+            int r = waiting[num_waiting - 1];
+            if (ceil_div(known[r], 4) > pool->num_free) break;
+            seqs[r] = new_seq(pool, known[r]);
+            tell(step, r, "starts with", known[r], pool);
+            running[num_running++] = waiting[--num_waiting];
+        }
+        int kept = 0;
+        for (int i = 0; i < num_running; i++) {
+            int r = running[i];
+            known[r]++;
+            if (known[r] <= end[r]) {
+                running[kept++] = r;
+                continue;
+            }
+            int length = seqs[r]->length;
+            seq_release(seqs[r]);
+            tell(step, r, "ends with", length, pool);
+        }
+        num_running = kept;
+    }
+    pool_destroy(pool);
+}
+
+static void right_14a(double *right)
+{
+    const PoolConfig config = {1, 8, 64, 16, 8 * 63, PAGED_BF16, 0, PAGED_CPU};
+    Pool *pool = new_pool_of(config);
+    for (int i = 0; i < 8; i++) {
+        const Seq *seq = new_seq(pool, 1000);
+        right[0] += (double)pool_bytes_per_token(&config) * seq->length;
+        for (int head = 0; head < 24; head++) right[1] += 2.0 * config.head_dim * seq->length;
+    }
+    pool_destroy(pool);
+}
+
+// ---- the command ------------------------------------------------------------------------------
+
+static const char *explanation(const char *name);
+
+static int count_numbers(const Question *question)
+{
+    int n = 0;
+    while (n < MOST && question->numbers[n]) n++;
+    return n;
+}
+
+static void ask_reader(const Question *question)
+{
+    int n = count_numbers(question);
+    printf("Exercise %s\n\n%s\n\nYour numbers, in this order:\n", question->name, question->text);
+    for (int i = 0; i < n; i++) printf("    %s\n", question->numbers[i]);
+    printf("    make exercise N=%s ANSWER=\"", question->name);
+    for (int i = 1; i < n; i++) printf("... ");
+    printf("...\"\n");
+}
+
+// The exit status.
+static int judge(const Question *question, int count, char **answers)
+{
+    double right[MOST] = {0};
+    int n = count_numbers(question);
+    int wrong = 0;
+    if (count != n) {
+        printf("%s: not yet: expected %d numbers, got %d\n", question->name, n, count);
+        return 1;
+    }
+    question->right(right);
+    for (int i = 0; i < n; i++) {
+        char *end;
+        double answer = strtod(answers[i], &end);
+        double tolerance = question->right == right_6a ? 0.001 : 0;
+        if (end == answers[i] || *end || !isfinite(answer)) {
+            printf("%s: not yet: %s: \"%s\" is not a number\n", question->name,
+                   question->numbers[i], answers[i]);
+        } else if (fabs(answer - right[i]) > tolerance) {
+            printf("%s: not yet: %s: %s is too %s\n", question->name, question->numbers[i],
+                   answers[i], answer < right[i] ? "small" : "large");
+        } else {
+            continue;
+        }
+        wrong = 1;
+    }
+    if (!wrong) printf("%s: solved:\n%s%s\n", question->name, story, explanation(question->name));
+    return wrong;
+}
+
+int main(int argc, char **argv)
+{
+    for (int i = 0; i < QUESTIONS && argc > 1; i++) {
+        if (strcmp(argv[1], questions[i].name) != 0) continue;
+        if (argc > 2) return judge(&questions[i], argc - 2, argv + 2);
+        ask_reader(&questions[i]);
+        return 0;
+    }
+    printf("usage: make exercise N=1a; there are\nnumbers to predict: ");
+    for (int i = 0; i < QUESTIONS; i++) printf(" %s", questions[i].name);
+    printf("\ncode to write, in learn/3b.c and so on:"
+           " 3b 5b 6b 7b 8b 9b 10b 11b 11c 12a 12b\n 13a 13b 14b 15a 15b\n");
+    return 2;
+}
+
+// ---- the reasons: stop here if you have not answered --------------------------------------------
+
+static const char *explanation(const char *name)
+{
+    static const char *const why[QUESTIONS][2] = {
+        {"1a", "2 * 80 layers * 8 KV heads * 128 * 2 bytes = 327680 bytes a token, times 131072\n"
+               "tokens = 42.95 GB a request: 10 of them, and 20.5 GB are left"},
+        {"2a", "1 + 1 + 2 + 7 + 128 blocks have 2224 slots, of which 15 + 0 + 15 + 12 + 1 = 43\n"
+               "are not filled: 98.1 % in use"},
+        {"3a", "the free list is 3 4 0 1 2 5 6 ..., as B was released last, and each from its\n"
+               "last block to its first; token 69 is in entry 4, block 2, slot 5: (((1 * 12 +\n"
+               "2) * 2 + 1) * 16 + 5) * 8 = 3752"},
+        {"4a", "A fills its last block with 3 tokens and takes the 10 - 4 - 2 = 4 free blocks\n"
+               "for 16 more: 19. 13 + 27 = 10 * 4 tokens would fit into the whole pool, so from\n"
+               "28 on waiting does not help"},
+        {"5a", "(5 + 30 + 13) tokens * 2 * 2 heads * 8 * 2 bytes = 3072, of one layer at a time;\n"
+               "it is written once and read once more, in each of 3 layers: 18432"},
+        {"6a", "exp(score) is 1, 2, 4, 8; newest (1 + 4 + 12 + 32) / 15 = 3.2667, before\n"
+               "(1 + 4 + 12) / 7 = 2.4286; m is ln 8, so l = 15 / 8"},
+        {"7a", "2 query tokens * 12 query heads = 24; in each two barriers: 48; 5 shuffles a dot\n"
+               "product, (1300 + 101) tokens * 12 heads of them: 84060"},
+        {"8a", "1000 / 16 = 62 full blocks stay shared; of 1100 tokens, ceil(1100 / 16) - 62 = 7\n"
+               "blocks are each sample's own: 62 + 8 * 7 = 118. The 63rd block is copied by all\n"
+               "but the last writer, which finds a count of 1: 7"},
+        {"9a", "10 + (1 + 2) + (1 + 0) + (1 + 4) = 19 tokens. Of logical block\n"
+               "  0, 1  (tokens 0 to 7) there is one, shared by all\n"
+               "  2     A appended to what it shared with B, and got a copy, now shared with C\n"
+               "  3     rewound to 14 tokens, A shared it with C, and the next append copied it\n"
+               "  4     A gave it up in round 2, C kept it; A took another one in round 3\n"
+               "so 2 + 2 + 2 + 2 = 8 blocks, and 2 copies, both made by an append"},
+        {"10a", "abcdefghijkl   8: all of it is there, but the last token is always computed\n"
+                "abcdefghijklm 12: three full blocks\n"
+                "abcdXXXXijklm 12: three, the last in a block of its own: another beginning\n"
+                "abcdefghXXXXm  8: two; XXXX was published after abcd only\n"
+                "efghijklm      0: efgh was published after abcd only\n"
+                "abcdefgXijklm  4: one; a block is found as a whole or not at all"},
+        {"11a", "so 2 preemptions, and 18 tokens are computed a second time"},
+        {"14a", "8 * 1000 tokens * 2 * 8 KV heads * 64 * 2 bytes = 16384000; 8 * 1000 tokens * 24\n"
+                "heads * 2 * 64 = 24576000: 1.5 multiply-adds a byte"}};
+    int i = 0;
+    while (strcmp(why[i][0], name) != 0) i++;
+    return why[i][1];
+}
