@@ -86,16 +86,15 @@ debug: build/debug build/debug-tour  ## gdb in ./paged, with the commands of deb
 	@command -v gdb >/dev/null || { echo "gdb is not installed: sudo apt-get install gdb"; exit 1; }
 	gdb -x debugger/paged.gdb --args build/debug
 
-exercise:         ## an exercise of the walkthrough: make exercise N=3a
-	@test -f "exercises/$(N).c" || \
-	    { echo "usage: make exercise N=3a; there are:"; cd exercises; ls *.c | sed 's/[.]c//' | sort -n | tr '\n' ' ' | fold -sw 72; echo; exit 2; }
+EXERCISE = $(if $(filter %/$(N).c,$(wildcard learn/[1-9]*.c)),$(N),predict)
+
+exercise:         ## an exercise of the walkthrough: N=3b, or N=1a ANSWER=10
 	@mkdir -p build
-	$(CC) -O1 -g $(WARN) $(CPPFLAGS) exercises/$(N).c -o build/exercise-$(N) -lm
-	@build/exercise-$(N) || true
+	@$(CC) -O1 -g $(WARN) $(CPPFLAGS) learn/$(EXERCISE).c -o build/exercise-$(EXERCISE) -lm
+	@build/exercise-$(EXERCISE) "$(N)" $(ANSWER) || true
 
 hunt:             ## a bug to be found: N=7, HINT=1, ANSWER=seq_rewind
-	@export CC="$(CC)" CPPFLAGS="$(CPPFLAGS)"; $(PYTHON3) hunts/hunt.py $(N) \
-	    $(if $(HINT),--hint) $(if $(ANSWER),--answer "$(ANSWER)")
+	@$(PYTHON3) learn/plant.py hunt $(N) $(if $(HINT),--hint) $(if $(ANSWER),--answer "$(ANSWER)")
 
 learn:            ## writes learn/paged.cu.c for you to finish; FORCE=1: anew
 	@$(PYTHON3) learn/learn.py make $(if $(FORCE),--force)
@@ -128,15 +127,10 @@ test-all: all tests-fast  ## sanitizers, valgrind, all compilers, planted bugs a
 	sh checks/coverage.sh
 
 mutants:          ## plants the bugs of checks/bugs.txt: which test catches each?
-	sh checks/mutants.sh
+	@$(PYTHON3) learn/plant.py mutants
 
 mutant:           ## BUG=cow-not-counted: builds one, says how to watch it fail
-	@test -n "$(BUG)" || { echo "usage: make mutant BUG=name; the names are:"; \
-	    sh checks/mutants.sh --list | column -c 80; exit 2; }
-	sh checks/mutants.sh --build $(BUG)
-
-mutate:           ## flips operators and constants by machine: checks/ledger.txt
-	python3 checks/mutate.py
+	@$(PYTHON3) learn/plant.py mutant $(BUG)
 
 fuzz:             ## random calls and files, SECONDS=60 for each target; needs clang
 	sh checks/fuzz.sh --look
@@ -167,4 +161,4 @@ clean:            ## removes what was built
 	rm -rf paged tour llama replay hello tests tests-fast build *.o
 
 .PHONY: all help bench cuda cuda-bench debug exercise plots pictures test quick test-all mutants gpu-check
-.PHONY: format clean mutant mutate fuzz soak coverage lint portability learn stage debug-stage hunt
+.PHONY: format clean mutant fuzz soak coverage lint portability learn stage debug-stage hunt
