@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Proves the build track of learn/.
+"""Proves learn/: the build track, the exercises and the hunts.
 
-    python3 checks/learn.py          in seconds
-    python3 checks/learn.py --all    also each skeleton by itself, sanitizers, tests.c at stage 10
+    python3 checks/learn.py [track] [exercises] [hunts]     these; without a name, all three
+    python3 checks/learn.py --all          also each skeleton by itself, with sanitizers, each level
+                                           of optimization, and tests.c at stage 10
 
-One build of the engine has all of it: at its start each function asks in which stage the reader
-is (CHECK_STAGE) and stops if it is not written yet, or goes on with its simple body
+One build of the engine has all of the track: at its start each function asks in which stage the
+reader is (CHECK_STAGE) and stops if it is not written yet, or goes on with its simple body
 (CHECK_SIMPLE), a wrong one (CHECK_WRONG) or its own. With it:
 
     - with the bodies of stages 1 to k, the tests of stages 1 to k pass; with the simple bodies of
@@ -14,9 +15,13 @@ is (CHECK_STAGE) and stops if it is not written yet, or goes on with its simple 
     - a simple body fails the stage that extends it
     - each wrong body of learn/wrong.txt fails the tests of its stage, with a message that helps
 
-And the commands, on a file of their own. Ends with the usual line.
+Then the commands, on a file of their own. Of the exercises, those for numbers accept the right ones
+only and say which way the others are off; those for code fail before their patch and pass after it.
+A hunt shows its symptom, the engine as it is does not, and just the function with the bug is
+accepted. Ends with the usual line.
 """
 import contextlib
+import glob
 import io
 import os
 import re
@@ -28,80 +33,69 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, 'learn'))
 sys.dont_write_bytecode = True
 import learn  # noqa: E402  (the folder has to be known first)
+import plant  # noqa: E402
+from plant import call, find, read, write  # noqa: E402
 
 os.environ['LC_ALL'] = 'C'
 SCRATCH = 'build/learn-%d' % os.getpid()
-LAST = 10
-ENGINE = learn.read('paged.cu.c')
-SIMPLE = learn.read('learn/simple.c')
+ENGINE, SIMPLE = read('paged.cu.c'), read('learn/simple.c')
 STAGES = learn.read_stages()
-counts = {'ok': 0, 'FAILED': 0, 'SKIPPED': 0}
+NUMBERS = {'1a': '10', '2a': '43', '3a': '2 3752', '4a': '19 28', '5a': '3072 18432',
+           '6a': '3.2667 2.4286 1.875', '7a': '24 48 84060', '8a': '118 7', '9a': '19 8 2',
+           '10a': '8 12 12 8 0 4', '11a': '2 18', '14a': '16384000 24576000'}
+counts = {'ok  ': 0, 'FAIL': 0, 'skip': 0}
 
 
 def report(name, problems, skipped=''):
-    result = 'SKIPPED' if skipped else 'FAILED' if problems else 'ok'
+    result = 'skip' if skipped else 'FAIL' if problems else 'ok  '
     counts[result] += 1
-    print('%-32s %s' % (name, result + bool(skipped) * ': ' + skipped), flush=True)
+    print('%s  %s%s' % (result, name, bool(skipped) * ': ' + skipped), flush=True)
     for problem in problems[:5]:
         print('  ' + problem.rstrip().replace('\n', '\n  '))
 
 
-# ---- one build with everything ----
-
-def read_wrong():
-    """(stage, name, old, new, text) for each wrong body."""
-    bugs = {}
-    for line in learn.read('checks/bugs.txt').splitlines():
-        fields = [field.strip() for field in (line + ' ').split(' | ')]
-        if len(fields) > 2 and not line.startswith('#'):
-            bugs[fields[0]] = fields[1:3]
-    for line in learn.read('learn/wrong.txt').splitlines():
-        if line and not line.startswith('#'):
-            fields = [field.strip() for field in (line + ' ').split(' | ')]
-            old, new = fields[2:4] if len(fields) == 5 else bugs[fields[1]]
-            yield int(fields[0]), fields[1], old.replace('\\n', '\n'), new.replace('\\n', '\n'), \
-                fields[-1]
-
+# ---- the track: one build with everything ----
 
 def wrong_bodies(problems):
     """{function: [(number, body)]}, and [(stage, name, text)] by number, from 1 on."""
-    bodies, known = {}, [None]
-    places = {name: learn.find(ENGINE, name) for stage in STAGES for name in stage.write}
-    for stage, name, old, new, text in read_wrong():
-        at = ENGINE.find(old)
-        functions = [function for before in STAGES[:stage] for function in before.write
-                     if places[function][1] <= at < places[function][2]]
+    bodies, known, bugs = {}, [None], plant.read_bugs()
+    places = {name: find(ENGINE, name) for stage in STAGES for name in stage.write}
+    for fields in filter(None, map(plant.split_fields, read('learn/wrong.txt').splitlines())):
+        stage, name, text = int(fields[0]), fields[1], fields[-1]
+        old, new = fields[2:4] if len(fields) == 5 else bugs[name][1:3]
+        functions = [place for before in STAGES[:stage] for place in map(places.get, before.write)
+                     if place.body <= ENGINE.find(old) < place.end]
         if ENGINE.count(old) != 1 or not functions or not text:
             problems.append('%s: OLD occurs %d times, in %s; or TEXT is missing'
                             % (name, ENGINE.count(old), functions))
             continue
-        body = body_of(ENGINE, functions[0]).replace(old, new)
-        bodies.setdefault(functions[0], []).append((len(known), body))
+        body = body_of(ENGINE, functions[0].name).replace(old, new)
+        bodies.setdefault(functions[0].name, []).append((len(known), body))
         known.append((stage, name, text))
     return bodies, known
 
 
 def body_of(text, name):
-    place = learn.find(text, name)
-    return text[place[1]:place[2]]
+    return text[find(text, name).body:find(text, name).end]
 
 
 def all_in_one(wrong):
     engine = learn.skeleton(ENGINE, STAGES)
     for stage in STAGES:
         for name in stage.write:
-            start, end, last = learn.find(engine, name)
-            stop = engine[end:last].strip()
-            void = re.search(r'\bvoid %s\(|^KERNEL' % name, engine[start:end])
+            place = find(engine, name)
+            stop = engine[place.body:place.end].strip()
+            void = re.search(r'\bvoid %s\(|^KERNEL' % name, engine[place.start:place.body])
             choice = '    if (%s) { %s ' + 'return; ' * bool(void) + '}\n'
             body = '\n{\n    if (check_stage < %d) %s\n' % (stage.number, stop)
             again = [later.number for later in STAGES if name in later.again]
-            if again and learn.find(SIMPLE, name):
+            if again and find(SIMPLE, name):
                 condition = 'check_simple("%s", %d)' % (name, again[0])
                 body += choice % (condition, body_of(SIMPLE, name))
             for number, text in wrong.get(name, []):
                 body += choice % ('check_wrong == %d' % number, text)
-            engine = engine[:end] + body + body_of(ENGINE, name) + '\n}' + engine[last:]
+            body += body_of(ENGINE, name) + '\n}'
+            engine = engine[:place.body] + body + engine[place.end:]
     first = engine.index('// ---- ')
     return engine[:first] + '''
 static int check_stage, check_wrong;
@@ -120,109 +114,92 @@ static int check_simple(const char *name, int again)
 ''' + engine[first:]
 
 
-class Tests:
-    """Runs tests of the one build."""
-
-    def __init__(self, program):
-        self.program = program
-
-    def __call__(self, test, stage, simple='', wrong=0):
-        return learn.run_test(test, ['env', 'CHECK_STAGE=%d' % stage, 'CHECK_SIMPLE=%s' % simple,
-                                     'CHECK_WRONG=%d' % wrong, self.program])
+def run_test(test, stage, simple='', wrong=0):
+    return learn.run_test(test, ['env', 'CHECK_STAGE=%d' % stage, 'CHECK_SIMPLE=' + simple,
+                                 'CHECK_WRONG=%d' % wrong, SCRATCH + '/one/tests'])
 
 
-def check_stages(run, workers):
-    def passes(number, simple):
-        for stage in STAGES[:number]:
-            for test in stage.tests:
-                text = run(test, number, simple)
-                if text:
-                    yield '%s fails with the bodies of stages 1 to %d:\n%s' % (test, number, text)
+def check_stages(workers):
+    def passes(which):
+        number, simple = which
+        results = [(test, run_test(test, number, simple))
+                   for stage in STAGES[:number] for test in stage.tests]
+        return ['%s fails:\n%s' % result for result in results if result[1]]
 
     def stops(stage):
         for test in stage.tests:
-            text = run(test, stage.number - 1, 'until') or 'it passes\n'
+            text = run_test(test, stage.number - 1, 'until') or 'it passes\n'
             names = '|'.join(stage.again) or '$.'
             if not re.match(r'stage %d: write ' % stage.number, text) and \
                not re.search(r'\b(%s)\(' % names, text):
                 yield '%s without the bodies of stage %d:\n%s' % (test, stage.number, text)
 
-    both = [(number, simple) for simple in ('', 'until') for number in range(1, LAST + 1)]
-    for which, problems in zip(both, workers.map(lambda which: list(passes(*which)), both)):
-        report('stages_1_to_%d%s' % (which[0], '_simple' * bool(which[1])), problems)
+    both = [(number + 1, simple) for simple in ('', 'until') for number in range(len(STAGES))]
+    for which, problems in zip(both, workers.map(passes, both)):
+        report('stages 1 to %d%s' % (which[0], ', simple' * bool(which[1])), problems)
     for stage, problems in zip(STAGES, workers.map(lambda stage: list(stops(stage)), STAGES)):
-        report('stage_%d_unwritten' % stage.number, problems)
-    for stage in STAGES:
+        report('stage %d unwritten' % stage.number, problems)
         for name in stage.again:
-            if learn.find(SIMPLE, name):
-                failures = [run(test, stage.number, name) for test in stage.tests]
-                report('simple_%s_in_stage_%d' % (name, stage.number),
+            if find(SIMPLE, name):
+                failures = [run_test(test, stage.number, name) for test in stage.tests]
+                report('simple %s() in stage %d' % (name, stage.number),
                        [] if any(failures) else ['no test of the stage fails'])
 
 
-def check_wrong(run, known, workers):
+def check_wrong(known, workers):
     def look(number):
-        stage, name, text = known[number]
+        stage, _, text = known[number]
         for test in STAGES[stage - 1].tests:
-            said = run(test, stage, '', number)
+            said = run_test(test, stage, '', number)
             if said:
-                missing = [part for part in text.split(' & ') if part not in said]
                 return ['it does not print "%s", but\n%s: %s' % (part, test, said)
-                        for part in missing]
+                        for part in text.split(' & ') if part not in said]
         return ['no test of stage %d fails' % stage]
 
     for number, problems in zip(range(1, len(known)), workers.map(look, range(1, len(known)))):
-        report('wrong_%d_%s' % known[number][:2], problems)
-    for stage in STAGES:
-        if sum(entry[0] == stage.number for entry in known[1:]) < 3:
-            report('wrong_of_stage_%d' % stage.number, ['fewer than three'])
+        report('wrong body of stage %d: %s' % known[number][:2], problems)
+    few = [stage.name for stage in STAGES
+           if sum(entry[0] == stage.number for entry in known[1:]) < 3]
+    report('wrong bodies of each stage', ['fewer than three: ' + ', '.join(few)] * bool(few))
 
 
-# ---- the commands ----
+# ---- the track: its commands, compilers, and what takes longer ----
 
-def command(function, *arguments):
-    """What a command of learn.py prints, and its exit status or last words."""
+def expect(name, status, parts, function, *arguments):
+    """A command of learn.py or plant.py must print these parts, and return this status."""
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         try:
-            status = function(*arguments)
+            actual = function(*arguments)
         except SystemExit as end:
             output.write(str(end))
-            status = 1
-    return output.getvalue(), status
+            actual = 1
+    text = output.getvalue()
+    problems = ['it does not say "%s"' % part for part in parts
+                if part not in ' '.join(text.split())]
+    problems += ['exit status %s' % actual] * (actual != status)
+    report(name, problems and problems + ['but:\n' + text])
 
 
 def check_commands(everything):
-    learn.MINE = SCRATCH + '/mine/paged.cu.c'
-    learn.BUILD = SCRATCH
+    learn.MINE, learn.BUILD = SCRATCH + '/mine/paged.cu.c', SCRATCH
     compile_mine, sanitizers_say = learn.compile_mine, learn.sanitizers_say
     if not everything:
         learn.sanitizers_say = lambda test: ''  # a build of seconds for each crash
 
-    def expect(name, status, parts, function, *arguments):
-        text, actual = command(function, *arguments)
-        flat = ' '.join(text.split())
-        problems = ['it does not say "%s"' % part for part in parts if part not in flat]
-        problems += ['exit status %s' % actual] * (actual != status)
-        report(name, problems and problems + ['but:\n' + text])
-
     def written(number, old='', new=''):
         engine = ENGINE.replace(old, new) if old else ENGINE
-        learn.write(learn.MINE, learn.skeleton(engine, STAGES, number))
+        write(learn.MINE, learn.skeleton(engine, STAGES, number))
         return learn.stage_command, max(number, 1), STAGES
 
-    def kept():
-        with open(learn.MINE + '.1', encoding='utf-8') as file:
-            return file.read() == 'my work'
-
-    expect('no_file_yet', 1, ['make learn'], learn.stage_command, 1, STAGES)
-    expect('make_learn', 0, ['make stage N=1 begins'], learn.make, False)
-    learn.write(learn.MINE, 'my work')
-    expect('make_learn_twice', 0, ['stays as it is', 'FORCE=1'], learn.make, False)
-    report('my_work_stays', [] if learn.read(learn.MINE) == 'my work' else ['it is gone'])
-    expect('make_learn_force', 0, ['is now in'], learn.make, True)
-    report('my_work_is_kept', [] if kept() else ['it is gone'])
-    expect('nothing_written', 1, [
+    expect('no file yet', 1, ['make learn'], learn.stage_command, 1, STAGES)
+    expect('make learn', 0, ['make stage N=1 begins'], learn.make, False)
+    write(learn.MINE, 'my work')
+    expect('make learn, twice', 0, ['stays as it is', 'FORCE=1'], learn.make, False)
+    expect('make learn, by force', 0, ['is now in'], learn.make, True)
+    kept = read(learn.MINE + '.1') if os.path.exists(learn.MINE + '.1') else ''
+    report('my work is kept', [] if kept == 'my work' else ['it is gone'])
+    expect('nothing written', 1, [
         '0 of 3 tests pass', 'FAILED ceil_div_rounds_up', 'to write; its contract is in paged.h',
         'stage 1: write ceil_div(); its contract stands above it, the text in chapter 1 of'],
         learn.stage_command, 1, STAGES)
@@ -237,73 +214,58 @@ def check_commands(everything):
            *written(3, 'if (missing + copy - withdraw > pool->num_free)', 'if (0)'))
     expect('show', 0, ['learn/simple.c:', 'Yours, ' + learn.MINE, 'if (0) return'],
            learn.show, 3, 'seq_append', STAGES)
-    expect('show_final', 0, ['paged.cu.c:', 'withdraw'], learn.show, 9, 'seq_append', STAGES)
+    expect('show the last', 0, ['paged.cu.c:', 'withdraw'], learn.show, 9, 'seq_append', STAGES)
     learn.compile_mine = lambda: None  # as that was just done
     check_debugger()
     learn.compile_mine = compile_mine
-    expect('does_not_compile', 1, ['error:', 'does not compile'],
+    expect('does not compile', 1, ['error:', 'does not compile'],
            *written(1, 'return i * c->head_dim;', 'return i * c->head_dim'))
-    expect('return_forgotten', 1, ['return-type', 'does not compile'],
+    expect('return forgotten', 1, ['return-type', 'does not compile'],
            *written(1, 'return i * c->head_dim;', ';'))
     if everything:
         at = 'pool->num_free++;\n'
         written(2, at, at + '    b[1 << 28].next = 1;\n')
         text = sanitizers_say('insert_and_remove')
-        report('sanitizers_say_where', [text] * (' in free_list_insert_after ' not in text))
+        report('sanitizers say where', [text] * (' in free_list_insert_after ' not in text))
 
 
 def check_debugger():
     if not shutil.which('gdb'):
-        report('debugger', [], skipped='there is no gdb')
+        report('debugger', [], 'there is no gdb')
         return
     with contextlib.redirect_stdout(io.StringIO()):
         words = learn.debug(3, STAGES, lambda name, arguments: arguments)
     text, _ = learn.run([words[0], '-nx', '-batch', '-iex', 'set debuginfod enabled off',
                          *words[1:]], 60)
-    if 'ptrace' in text:
-        report('debugger', [], skipped='gdb cannot run a program here')
-        return
     stopped = re.search(r'panic \((.|\n)* in seq_append \((.|\n)* in main \(', text)
-    report('debugger', [] if stopped else ['gdb does not stop there:\n' + text])
+    report('debugger', [] if stopped else ['gdb does not stop there:\n' + text],
+           'gdb cannot run a program here' if 'ptrace' in text else '')
 
 
-# ---- compilers, and what takes longer ----
-
-def check_warnings(everything):
+def check_compilers(everything):
     sources = [SCRATCH + '/skeleton/paged.cu.c', 'learn/simple.c'][:1 + everything]
-    learn.write(sources[0], learn.skeleton(ENGINE, STAGES))
+    write(sources[0], learn.skeleton(ENGINE, STAGES))
     for compiler in 'gcc', 'clang':
-        for source in sources:
-            for level in ['-O0', '-O1', '-O2', '-O3'] if everything else ['-O1']:
-                name = 'warnings_%s_%s%s' % (os.path.basename(source), compiler, level)
-                if not shutil.which(compiler):
-                    report(name, [], skipped='there is no ' + compiler)
-                    continue
-                text, status = learn.run(
-                    [compiler, level, '-Wall', '-Wextra', '-I.',
-                     *os.environ.get('CPPFLAGS', '').split(), '-c', source,
-                     '-o', SCRATCH + '/warnings.o'], 120)
-                report(name, [text] if text or status else [])
-
-
-def check_walkthrough():
-    """The table of chapters says the same of the stages as learn/stages.txt."""
-    rows = re.findall(r'^\| *(\d+) \|.*\| (\d+): (.*?) \| *(\d+) \|$', learn.read('walkthrough.md'),
-                      re.M)
-    listed = [(str(stage.chapter), str(stage.number), stage.name, str(stage.minutes))
-              for stage in STAGES]
-    report('table_of_the_walkthrough', ['%s\nis not\n%s' % (rows, listed)] * (rows != listed))
+        for level in ['-O0', '-O1', '-O2', '-O3'] if everything else ['-O1']:
+            name = 'no warning from %s %s' % (compiler, level)
+            if not shutil.which(compiler):
+                report(name, [], 'there is no ' + compiler)
+                continue
+            command = [compiler, level, '-Wall', '-Wextra', '-I.', *plant.CPPFLAGS, '-o',
+                       SCRATCH + '/warnings.o', '-c']
+            report(name, [text for _, text in (call([*command, source]) for source in sources)
+                          if text])
 
 
 def check_skeletons():
     """The text that a reader has, in each stage; at the end, all of tests.c."""
     learn.LIMITS = 'true'  # the sanitizers map terabytes
-    for number in range(LAST + 1):
-        engine = '%s/skeleton-%d/paged.cu.c' % (SCRATCH, number)
-        learn.write(engine, learn.skeleton(ENGINE, STAGES, number))
+    for number in range(len(STAGES) + 1):
+        learn.MINE = '%s/skeleton-%d/paged.cu.c' % (SCRATCH, number)
+        write(learn.MINE, learn.skeleton(ENGINE, STAGES, number))
         for flags in ['-O0'], ['-O1', '-fsanitize=address,undefined', '-fno-sanitize-recover']:
             program = '%s/stage_tests-%d' % (SCRATCH, number)
-            compiles, text = learn.build(program, flags, engine=engine)
+            compiles, text = learn.build(program, flags)
             problems = [text] * (not compiles)
             for stage in STAGES[:number + 1] if compiles else []:
                 for test in stage.tests:
@@ -312,36 +274,149 @@ def check_skeletons():
                         problems.append(text)
                     elif 'stage %d: write' % stage.number not in str(text):
                         problems.append('%s: %s' % (test, text or 'it passes'))
-            report('skeleton_%d%s' % (number, '_sanitized' * (len(flags) > 1)),
+            report('skeleton %d%s' % (number, ', sanitized' * (len(flags) > 1)),
                    list(filter(None, problems)))
-    learn.MINE = engine
     for arguments in STAGES[-1].suite:
-        text = learn.run_suite(arguments)
-        report('tests.c_' + arguments[0].strip('-'), [text] if text else [])
+        report('tests.c ' + ' '.join(arguments), list(filter(None, [learn.run_suite(arguments)])))
+
+
+def check_track(everything):
+    problems = []
+    wrong, known = wrong_bodies(problems)
+    write(SCRATCH + '/one/paged.cu.c', all_in_one(wrong))
+    limits, learn.LIMITS = learn.LIMITS, learn.LIMITS.replace('-t 5', '-t 1')
+    compiles, text = learn.build(SCRATCH + '/one/tests', ['-O0', '-w'],
+                                 engine=SCRATCH + '/one/paged.cu.c')
+    report('wrong.txt', problems + [text] * (not compiles))
+    if compiles:
+        with ThreadPoolExecutor(2) as workers:
+            check_stages(workers)
+            check_wrong(known, workers)
+    check_commands(everything)
+    check_compilers(everything)
+    rows = re.findall(r'^\| *(\d+) \|.*\| (\d+): (.*?) \| *(\d+) \|$', read('walkthrough.md'), re.M)
+    listed = [(str(stage.chapter), str(stage.number), stage.name, str(stage.minutes))
+              for stage in STAGES]
+    report('table of the walkthrough', ['%s\nis not\n%s' % (rows, listed)] * (rows != listed))
+    if everything:
+        check_skeletons()
+    learn.LIMITS = limits
+
+
+# ---- exercises and hunts ----
+
+def check_numbers():
+    program = SCRATCH + '/predict'
+    status, text = call([*plant.CC, '-O1', '-Wall', '-Wextra', *plant.CPPFLAGS, 'learn/predict.c',
+                         '-o', program, '-lm'])
+    report('predict.c compiles', [text] * (status != 0 or text != ''))
+    listed = sorted(re.findall(r'\b\d+[a-c]\b', call([program])[1].replace('3b.c', '')))
+    there = sorted([*NUMBERS, *map(name_of, glob.glob('learn/[0-9]*.patch'))])
+    report('list of exercises', ['%s is not %s' % (listed, there)] * (listed != there))
+    for name, right in NUMBERS.items() if status == 0 else []:
+        numbers, problems = right.split(), []
+
+        def said(state, pattern, *answers):
+            status, text = call([program, name, *answers])
+            if status != state or not re.search(pattern, text) or state and text.count('\n') > 1:
+                problems.append('%s: exit status %s, and\n%s' % (answers, status, text))
+            return text
+
+        said(0, r'N=%s ANSWER="%s\.\.\."' % (name, r'\.\.\. ' * (len(numbers) - 1)))
+        text = said(0, '^%s: solved' % name, *numbers)
+        problems += ['the reason lacks ' + number for number in numbers
+                     if not re.search(r'\b%s\b' % re.escape(number), text)]
+        said(1, 'expected %d' % len(numbers), *numbers, '1')
+        for i, number in enumerate(numbers):
+            for change, word in (-1, 'small'), (1, 'large'):
+                other = '%g' % (float(number) + change) if '.' in number else int(number) + change
+                said(1, '^%s: not yet: .*too %s$' % (name, word),
+                     *numbers[:i], str(other), *numbers[i + 1:])
+            said(1, 'not a number', *numbers[:i], 'x', *numbers[i + 1:])
+        report('exercise ' + name, problems)
+
+
+def name_of(path):
+    return os.path.basename(path).partition('.')[0]
+
+
+def check_code(path):
+    """(problems, why it is skipped) of an exercise that asks for code."""
+    name, source = name_of(path), path.replace('.patch', '.c')
+    if not shutil.which('patch'):
+        return [], 'there is no patch'
+    if shutil.which('git') and call(['git', 'status', '--porcelain', '--', source])[1]:
+        return [], 'a reader is at work on it'
+    folder = '%s/%s' % (SCRATCH, name)
+    for copied in ['paged.cu.c', 'paged.h', 'fast/fast.c', 'learn/exercise.h', source]:
+        write('%s/%s' % (folder, copied), read(copied))
+    if 'make exercise N=%s\n' % name not in read(source):
+        return ['it does not say how to run it'], ''
+    for state, status in ('not yet', 1), ('solved', 0):
+        commands = [['patch', '-p1', '-s', '-i', os.path.abspath(path)]] * (status == 0)
+        commands += [[*plant.CC, '-O0', '-Wall', '-Wextra', *plant.CPPFLAGS, source, '-o', 'a.out',
+                      '-lm']]
+        for command in commands:
+            failed, text = call(command, cwd=folder)
+            if failed or text:
+                return ['%s, %s: %s' % (state, command[0], text)], ''
+        actual, text = call(['./a.out'], cwd=folder, timeout=300)
+        if actual != status or not re.search('^%s: %s' % (name, state), text, re.M):
+            return ['expected "%s" and exit status %d, got %d and\n%s'
+                    % (state, status, actual, text)], ''
+    return [], ''
+
+
+def check_exercises():
+    check_numbers()
+    paths = sorted(glob.glob('learn/[0-9]*.patch'), key=lambda path: int(re.search(r'\d+', path)[0]))
+    with ThreadPoolExecutor(2) as workers:
+        for path, result in zip(paths, workers.map(check_code, paths)):
+            report('exercise ' + name_of(path), *result)
+
+
+def hunt_problems(number, hunt, bug, healthy):
+    names = [function.name for function in plant.functions(ENGINE)]
+    buggy = [function.name for function in plant.functions(ENGINE)
+             if function.start <= ENGINE.index(bug.old)][-1]
+    accepted = {name for name in names if plant.digest(number, name) == hunt['answer']}
+    if accepted != {buggy}:
+        yield 'in %s(), accepted: %s; hunts.txt needs %s' % (buggy, accepted,
+                                                            plant.digest(number, buggy))
+    with contextlib.redirect_stdout(io.StringIO()):
+        if plant.judge_answer(number, hunt, bug, buggy + '()') or \
+           not plant.judge_answer(number, hunt, bug, 'pool_create'):
+            yield 'the right answer is refused, or a wrong one accepted'
+    if re.search(r'\b%s\b|%s' % (buggy, bug.name), read('learn/hunts.txt')):
+        yield 'hunts.txt names the bug or its function'
+    status, printed = plant.run_hunt(healthy, number, 60)
+    if status or hunt['shows'] in printed:
+        yield 'with the engine as it is: exit status %s, and\n%s' % (status, printed)
+    program = plant.build_hunt(number, bug)
+    status, printed = plant.run_hunt(program, number, 2 if hunt['shows'] == plant.HANGS else 60)
+    if not status or hunt['shows'] not in printed:
+        yield 'no "%s": exit status %s, and\n%s' % (hunt['shows'], status, printed)
+    for left in glob.glob(program + '[!0-9]*'):
+        yield 'left in build: ' + left
+
+
+def check_hunts():
+    bugs, healthy = plant.read_bugs(), plant.build_hunt(0, None)
+    for number, hunt in plant.read_hunts().items():
+        problems = list(hunt_problems(number, hunt, bugs[hunt['bug']], healthy))
+        report('hunt %d' % number, problems)
 
 
 def main():
-    everything = sys.argv[1:] == ['--all']
+    everything = '--all' in sys.argv
+    chosen = [word for word in sys.argv[1:] if word != '--all'] or ['track', 'exercises', 'hunts']
     os.makedirs(SCRATCH)
-    problems = []
-    wrong, known = wrong_bodies(problems)
-    learn.write(SCRATCH + '/one/paged.cu.c', all_in_one(wrong))
-    learn.LIMITS = learn.LIMITS.replace('-t 5', '-t 1')
-    compiles, text = learn.build(SCRATCH + '/one/tests', ['-O0', '-w'],
-                                 engine=SCRATCH + '/one/paged.cu.c')
-    report('wrong_txt', problems + [text] * (not compiles))
-    if compiles:
-        with ThreadPoolExecutor(2) as workers:
-            run = Tests(SCRATCH + '/one/tests')
-            check_stages(run, workers)
-            check_wrong(run, known, workers)
-    check_commands(everything)
-    check_warnings(everything)
-    check_walkthrough()
-    if everything:
-        check_skeletons()
+    checks = {'track': lambda: check_track(everything), 'exercises': check_exercises,
+              'hunts': check_hunts}
+    for name in chosen:
+        checks[name]()
     print('%d passed, %d failed, %d skipped' % tuple(counts.values()))
-    return counts['FAILED'] > 0
+    return counts['FAIL'] > 0
 
 
 if __name__ == '__main__':
