@@ -2,23 +2,12 @@
 """Proves learn/: the build track, the exercises and the hunts.
 
     python3 checks/learn.py [track] [exercises] [hunts]     these; without a name, all three
-    python3 checks/learn.py --all          also each skeleton by itself, with sanitizers, each level
-                                           of optimization, and tests.c at stage 10
+    python3 checks/learn.py --all     also each skeleton by itself, with sanitizers, each level of
+                                      optimization, and tests.c at stage 10
 
 One build of the engine has all of the track: at its start each function asks in which stage the
-reader is (CHECK_STAGE) and stops if it is not written yet, or goes on with its simple body
-(CHECK_SIMPLE), a wrong one (CHECK_WRONG) or its own. With it:
-
-    - with the bodies of stages 1 to k, the tests of stages 1 to k pass; with the simple bodies of
-      functions that come twice, too
-    - without the bodies of stage k, each of its tests fails, with the stop's message
-    - a simple body fails the stage that extends it
-    - each wrong body of learn/wrong.txt fails the tests of its stage, with a message that helps
-
-Then the commands, on a file of their own. Of the exercises, those for numbers accept the right ones
-only and say which way the others are off; those for code fail before their patch and pass after it.
-A hunt shows its symptom, the engine as it is does not, and just the function with the bug is
-accepted. Ends with the usual line.
+reader is (CHECK_STAGE) and stops if it is not written yet, or goes on with a wrong body
+(CHECK_WRONG), with its simple one until a later stage extends it (CHECK_SIMPLE), or with its own.
 """
 import contextlib
 import glob
@@ -56,27 +45,35 @@ def report(name, problems, skipped=''):
 
 # ---- the track: one build with everything ----
 
+def body_of(text, name):
+    return text[find(text, name).body:find(text, name).end]
+
+
 def wrong_bodies(problems):
-    """{function: [(number, body)]}, and [(stage, name, text)] by number, from 1 on."""
+    """{function: [(number, body)]}, and [(stage, name, text)] by number, from 1 on: those of
+    wrong.txt, and the simple bodies, in the stage that extends them."""
     bodies, known, bugs = {}, [None], plant.read_bugs()
+
+    def add(function, body, *entry):
+        bodies.setdefault(function, []).append((len(known), body))
+        known.append(entry)
+
     places = {name: find(ENGINE, name) for stage in STAGES for name in stage.write}
     for fields in filter(None, map(plant.split_fields, read('learn/wrong.txt').splitlines())):
         stage, name, text = int(fields[0]), fields[1], fields[-1]
         old, new = fields[2:4] if len(fields) == 5 else bugs[name][1:3]
-        functions = [place for before in STAGES[:stage] for place in map(places.get, before.write)
-                     if place.body <= ENGINE.find(old) < place.end]
-        if ENGINE.count(old) != 1 or not functions or not text:
+        functions = [function for before in STAGES[:stage] for function in before.write
+                     if places[function].body <= ENGINE.find(old) < places[function].end]
+        if ENGINE.count(old) == 1 and functions and text:
+            body = body_of(ENGINE, functions[0]).replace(old, new)
+            add(functions[0], body, stage, name, text)
+        else:
             problems.append('%s: OLD occurs %d times, in %s; or TEXT is missing'
                             % (name, ENGINE.count(old), functions))
-            continue
-        body = body_of(ENGINE, functions[0].name).replace(old, new)
-        bodies.setdefault(functions[0].name, []).append((len(known), body))
-        known.append((stage, name, text))
+    for stage in STAGES:
+        for name in stage.again:
+            add(name, body_of(SIMPLE, name), stage.number, 'simple ' + name, '')
     return bodies, known
-
-
-def body_of(text, name):
-    return text[find(text, name).body:find(text, name).end]
 
 
 def all_in_one(wrong):
@@ -87,79 +84,66 @@ def all_in_one(wrong):
             stop = engine[place.body:place.end].strip()
             void = re.search(r'\bvoid %s\(|^KERNEL' % name, engine[place.start:place.body])
             choice = '    if (%s) { %s ' + 'return; ' * bool(void) + '}\n'
-            body = '\n{\n    if (check_stage < %d) %s\n' % (stage.number, stop)
-            again = [later.number for later in STAGES if name in later.again]
-            if again and find(SIMPLE, name):
-                condition = 'check_simple("%s", %d)' % (name, again[0])
-                body += choice % (condition, body_of(SIMPLE, name))
+            body = '\n{\n    if (check("STAGE") < %d) %s\n' % (stage.number, stop)
             for number, text in wrong.get(name, []):
-                body += choice % ('check_wrong == %d' % number, text)
+                body += choice % ('check("WRONG") == %d' % number, text)
+            for later in [later.number for later in STAGES if name in later.again][:1]:
+                body += choice % ('check("SIMPLE") && check("STAGE") < %d' % later,
+                                  body_of(SIMPLE, name))
             body += body_of(ENGINE, name) + '\n}'
             engine = engine[:place.body] + body + engine[place.end:]
     first = engine.index('// ---- ')
     return engine[:first] + '''
-static int check_stage, check_wrong;
-static const char *check_simple_name;
-__attribute__((constructor)) static void check_read(void)
+static int check(const char *name)
 {
-    check_stage = atoi(getenv("CHECK_STAGE"));
-    check_wrong = atoi(getenv("CHECK_WRONG"));
-    check_simple_name = getenv("CHECK_SIMPLE");
-}
-static int check_simple(const char *name, int again)
-{
-    if (strcmp(check_simple_name, "until") == 0) return check_stage < again;
-    return strcmp(check_simple_name, name) == 0;
+    static int values[128];  // by first letter: a kernel asks often
+    char variable[20] = "CHECK_";
+    if (!values[(int)*name]) values[(int)*name] = atoi(getenv(strcat(variable, name))) + 1;
+    return values[(int)*name] - 1;
 }
 ''' + engine[first:]
 
 
-def run_test(test, stage, simple='', wrong=0):
-    return learn.run_test(test, ['env', 'CHECK_STAGE=%d' % stage, 'CHECK_SIMPLE=' + simple,
+def run_test(test, stage, simple=0, wrong=0):
+    return learn.run_test(test, ['env', 'CHECK_STAGE=%d' % stage, 'CHECK_SIMPLE=%d' % simple,
                                  'CHECK_WRONG=%d' % wrong, SCRATCH + '/one/tests'])
 
 
-def check_stages(workers):
-    def passes(which):
-        number, simple = which
-        results = [(test, run_test(test, number, simple))
-                   for stage in STAGES[:number] for test in stage.tests]
-        return ['%s fails:\n%s' % result for result in results if result[1]]
-
-    def stops(stage):
-        for test in stage.tests:
-            text = run_test(test, stage.number - 1, 'until') or 'it passes\n'
-            names = '|'.join(stage.again) or '$.'
-            if not re.match(r'stage %d: write ' % stage.number, text) and \
-               not re.search(r'\b(%s)\(' % names, text):
-                yield '%s without the bodies of stage %d:\n%s' % (test, stage.number, text)
-
-    both = [(number + 1, simple) for simple in ('', 'until') for number in range(len(STAGES))]
-    for which, problems in zip(both, workers.map(passes, both)):
-        report('stages 1 to %d%s' % (which[0], ', simple' * bool(which[1])), problems)
-    for stage, problems in zip(STAGES, workers.map(lambda stage: list(stops(stage)), STAGES)):
-        report('stage %d unwritten' % stage.number, problems)
-        for name in stage.again:
-            if find(SIMPLE, name):
-                failures = [run_test(test, stage.number, name) for test in stage.tests]
-                report('simple %s() in stage %d' % (name, stage.number),
-                       [] if any(failures) else ['no test of the stage fails'])
+def passes(number, simple):
+    """With the bodies of stages 1 to `number`, the tests of these stages pass."""
+    results = [(test, run_test(test, number, simple))
+               for stage in STAGES[:number] for test in stage.tests]
+    return ['%s fails:\n%s' % result for result in results if result[1]]
 
 
-def check_wrong(known, workers):
-    def look(number):
-        stage, _, text = known[number]
-        for test in STAGES[stage - 1].tests:
-            said = run_test(test, stage, '', number)
-            if said:
-                return ['it does not print "%s", but\n%s: %s' % (part, test, said)
-                        for part in text.split(' & ') if part not in said]
-        return ['no test of stage %d fails' % stage]
+def stops(stage):
+    """Without the bodies of a stage, each of its tests fails, with the stop's message."""
+    results = [(test, run_test(test, stage.number - 1, 1) or 'it passes') for test in stage.tests]
+    stop = r'\Astage %d: write |\b(%s)\(' % (stage.number, '|'.join(stage.again) or '$.')
+    return ['%s:\n%s' % result for result in results if not re.search(stop, result[1])]
 
-    for number, problems in zip(range(1, len(known)), workers.map(look, range(1, len(known)))):
-        report('wrong body of stage %d: %s' % known[number][:2], problems)
+
+def fails(entry, number):
+    """A wrong body fails a test of its stage, and the first that fails prints the text."""
+    for test in STAGES[entry[0] - 1].tests:
+        said = run_test(test, entry[0], 0, number)
+        if said:
+            return ['it does not print "%s", but\n%s: %s' % (part, test, said)
+                    for part in entry[2].split(' & ') if part not in said]
+    return ['no test of stage %d fails' % entry[0]]
+
+
+def check_bodies(known):
+    jobs = [('stages 1 to %d%s' % (stage.number, ', simple' * simple), passes, stage.number, simple)
+            for simple in (0, 1) for stage in STAGES]
+    jobs += [('stage %d unwritten' % stage.number, stops, stage) for stage in STAGES]
+    jobs += [('wrong body of stage %d: %s' % known[number][:2], fails, known[number], number)
+             for number in range(1, len(known))]
+    with ThreadPoolExecutor(2) as workers:
+        for job, problems in zip(jobs, workers.map(lambda job: job[1](*job[2:]), jobs)):
+            report(job[0], problems)
     few = [stage.name for stage in STAGES
-           if sum(entry[0] == stage.number for entry in known[1:]) < 3]
+           if sum(entry[0] == stage.number and entry[2] != '' for entry in known[1:]) < 3]
     report('wrong bodies of each stage', ['fewer than three: ' + ', '.join(few)] * bool(few))
 
 
@@ -260,22 +244,21 @@ def check_compilers(everything):
 def check_skeletons():
     """The text that a reader has, in each stage; at the end, all of tests.c."""
     learn.LIMITS = 'true'  # the sanitizers map terabytes
-    for number in range(len(STAGES) + 1):
+    sanitizers = ['-O1', '-fsanitize=address,undefined', '-fno-sanitize-recover']
+    for number, flags in [(n, flags) for n in range(len(STAGES) + 1) for flags in ([], sanitizers)]:
         learn.MINE = '%s/skeleton-%d/paged.cu.c' % (SCRATCH, number)
         write(learn.MINE, learn.skeleton(ENGINE, STAGES, number))
-        for flags in ['-O0'], ['-O1', '-fsanitize=address,undefined', '-fno-sanitize-recover']:
-            program = '%s/stage_tests-%d' % (SCRATCH, number)
-            compiles, text = learn.build(program, flags)
-            problems = [text] * (not compiles)
-            for stage in STAGES[:number + 1] if compiles else []:
-                for test in stage.tests:
-                    text = learn.run_test(test, [program])
-                    if stage.number <= number:
-                        problems.append(text)
-                    elif 'stage %d: write' % stage.number not in str(text):
-                        problems.append('%s: %s' % (test, text or 'it passes'))
-            report('skeleton %d%s' % (number, ', sanitized' * (len(flags) > 1)),
-                   list(filter(None, problems)))
+        program = '%s/stage_tests-%d' % (SCRATCH, number)
+        compiles, text = learn.build(program, flags)
+        problems = [text] * (not compiles)
+        for stage in STAGES[:number + 1] if compiles else []:
+            for test in stage.tests:
+                text = learn.run_test(test, [program])
+                if stage.number <= number:
+                    problems.append(text)
+                elif 'stage %d: write' % stage.number not in str(text):
+                    problems.append('%s: %s' % (test, text or 'it passes'))
+        report('skeleton %d%s' % (number, ', sanitized' * bool(flags)), [*filter(None, problems)])
     for arguments in STAGES[-1].suite:
         report('tests.c ' + ' '.join(arguments), list(filter(None, [learn.run_suite(arguments)])))
 
@@ -289,9 +272,7 @@ def check_track(everything):
                                  engine=SCRATCH + '/one/paged.cu.c')
     report('wrong.txt', problems + [text] * (not compiles))
     if compiles:
-        with ThreadPoolExecutor(2) as workers:
-            check_stages(workers)
-            check_wrong(known, workers)
+        check_bodies(known)
     check_commands(everything)
     check_compilers(everything)
     rows = re.findall(r'^\| *(\d+) \|.*\| (\d+): (.*?) \| *(\d+) \|$', read('walkthrough.md'), re.M)
@@ -310,8 +291,8 @@ def check_numbers():
     status, text = call([*plant.CC, '-O1', '-Wall', '-Wextra', *plant.CPPFLAGS, 'learn/predict.c',
                          '-o', program, '-lm'])
     report('predict.c compiles', [text] * (status != 0 or text != ''))
-    listed = sorted(re.findall(r'\b\d+[a-c]\b', call([program])[1].replace('3b.c', '')))
-    there = sorted([*NUMBERS, *map(name_of, glob.glob('learn/[0-9]*.patch'))])
+    listed = set(re.findall(r'\b\d+[a-c]\b', call([program])[1]))
+    there = {*NUMBERS, *map(name_of, glob.glob('learn/[0-9]*.patch'))}
     report('list of exercises', ['%s is not %s' % (listed, there)] * (listed != there))
     for name, right in NUMBERS.items() if status == 0 else []:
         numbers, problems = right.split(), []
@@ -411,10 +392,12 @@ def main():
     everything = '--all' in sys.argv
     chosen = [word for word in sys.argv[1:] if word != '--all'] or ['track', 'exercises', 'hunts']
     os.makedirs(SCRATCH)
-    checks = {'track': lambda: check_track(everything), 'exercises': check_exercises,
-              'hunts': check_hunts}
-    for name in chosen:
-        checks[name]()
+    if 'track' in chosen:
+        check_track(everything)
+    if 'exercises' in chosen:
+        check_exercises()
+    if 'hunts' in chosen:
+        check_hunts()
     print('%d passed, %d failed, %d skipped' % tuple(counts.values()))
     return counts['FAIL'] > 0
 

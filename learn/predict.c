@@ -445,7 +445,7 @@ static const char *explanation(const char *name)
         {"5a", "(5 + 30 + 13) tokens * 2 * 2 heads * 8 * 2 bytes = 3072, of one layer at a time;\n"
                "it is written once and read once more, in each of 3 layers: 18432"},
         {"6a", "exp(score) is 1, 2, 4, 8; newest (1 + 4 + 12 + 32) / 15 = 3.2667, before\n"
-               "(1 + 4 + 12) / 7 = 2.4286; m is ln 8, so l = 15 / 8"},
+               "(1 + 4 + 12) / 7 = 2.4286; m is ln 8, so l = 15 / 8 = 1.875"},
         {"7a", "2 query tokens * 12 query heads = 24; in each two barriers: 48; 5 shuffles a dot\n"
                "product, (1300 + 101) tokens * 12 heads of them: 84060"},
         {"8a", "1000 / 16 = 62 full blocks stay shared; of 1100 tokens, ceil(1100 / 16) - 62 = 7\n"
