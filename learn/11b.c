@@ -30,14 +30,7 @@ typedef struct Case {
     Pool *pool;
     Seq *batch[MOST];
     int num_tokens[MOST], num_seqs;
-    uint32_t random;
 } Case;
-
-static int draw(Case *c, int n)
-{
-    c->random = c->random * 1664525 + 1013904223;
-    return (int)((uint64_t)c->random * n >> 32);
-}
 
 // Does something to a sequence. All hold the same text, so what they publish is shared, too.
 static void edit(Case *c, Seq *seq)
@@ -45,9 +38,9 @@ static void edit(Case *c, Seq *seq)
     static const float zeros[LONGEST];
     static int text[LONGEST];
     Seq *child;
-    int n = 1 + draw(c, 9);
-    switch (draw(c, 5)) {
-    case 0: (void)seq_rewind(seq, min_int(seq->length, draw(c, 4))); break;
+    int n = 1 + below(9);
+    switch (below(5)) {
+    case 0: (void)seq_rewind(seq, min_int(seq->length, below(4))); break;
     case 1: (void)seq_publish(seq, text, seq->num_computed_tokens); break;
     case 2:
         if (arrlen(c->pool->seqs) < MOST)
@@ -61,18 +54,18 @@ static void edit(Case *c, Seq *seq)
 static void start(Case *c, int seed)
 {
     int simple = seed < CASES / 2;  // these come first: two sequences, a few edits
-    c->random = (uint32_t)seed;
-    c->pool = new_pool(1, 1, 1, SIZE, 2 + draw(c, simple ? 4 : 12));
-    for (int n = 1 + draw(c, simple ? 2 : 3); n > 0; n--) new_seq(c->pool, 0);
+    random_state = (uint32_t)seed;
+    c->pool = new_pool(1, 1, 1, SIZE, 2 + below(simple ? 4 : 12));
+    for (int n = 1 + below(simple ? 2 : 3); n > 0; n--) new_seq(c->pool, 0);
     for (int i = 0; i < (simple ? 6 : 25); i++)
-        edit(c, c->pool->seqs[draw(c, (int)arrlen(c->pool->seqs))]);
+        edit(c, c->pool->seqs[below((int)arrlen(c->pool->seqs))]);
     int n = (int)arrlen(c->pool->seqs);
-    int first = draw(c, n);
+    int first = below(n);
     c->num_seqs = 0;
     for (int i = 0; i < n; i++) {
-        if (c->num_seqs > 0 && draw(c, 4) == 0) continue;  // outside of the batch
+        if (c->num_seqs > 0 && below(4) == 0) continue;  // outside of the batch
         c->batch[c->num_seqs] = c->pool->seqs[(first + i) % n];
-        c->num_tokens[c->num_seqs++] = draw(c, 8);
+        c->num_tokens[c->num_seqs++] = below(8);
     }
 }
 

@@ -37,11 +37,7 @@ static int attend_shared(Seq *prompt, Seq *const *samples, int layer, const floa
 
 static void fill(float *x, int n, float size)
 {
-    static uint32_t state = 1;
-    for (int i = 0; i < n; i++) {
-        state = state * 1664525 + 1013904223;
-        x[i] = size * (float)(int32_t)state * 0x1p-31f;
-    }
+    for (int i = 0; i < n; i++) x[i] = size * (float)(below(20001) - 10000) / 10000;
 }
 
 // Appends the same n tokens to two sequences.

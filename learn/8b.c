@@ -41,7 +41,8 @@ static void check_line(const Pool *pool, int unfilled)
     snprintf(expected, sizeof expected, " %% in use, %d slots unfilled\n", unfilled);
     const char *end = strstr(line, " % in use");
     if (!end || strcmp(end, expected) != 0)
-        not_yet("expected at the end \"%.*s\", got: %s", (int)strlen(expected) - 1, expected, line);
+        not_yet("expected at the end \"%.*s\", got:\n%s", (int)strlen(expected) - 1, expected,
+                line);
 }
 
 int main(void)

@@ -65,10 +65,11 @@ static inline void compute(Seq *seq, int n, const float *k, const float *v)
     must(pool_write(seq->pool, 0, k, v));
 }
 
+static uint32_t random_state = 1;
+
 // A random number from 0 to n - 1, the same in every run.
 static inline int below(int n)
 {
-    static uint32_t state = 1;
-    state = state * 1664525 + 1013904223;
-    return (int)((uint64_t)state * n >> 32);
+    random_state = random_state * 1664525 + 1013904223;
+    return (int)((uint64_t)random_state * n >> 32);
 }

@@ -5,7 +5,6 @@
     plant.py hunt 7                 builds hunt 7 and runs it                   make hunt N=7
     plant.py hunt 7 --hint          a hint                                      HINT=1
     plant.py hunt 7 --answer NAME   whether that function has the bug           ANSWER=NAME
-    plant.py hunt 7 --hash NAME     the answer, for hunts.txt
     plant.py mutant NAME            builds the tests on the engine with a bug   make mutant BUG=NAME
     plant.py mutants [NAME...]      which test catches each bug                 make mutants
     plant.py mutants --check        does each have its place, and compile? Runs nothing
@@ -209,9 +208,7 @@ def hunt_command(options):
     bug = read_bugs()[hunt['bug']]
     if options.answer:
         return judge_answer(number, hunt, bug, options.answer)
-    if options.hash:
-        print(digest(number, options.hash))
-    elif options.hint:
+    if options.hint:
         print(textwrap.fill(f'Hint: {hunt["hint"]}', 79))
     else:
         show_hunt(number, hunt, bug)
@@ -247,7 +244,7 @@ def first_failure(folder, arguments):
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           encoding='utf-8', errors='replace') as process:
         for line in process.stdout:
-            line = line.replace(folder + '/', '').rstrip()
+            line = line.replace(folder + '/', '').rstrip('\n')
             begins, began = BEGINS.match(line), BEGAN.match(line)
             if begins:
                 device, test, said = begins[1], begins[2], [begins[3]]
@@ -351,8 +348,7 @@ def main():
     parser.add_argument('names', nargs='*')
     for flag in '--hint', '--check':
         parser.add_argument(flag, action='store_true')
-    for option in '--answer', '--hash':
-        parser.add_argument(option)
+    parser.add_argument('--answer')
     parser.add_argument('--jobs', type=int, default=int(os.environ.get('JOBS', 2)))
     options = parser.parse_args()
     if options.command == 'hunt':

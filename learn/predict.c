@@ -9,7 +9,7 @@
 #define EXERCISE "predict"
 #include "exercise.h"
 
-enum { MOST = 6 };
+enum { QUESTIONS = 12, MOST = 6 };  // MOST: numbers of a question
 
 typedef void Right(double *right);  // fills in the right numbers
 static Right right_1a, right_2a, right_3a, right_4a, right_5a, right_6a;
@@ -17,38 +17,34 @@ static Right right_7a, right_8a, right_9a, right_10a, right_11a, right_14a;
 
 typedef struct Question {
     const char *name, *text;
-    const char *numbers[MOST];  // what each of them is
+    int count;  // of numbers
     Right *right;
 } Question;
 
-static const Question questions[] = {
+static const Question questions[QUESTIONS] = {
     {"1a",
      "Eight cards of 80 GB hold a Llama-3-70B: 80 layers, 64 query heads, 8 KV heads,\n"
      "vectors of 128 elements. After weights and other needs, 450 GB (450e9 bytes)\n"
      "are left for K and V in 16 bits. How many requests of 131072 tokens each, the\n"
      "longest that later versions of the model take, fit in there at once?",
-     {"requests"},
-     right_1a},
+     1, right_1a},
     {"2a",
      "Five requests have 1, 16, 17, 100 and 2047 tokens. Their K and V lie in blocks\n"
      "of 16 slots. How many slots of these blocks are not filled, all five together?",
-     {"slots"},
-     right_2a},
+     1, right_2a},
     {"3a",
      "A new pool has 12 blocks of 16 tokens; the model has 2 layers, 2 KV heads and\n"
      "vectors of 8 elements. Sequence A gets 40 tokens, B gets 20. A is released,\n"
      "then B. C gets 70 tokens. In which block is its token 69 (the last), and which\n"
      "element of the plane of K is the first one of that token's key, in layer 1,\n"
      "for KV head 1?",
-     {"block", "element"},
-     right_3a},
+     2, right_3a},
     {"4a",
      "A pool has 10 blocks of 4 tokens. Sequence A has 13 tokens, sequence B has 6,\n"
      "and no block is shared. What is the largest n for which seq_append(A, n)\n"
      "succeeds? And from which n on does it return PAGED_TOO_LONG instead of\n"
      "PAGED_OUT_OF_BLOCKS?",
-     {"largest n", "too long from"},
-     right_4a},
+     2, right_4a},
     {"5a",
      "A pool of 3 layers, 2 KV heads, head_dim 8, blocks of 4 tokens, f16. A batch\n"
      "has four sequences, of 5, 30, 100 and 13 tokens. The first, second and fourth\n"
@@ -57,30 +53,26 @@ static const Question questions[] = {
      "how many bytes does a whole step, of all layers, move more than with\n"
      "ATTEND_PAGED, if that reads each K and V once, and the gather reads, writes and\n"
      "reads them again?",
-     {"bytes of the copy", "bytes more"},
-     right_5a},
+     2, right_5a},
     {"6a",
      "Four tokens have the keys 0, ln 2, ln 4 and ln 8 and the values 1, 2, 3 and 4;\n"
      "head_dim is 1, and each query is 1, so the keys are the scores. What is the\n"
      "attention of the newest token? Of the one before it? And what is l, the sum of\n"
      "exp(score - m), at the end of the newest row? Answers within 0.001 count.",
-     {"newest", "before", "l"},
-     right_6a},
+     3, right_6a},
     {"7a",
      "Two sequences of 1300 and 101 tokens attend with one query token each, on a\n"
      "GPU, by ATTEND_PAGED: 12 query heads, 2 KV heads, head_dim 64. How many thread\n"
      "blocks does attend_paged() start? How often do the threads of a thread block\n"
      "meet at a barrier, all thread blocks taken together? And how often do the lanes\n"
      "of a warp meet at a shuffle, all warps taken together?",
-     {"thread blocks", "barriers", "shuffles"},
-     right_7a},
+     3, right_7a},
     {"8a",
      "A prompt of 1000 tokens is in the cache, in blocks of 16. It becomes eight\n"
      "samples: the sequence itself and seven forks of it. Each sample then grows by\n"
      "100 tokens, one at a time, all in turns. How many blocks are in use at the end,\n"
      "and how many were copied on the way?",
-     {"blocks", "copies"},
-     right_8a},
+     2, right_8a},
     {"9a",
      "Blocks have 4 tokens. A has 10 tokens in the cache, and B is a fork of all of\n"
      "A. Then A speculates, three rounds: each appends the newest token and 4\n"
@@ -89,16 +81,14 @@ static const Question questions[] = {
      "the second round, C is forked off A while all guesses are in it, and B and C do\n"
      "nothing ever after. How many tokens of A are in the cache at the end? How many\n"
      "blocks are in use, all three together, and how many were copied on the way?",
-     {"tokens of A", "blocks", "copies"},
-     right_9a},
+     3, right_9a},
     {"10a",
      "Blocks have 4 tokens, a token is a letter. \"abcdefghijkl\" was computed and\n"
      "published, and so was \"abcdXXXXijkl\", in this order; both requests have ended,\n"
      "and the pool has room for all. How many tokens does a new request find in the\n"
-     "prefix cache, for each of these texts?",
-     {"abcdefghijkl", "abcdefghijklm", "abcdXXXXijklm", "abcdefghXXXXm", "efghijklm",
-      "abcdefgXijklm"},
-     right_10a},
+     "prefix cache, for each of these texts?\n"
+     "    abcdefghijkl abcdefghijklm abcdXXXXijklm abcdefghXXXXm efghijklm abcdefgXijklm",
+     6, right_10a},
     {"11a",
      "A pool of 7 blocks of 4 tokens serves three requests: A has a prompt of 6 tokens\n"
      "and ends when 14 are in the cache, B has 5 and ends at 13, C has 3 and ends at\n"
@@ -108,17 +98,13 @@ static const Question questions[] = {
      "known tokens of its head fit. At the end of the step one more token of each\n"
      "running request is known. How often is a request preempted? How many tokens are\n"
      "computed a second time? (A preempted request loses seq->length of them.)",
-     {"preemptions", "computed again"},
-     right_11a},
+     2, right_11a},
     {"14a",
      "One decode step, one layer, of 8 sequences of 1000 tokens each, cached in bf16.\n"
      "The model has 24 query heads, 8 KV heads and a head_dim of 64. How many bytes of\n"
      "K and V must be read at least? And how many multiply-adds are there with them\n"
      "(scores and values; not counting exp() and sums)?",
-     {"bytes", "multiply-adds"},
-     right_14a}};
-
-enum { QUESTIONS = sizeof questions / sizeof questions[0] };
+     2, right_14a}};
 
 // ---- what the engine says ---------------------------------------------------------------------
 
@@ -282,12 +268,12 @@ static int ask(Pool *pool, const char *text, int publish)
 
 static void right_10a(double *right)
 {
+    static const char *const texts[6] = {"abcdefghijkl",  "abcdefghijklm", "abcdXXXXijklm",
+                                         "abcdefghXXXXm", "efghijklm",     "abcdefgXijklm"};
     Pool *pool = new_pool(1, 1, 1, 4, 16);
     ask(pool, "abcdefghijkl", 1);
     ask(pool, "abcdXXXXijkl", 1);
-    for (int i = 0; i < QUESTIONS; i++)
-        for (int j = 0; j < MOST && questions[i].right == right_10a; j++)
-            right[j] = ask(pool, questions[i].numbers[j], 0);
+    for (int i = 0; i < 6; i++) right[i] = ask(pool, texts[i], 0);
     pool_destroy(pool);
 }
 
@@ -365,47 +351,26 @@ static void right_14a(double *right)
 
 static const char *explanation(const char *name);
 
-static int count_numbers(const Question *question)
-{
-    int n = 0;
-    while (n < MOST && question->numbers[n]) n++;
-    return n;
-}
-
-static void ask_reader(const Question *question)
-{
-    int n = count_numbers(question);
-    printf("Exercise %s\n\n%s\n\nYour numbers, in this order:\n", question->name, question->text);
-    for (int i = 0; i < n; i++) printf("    %s\n", question->numbers[i]);
-    printf("    make exercise N=%s ANSWER=\"", question->name);
-    for (int i = 1; i < n; i++) printf("... ");
-    printf("...\"\n");
-}
-
 // The exit status.
 static int judge(const Question *question, int count, char **answers)
 {
     double right[MOST] = {0};
-    int n = count_numbers(question);
+    double tolerance = question->right == right_6a ? 0.001 : 0;
     int wrong = 0;
-    if (count != n) {
-        printf("%s: not yet: expected %d numbers, got %d\n", question->name, n, count);
+    if (count != question->count) {
+        printf("%s: not yet: expected %d numbers, got %d\n", question->name, question->count,
+               count);
         return 1;
     }
     question->right(right);
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < count; i++) {
         char *end;
         double answer = strtod(answers[i], &end);
-        double tolerance = question->right == right_6a ? 0.001 : 0;
-        if (end == answers[i] || *end || !isfinite(answer)) {
-            printf("%s: not yet: %s: \"%s\" is not a number\n", question->name,
-                   question->numbers[i], answers[i]);
-        } else if (fabs(answer - right[i]) > tolerance) {
-            printf("%s: not yet: %s: %s is too %s\n", question->name, question->numbers[i],
-                   answers[i], answer < right[i] ? "small" : "large");
-        } else {
-            continue;
-        }
+        int is_number = end != answers[i] && *end == 0;
+        const char *how = answer < right[i] ? "too small" : "too large";
+        if (is_number && fabs(answer - right[i]) <= tolerance) continue;
+        printf("%s: not yet: number %d, %s, is %s\n", question->name, i + 1, answers[i],
+               is_number ? how : "not a number");
         wrong = 1;
     }
     if (!wrong) printf("%s: solved:\n%s%s\n", question->name, story, explanation(question->name));
@@ -417,7 +382,10 @@ int main(int argc, char **argv)
     for (int i = 0; i < QUESTIONS && argc > 1; i++) {
         if (strcmp(argv[1], questions[i].name) != 0) continue;
         if (argc > 2) return judge(&questions[i], argc - 2, argv + 2);
-        ask_reader(&questions[i]);
+        printf("Exercise %s\n\n%s\n\nTo answer: make exercise N=%s ANSWER=\"...", argv[1],
+               questions[i].text, argv[1]);
+        for (int n = 1; n < questions[i].count; n++) printf(" ...");
+        printf("\"\n");
         return 0;
     }
     printf("usage: make exercise N=1a; there are\nnumbers to predict: ");
