@@ -178,7 +178,7 @@ def run_suite(arguments):
         return None
     failed = re.search(r'^  FAILED: .* (\w+)\n', text, re.M)
     if failed:
-        begins = r'^(?:(?:cpu|gpu|standin) +)?%s ' % failed.group(1)
+        begins = r'^(?:cpu|standin) +%s ' % failed.group(1)
         start = [match.start() for match in re.finditer(begins, text[:failed.start()], re.M)][-1]
         return text[start:failed.end()]
     return 'tests.c did not end; the last it said:\n' + '\n'.join(text.splitlines()[-5:]) + '\n'
@@ -330,7 +330,7 @@ def debug(number, stages, start=os.execvp):
             if test.startswith('tests.c'):
                 name = re.search(r'FAILED: .* (\w+)\n', failures[test])
                 program = [BUILD + '/tests', *test.split()[1:3], name.group(1) if name else '--cpu']
-                stops = ['panic', 't_fail']
+                stops = ['panic', 'failed']
             if not shutil.which('gdb'):
                 raise SystemExit('gdb is not installed: sudo apt-get install gdb')
             print('Stage %d: %s.\ngdb stops where it fails, and shows how it came there; to see your '
