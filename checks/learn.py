@@ -350,7 +350,7 @@ def check_code(path):
 
 def check_exercises():
     check_numbers()
-    paths = sorted(glob.glob('learn/[0-9]*.patch'), key=lambda path: int(re.search(r'\d+', path)[0]))
+    paths = sorted(glob.glob('learn/[0-9]*.patch'))
     with ThreadPoolExecutor(2) as workers:
         for path, result in zip(paths, workers.map(check_code, paths)):
             report('exercise ' + name_of(path), *result)

@@ -328,14 +328,14 @@ def debug(number, stages, start=os.execvp):
             program = [BUILD + '/stage_tests', '--debug', test]
             stops = ['to_write', 'panic if !panic_expected', 'failed']
             if test.startswith('tests.c'):
-                name = re.search(r'FAILED: .* (\w+)\n', failures[test])
-                program = [BUILD + '/tests', *test.split()[1:3], name.group(1) if name else '--cpu']
+                name = re.findall(r'FAILED: .* (\w+)\n', failures[test])
+                program = [BUILD + '/tests', *test.split()[1:3], *name]
                 stops = ['panic', 'failed']
             if not shutil.which('gdb'):
                 raise SystemExit('gdb is not installed: sudo apt-get install gdb')
-            print('Stage %d: %s.\ngdb stops where it fails, and shows how it came there; to see your '
-                  'function\nat work: break %s, run, y. `help user-defined` lists the commands of\n'
-                  'paged.gdb. An endless loop: Ctrl-C.'
+            print('Stage %d: %s.\ngdb stops where it fails, and shows how it came there; to see '
+                  'your function\nat work: break %s, run, y. `help user-defined` lists the '
+                  'commands of\npaged.gdb. An endless loop: Ctrl-C.'
                   % (stage.number, test, [*stage.write][0]), flush=True)
             return start('gdb', ['gdb', '-q', '-x', 'debugger/paged.gdb',
                                  *[word for stop in stops for word in ('-ex', 'break ' + stop)],

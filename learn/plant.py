@@ -66,8 +66,9 @@ def call(command, **options):
 
 # ---- functions and bugs ----
 
-DEFINITION = re.compile(r'^(?:KERNEL\((\w+),|(?:__attribute__\(\(\w+\)\) )?[a-zA-Z][\w *]*?\b(\w+)\()'
-                        r'[^;{}]*?(\s*\{(?:.*\}$|\n(?:.*\n)*?\}))', re.M)
+DEFINITION = re.compile(
+    r'^(?:KERNEL\((\w+),|(?:__attribute__\(\(\w+\)\) )?[a-zA-Z][\w *]*?\b(\w+)\()'  # name
+    r'[^;{}]*?(\s*\{(?:.*\}$|\n(?:.*\n)*?\}))', re.M)  # arguments, body
 
 
 def functions(text):
