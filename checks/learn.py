@@ -326,8 +326,10 @@ def check_code(path):
     name, source = name_of(path), path.replace('.patch', '.c')
     if not shutil.which('patch'):
         return [], 'there is no patch'
-    if shutil.which('git') and call(['git', 'status', '--porcelain', '--', source])[1]:
-        return [], 'a reader is at work on it'
+    if shutil.which('git'):
+        status, changed = call(['git', 'status', '--porcelain', '--', source])
+        if status == 0 and changed:
+            return [], 'a reader is at work on it'
     folder = '%s/%s' % (SCRATCH, name)
     for copied in ['paged.cu.c', 'paged.h', 'fast/fast.c', 'learn/exercise.h', source]:
         write('%s/%s' % (folder, copied), read(copied))
