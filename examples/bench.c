@@ -29,8 +29,7 @@
 #define PARALLEL_FOR _Pragma("omp parallel for")
 #else
 #define PARALLEL_FOR
-static void omp_set_num_threads(int n) { (void)n; }
-UNUSED static int omp_get_num_procs(void) { return 1; }
+UNUSED static int omp_get_max_threads(void) { return 1; }
 #endif
 
 #define MUST(call) must(call, #call)
@@ -38,15 +37,7 @@ UNUSED static int omp_get_num_procs(void) { return 1; }
 enum { MAX_ROUNDS = 32 };
 
 static int csv, quick;
-UNUSED static int threads = 1;  // of the calls just now
-static int max_threads = 1;     // 2 where there are two processors
 static uint64_t random_state = 1;
-
-static void use_threads(int n)
-{
-    threads = n;
-    omp_set_num_threads(n);
-}
 
 static void shuffle(Seq **seqs, int n)
 {
@@ -168,7 +159,7 @@ static double read_seconds(const char *from, size_t bytes)
     return clock_stop();
 }
 
-static double fma_rate(void) { return INFINITY; }  // on a GPU the floor is memory alone
+static const double fma_rate = INFINITY;  // on a GPU the floor is memory alone
 
 static void machine_start(FILE *out)  // says what it is, and chooses the size of a pool
 {
@@ -199,6 +190,8 @@ typedef float Floats __attribute__((vector_size(VECTOR)));
 static volatile uint64_t sink;  // what is stored here has to be computed
 static volatile float one = 1;
 static double started;
+static int threads;
+static double fma_rate;  // multiply-adds per second, all threads together
 
 static void clock_start(void) { started = now(); }
 static double clock_stop(void) { return now() - started; }
@@ -237,27 +230,19 @@ static void fma_part(void)
     sink = (uint64_t)sum[0][0];
 }
 
-// Multiply-adds per second, all threads together: the best so far, since the roof does not sway as
-// the memory does, but a thread may have to wait for a processor.
-static double fma_rate(void)
-{
-    static double best[3];  // with that many threads
-    for (int j = 0; j < 2; j++) {
-        clock_start();
-        PARALLEL_FOR
-        for (int i = 0; i < threads; i++) fma_part();
-        double rate = (double)SUMS * FMA_STEPS * (VECTOR / 4) * threads / clock_stop();
-        best[threads] = fmax(best[threads], rate);
-    }
-    return best[threads];
-}
-
 static void machine_start(FILE *out)
 {
-    if (omp_get_num_procs() > 1) max_threads = 2;
-    fprintf(out, "CPU, threads: %d, vectors of %d bits, compiler %s\n", max_threads, VECTOR * 8,
+    threads = omp_get_max_threads();
+    fprintf(out, "CPU, threads: %d, vectors of %d bits, compiler %s\n", threads, VECTOR * 8,
             __VERSION__);
     pool_bytes = (size_t)1 << (quick ? 29 : 30);
+    for (int i = 0; i < 50; i++) {  // the best: a thread may have to wait for a processor
+        clock_start();
+        PARALLEL_FOR
+        for (int j = 0; j < threads; j++) fma_part();
+        double rate = (double)SUMS * FMA_STEPS * (VECTOR / 4) * threads / clock_stop();
+        fma_rate = fmax(fma_rate, rate);
+    }
 }
 
 #endif
@@ -363,15 +348,15 @@ static int cache_arrange(Cache *cache, const Shape *s, int block_size)
 
 // ---- a shape, measured ------------------------------------------------------------------------
 
-// The columns: four ways to attend, as fractions of the floor; the fast way on one thread, against
-// the ceilings of one thread; how many times faster the fast way is than three others; the ceiling.
-// On a GPU, gather, plain and fast are rungs of the ladder: 1, 2, and 3 or 4.
+// The columns: four ways to attend, as fractions of the floor; how many times faster the fast way is
+// than two others; the ceiling. On a GPU, gather, plain and fast are rungs of the ladder: 1, 2, and
+// 3 or 4.
 enum { CONTIGUOUS, GATHER, PLAIN, FAST, NUM_WAYS };
-enum { ONE_THREAD = NUM_WAYS, VS_CONTIGUOUS, VS_GATHER, VS_ONE_THREAD, READ, NUM_COLUMNS };
+enum { VS_CONTIGUOUS = NUM_WAYS, VS_GATHER, READ, NUM_COLUMNS };
 enum { GATHERED = ON_GPU ? ATTEND_GATHER : ATTEND_GATHER | ATTEND_FAST };
 static const int flags[] = {ATTEND_FAST, GATHERED, ATTEND_PAGED, ATTEND_FAST};
-static const char *const columns[] = {"contig",  "gather",  "plain",   "fast", "1 thrd",
-                                      "/contig", "/gather", "/1 thrd", "GB/s"};
+static const char *const columns[] = {"contig",  "gather",  "plain", "fast",
+                                      "/contig", "/gather", "GB/s"};
 
 static struct {  // what the calls of one shape have in common
     Shape shape;
@@ -429,11 +414,6 @@ static double warm_up(void)
     return plain;
 }
 
-static double floor_seconds(double read)
-{
-    return fmax(bench.bytes / read, bench.multiply_adds / fma_rate());
-}
-
 // The medians of all columns. What is compared is measured in the same round.
 static void measure(double *medians)
 {
@@ -447,7 +427,7 @@ static void measure(double *medians)
         double t[NUM_WAYS];
         double v[NUM_COLUMNS];
         double read = read_rate(bench.bytes * bench.calls);
-        double least = floor_seconds(read);
+        double least = fmax(bench.bytes / read, bench.multiply_adds / fma_rate);
         for (int i = 0; i < NUM_WAYS; i++) {
             int way = i;
             if (n % 2) way = NUM_WAYS - 1 - i;  // in both orders, so that a drift cancels
@@ -458,15 +438,6 @@ static void measure(double *medians)
         v[READ] = read / 1e9;
         v[VS_CONTIGUOUS] = t[CONTIGUOUS] / t[FAST];
         v[VS_GATHER] = t[GATHER] / t[FAST];
-        v[ONE_THREAD] = v[VS_ONE_THREAD] = NAN;
-        if (max_threads > 1) {
-            use_threads(1);
-            least = floor_seconds(read_rate(bench.bytes * bench.calls));
-            double alone = attend_seconds(FAST, bench.calls);
-            use_threads(max_threads);
-            v[ONE_THREAD] = least / alone;
-            v[VS_ONE_THREAD] = alone / t[FAST];
-        }
         for (int i = 0; i < NUM_COLUMNS; i++) samples[i][n] = v[i];
     }
     for (int i = 0; i < NUM_COLUMNS; i++) medians[i] = median(samples[i], n);
@@ -766,7 +737,6 @@ int main(int argc, char **argv)
     for (int i = 0; i < 5 && optind == argc; i++) wanted[i] = i < 4 || !quick;
 
     machine_start(csv ? stderr : stdout);
-    use_threads(max_threads);
     double load;
     if (getloadavg(&load, 1) == 1 && load > 0.5)
         fprintf(stderr, "Others are at work here (load %.1f): no good time.\n", load);
