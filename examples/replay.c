@@ -58,11 +58,12 @@ static struct {
     const char *path;                // a path; NULL: it is generated
     const char *save, *csv, *curve;  // paths of outputs; NULL: not wanted
     int generate, limit, prefix, preempt;
-    int block_size, num_blocks;  // 0: not given
-    int budget;                  // slots
-    int64_t seed;                // -1: not given
-    bool saturate, verify;
-} options = {.limit = INT_MAX, .seed = -1};
+    int block_size;
+    int num_blocks;  // 0: not given
+    int budget;      // slots
+    int64_t seed;    // -1: not given
+    bool saturate, verify, one_size;
+} options = {.limit = INT_MAX, .block_size = 16, .seed = -1};
 static FILE *curve;  // an output; NULL: not wanted
 
 // ---- the trace --------------------------------------------------------------------------------
@@ -86,8 +87,8 @@ typedef struct Request {
 
 typedef struct Trace {
     Request *requests;  // in the order of arrival (an array of stb_ds)
-    int64_t context;    // tokens of all prompts
-    int64_t generated;  // and of all answers
+    double context;     // tokens of all prompts
+    double generated;   // and of all answers
     int longest;        // the largest final length
 } Trace;
 
@@ -173,11 +174,27 @@ static int log_normal(uint64_t *rng, double median, double sigma, int max)
     return (int)fmin(fmax(x, 1), max);
 }
 
+static FILE *open_output(const char *path)
+{
+    FILE *out = path ? fopen(path, "w") : NULL;
+    if (path && !out) die(1, "%s: %s", path, strerror(errno));
+    return out;
+}
+
+static void close_output(FILE *out, const char *path)
+{
+    if (!out) return;
+    bool failed = ferror(out);
+    if (fclose(out) != 0 || failed) die(1, "%s: cannot write it: %s", path, strerror(errno));
+}
+
 // Makes a trace with the averages of the real one: a request every 0.18 s (exponential), log-normal
 // prompts (median 800, sigma 0.85, at most 14000, 1148 on average) and answers (median 150, sigma
-// 0.85, at most 1000, 210 on average), all independent. Also writes it to `save`, if not NULL.
-static void generate_trace(Trace *t, int count, uint64_t seed, int prefix, FILE *save)
+// 0.85, at most 1000, 210 on average), all independent. Also saves it, if that is wanted.
+static void generate_trace(Trace *t, int count, int prefix)
 {
+    FILE *save = open_output(options.save);
+    uint64_t seed = (uint64_t)options.seed;
     time_t first = 946684800;  // 2000-01-01
     double elapsed = 0;
     if (save) fprintf(save, "%s\n", header);
@@ -193,6 +210,7 @@ static void generate_trace(Trace *t, int count, uint64_t seed, int prefix, FILE 
         strftime(date, sizeof date, time_format, gmtime(&seconds));
         fprintf(save, "%s.%07d,%d,%d\n", date, (int)(r.arrival % TICKS), r.context, r.generated);
     }
+    close_output(save, options.save);
 }
 
 // ---- the allocators ---------------------------------------------------------------------------
@@ -217,8 +235,8 @@ typedef struct Server {  // serves the whole trace through one allocator
     int peak;
     int ended;
     int refused;
-    int64_t preemptions;
-    int64_t moved;  // tokens that were computed again, or swapped out and in
+    double preemptions;
+    double moved;   // tokens that were computed again, or swapped out and in
     double waited;  // steps from arrival to the first admission: a sum, in the end an average
     double at_end;  // used of taken, with each request counted once, at its final length
 } Server;
@@ -563,39 +581,42 @@ static Server serve(int rule, int block_size, int prefix)
 
 // ---- the results ------------------------------------------------------------------------------
 
-static void print_tables(const Server *results)
+static void print_results(const Server *results)
 {
-    const char *policy = options.preempt == SWAP ? "swap" : "recompute";
-    const char *moved = options.preempt == SWAP ? "swapped" : "recomputed";
-    printf("%d requests: %lld tokens of prompts, %lld generated; the longest has %d\n",
-           (int)arrlen(trace.requests), (long long)trace.context, (long long)trace.generated,
-           trace.longest);
-    printf("budget: %d slots; %s; preemption by %s\n\n", options.budget,
-           options.saturate ? "all requests wait from the start"
-                            : "requests arrive as in the trace",
-           policy);
+    static const char *const policies[] = {"recompute", "swap"};
+    static const char *const moved[] = {"recomputed", "swapped"};
+    const Server *end = results + arrlen(results);
+    const char *arrivals = "requests arrive as in the trace";
+    if (options.saturate) arrivals = "all requests wait from the start";
+    printf("%d requests: %.0f tokens of prompts, %.0f generated; the longest has %d\n",
+           (int)arrlen(trace.requests), trace.context, trace.generated, trace.longest);
+    printf("budget: %d slots; %s; preemption by %s\n\n", options.budget, arrivals,
+           policies[options.preempt]);
     printf("%-18s %7s %5s %8s %8s %9s %10s %7s\n", "requests", "running", "peak", "steps", "waited",
-           "preempted", moved, "refused");
-    for (const Server *s = results; s < results + arrlen(results); s++)
-        printf("%-18s %7.1f %5d %8lld %8.0f %9lld %10lld %7d\n", s->name, s->num_running, s->peak,
-               (long long)s->step, s->waited, (long long)s->preemptions, (long long)s->moved,
-               s->refused);
+           "preempted", moved[options.preempt], "refused");
+    for (const Server *s = results; s < end; s++)
+        printf("%-18s %7.1f %5d %8lld %8.0f %9.0f %10.0f %7d\n", s->name, s->num_running, s->peak,
+               (long long)s->step, s->waited, s->preemptions, s->moved, s->refused);
     printf("running: together, on average. steps: to the end of the trace.\n"
            "waited: steps before a request is admitted, on average. %s: tokens.\n\n",
-           moved);
+           moved[options.preempt]);
     printf("%-18s %6s %8s %8s %8s %6s %8s %10s\n", "% of the budget", "used", "reserved",
            "internal", "external", "free", "of taken", "at the end");
-    for (const Server *s = results; s < results + arrlen(results); s++) {
+    for (const Server *s = results; s < end; s++) {
         const double *share = s->share;
         double taken = share[USED] + share[RESERVED] + share[INTERNAL];
+        if (taken == 0) taken = 1;
         printf("%-18s %6.2f %8.2f %8.2f %8.2f %6.2f %8.2f %10.2f\n", s->name, 100 * share[USED],
                100 * share[RESERVED], 100 * share[INTERNAL], 100 * share[EXTERNAL],
-               100 * share[FREE], taken > 0 ? 100 * share[USED] / taken : 0, 100 * s->at_end);
+               100 * share[FREE], 100 * share[USED] / taken, 100 * s->at_end);
     }
     printf("of taken: used slots as a share of those used, reserved or internal.\n"
            "at the end: the same, with every request counted once, at its final length.\n"
            "\n# used   = reserved   - internal   ! external   . free\n");
-    for (const Server *s = results; s < results + arrlen(results); s++) {
+    int ended = 0;
+    int refused = 0;
+    double preemptions = 0;
+    for (const Server *s = results; s < end; s++) {
         char bar[58];
         double sum = 0;
         int at = 0;
@@ -604,22 +625,14 @@ static void print_tables(const Server *results)
             while (at < 58 && (at + 0.5) / 58 <= sum) bar[at++] = "#=-!."[kind];
         }
         printf("%-18s |%-58.*s|\n", s->name, at, bar);
-    }
-}
-
-static void print_checks(const Server *results)  // any violation has already ended the program
-{
-    int64_t ended = 0;
-    int64_t refused = 0;
-    int64_t preemptions = 0;
-    for (const Server *s = results; s < results + arrlen(results); s++) {
         ended += s->ended;
         refused += s->refused;
         preemptions += s->preemptions;
     }
-    printf("\n%lld requests in %d runs ended with exactly their tokens,\n"
-           "after %lld preemptions; %lld refused.\n",
-           (long long)ended, (int)arrlen(results), (long long)preemptions, (long long)refused);
+    // Any violation has already ended the program.
+    printf("\n%d requests in %d runs ended with exactly their tokens,\n"
+           "after %.0f preemptions; %d refused.\n",
+           ended, (int)arrlen(results), preemptions, refused);
     if (options.verify)
         printf("K and V of all paged ones were what was written; attention was the oracle's.\n");
 }
@@ -632,9 +645,8 @@ static void print_csv(const Server *results, FILE *out)
     for (const Server *s = results; s < results + arrlen(results); s++) {
         fprintf(out, "\"%s\",%d", s->name, s->block_size);
         for (int kind = 0; kind < NUM_KINDS; kind++) fprintf(out, ",%.6f", s->share[kind]);
-        fprintf(out, ",%.6f,%.3f,%d,%lld,%.3f,%lld,%lld,%d\n", s->at_end, s->num_running, s->peak,
-                (long long)s->step, s->waited, (long long)s->preemptions, (long long)s->moved,
-                s->refused);
+        fprintf(out, ",%.6f,%.3f,%d,%lld,%.3f,%.0f,%.0f,%d\n", s->at_end, s->num_running, s->peak,
+                (long long)s->step, s->waited, s->preemptions, s->moved, s->refused);
     }
 }
 
@@ -687,7 +699,10 @@ static void parse_options(int argc, char **argv)
         case 'o': options.save = optarg; break;
         case 'l': options.limit = parse_count("--limit"); break;
         case 's': options.saturate = true; break;
-        case 'b': options.block_size = parse_count("--block-size"); break;
+        case 'b':
+            options.block_size = parse_count("--block-size");
+            options.one_size = true;
+            break;
         case 'n': options.num_blocks = parse_count("--blocks"); break;
         case 'p': options.preempt = parse_choice("--preempt", optarg, policies); break;
         case 'x': options.prefix = (int)parse_int("--shared-prefix", optarg, 0, MAX_TOKENS); break;
@@ -704,9 +719,9 @@ static void parse_options(int argc, char **argv)
     if (options.path && (options.seed >= 0 || options.save))
         die(2, "--seed and --save are for --generate");
     if (options.generate && options.limit != INT_MAX) die(2, "--limit is for a TRACE.csv");
+    if (options.seed < 0) options.seed = 1;
     int64_t budget = 131072;  // see the help
-    if (options.num_blocks)
-        budget = (int64_t)options.num_blocks * (options.block_size ? options.block_size : 16);
+    if (options.num_blocks) budget = (int64_t)options.num_blocks * options.block_size;
     if (budget > MAX_TOKENS)
         die(2, "--blocks %d: a budget has at most %d slots", options.num_blocks, MAX_TOKENS);
     options.budget = (int)budget;
@@ -714,50 +729,27 @@ static void parse_options(int argc, char **argv)
         die(2, "the budget of %d slots is smaller than a block or the shared prefix", (int)budget);
 }
 
-static FILE *open_output(const char *path)
-{
-    FILE *out = path ? fopen(path, "w") : NULL;
-    if (path && !out) die(1, "%s: %s", path, strerror(errno));
-    return out;
-}
-
-static void close_output(FILE *out, const char *path)
-{
-    if (!out) return;
-    bool failed = ferror(out);
-    if (fclose(out) != 0 || failed) die(1, "%s: cannot write it: %s", path, strerror(errno));
-}
-
 int main(int argc, char **argv)
 {
-    int sizes[] = {1, 8, 16, 32, 64, 128, 256};
-    int num_sizes = 7;
-    int shared_size = 16;
+    static const int sizes[] = {1, 8, 16, 32, 64, 128, 256};
     Server *results = NULL;
     program = "replay";
     parse_options(argc, argv);
-    if (options.block_size) {
-        num_sizes = 1;
-        sizes[0] = shared_size = options.block_size;
-    }
-    FILE *save = open_output(options.save);
     if (options.path)
         read_trace(&trace, options.path, options.limit, options.prefix);
     else
-        generate_trace(&trace, options.generate, options.seed < 0 ? 1 : (uint64_t)options.seed,
-                       options.prefix, save);
-    close_output(save, options.save);
+        generate_trace(&trace, options.generate, options.prefix);
     // Opened before the work, so that it is not lost, and after the trace is read, in case that
     // is the same file.
     FILE *csv = open_output(options.csv);
     curve = open_output(options.curve);
     if (curve) fprintf(curve, "allocator,step,running\n");
     for (int rule = 0; rule < PAGED; rule++) arrput(results, serve(rule, 0, 0));
-    for (int i = 0; i < num_sizes && sizes[i] <= options.budget; i++)
-        arrput(results, serve(PAGED, sizes[i], 0));
-    if (options.prefix) arrput(results, serve(PAGED, shared_size, options.prefix));
-    print_tables(results);
-    print_checks(results);
+    for (int i = 0; i < 7 && !options.one_size; i++)
+        if (sizes[i] <= options.budget) arrput(results, serve(PAGED, sizes[i], 0));
+    if (options.one_size) arrput(results, serve(PAGED, options.block_size, 0));
+    if (options.prefix) arrput(results, serve(PAGED, options.block_size, options.prefix));
+    print_results(results);
     if (csv) print_csv(results, csv);
     close_output(csv, options.csv);
     close_output(curve, options.curve);
