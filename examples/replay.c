@@ -108,15 +108,16 @@ static const char *parse_line(const char *line, Request *r)
     char generated[9];
     int end = 0;
     const char *rest = strptime(line, time_format, &date);
-    strftime(again, sizeof again, time_format, &date);
-    // strptime() accepts missing zeros and 30 February; these do not print as they were written.
-    if (!rest || strncmp(line, again, 19) != 0 || rest != line + 19 ||
-        (*rest == '.' && sscanf(rest, ".%7[0-9]%n", fraction, &end) != 1))
-        return "TIMESTAMP is not a time such as 2023-11-16 18:15:46.68";
-    rest += end;
+    if (rest) sscanf(rest, ".%7[0-9]%n", fraction, &end);
     r->arrival = (int64_t)timegm(&date) * TICKS;
     r->arrival += (int64_t)(atoi(fraction) * pow(10, 7 - (int)strlen(fraction)));
-    if (sscanf(rest, ",%8[0-9],%8[0-9]%n", context, generated, &end) == 2 && !rest[end]) {
+    strftime(again, sizeof again, time_format, &date);
+    // strptime() accepts missing zeros and 30 February; these do not print as they were written.
+    if (!rest || strncmp(line, again, 19) != 0 || (*rest == '.' && end == 0))
+        return "TIMESTAMP is not a time such as 2023-11-16 18:15:46.68";
+    rest += end;
+    int fields = sscanf(rest, ",%8[0-9],%8[0-9]%n", context, generated, &end);
+    if (fields == 2 && !rest[end]) {
         r->context = atoi(context);
         r->generated = atoi(generated);
         if (r->context >= 1 && r->context <= MAX_TOKENS && r->generated <= MAX_TOKENS) return NULL;
