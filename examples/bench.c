@@ -5,10 +5,11 @@
 //
 //     floor = max(bytes / read ceiling, multiply-adds / FMA roof)
 //
-// and the tables say floor / time: 1.00 is perfect. Ceiling and roof are measured too, by the two
-// plainest loops there are, right before the calls that are compared with them: the memory of a
-// shared machine is a third slower in one minute than in the next, a ratio of neighbours is not.
-// Each number is the median over such rounds; the plain way, being slow, runs only once on a CPU.
+// and the tables say floor / time: 1.00 is perfect. Both are measured by the plainest loops there
+// are: the roof at the start, the ceiling right before the calls that are compared with it. For the
+// memory of a shared machine is a third slower in one minute than in the next; a ratio of neighbours
+// is not. Each number is the median over such rounds; the plain way, being slow, runs only once on a
+// CPU. All processors take part: OMP_NUM_THREADS=1 asks for one.
 //
 // Caches are cold: a pool is larger than the last level, and each call takes the next set of its
 // sequences. Blocks lie shuffled, as in a server that has run for an hour. "Contiguous" is the same
