@@ -43,7 +43,6 @@
 
 #include <getopt.h>
 #include <stdbool.h>
-#include <unistd.h>
 
 enum {
     MAX_TOKENS = 1 << 24,  // of a prompt, an answer, a budget: all sums fit into an int
@@ -55,7 +54,7 @@ enum { USED, RESERVED, INTERNAL, EXTERNAL, FREE, NUM_KINDS };          // of slo
 enum { RECOMPUTE, SWAP };
 
 static struct {
-    const char *path;                // a path; NULL: it is generated
+    const char *path;                // of the trace; NULL: it is generated
     const char *save, *csv, *curve;  // paths of outputs; NULL: not wanted
     int generate, limit, prefix, preempt;
     int block_size;
@@ -295,7 +294,8 @@ static bool admit(Server *s, Request *r)
     if (!s->pool) return reserve(s, r);
     // A request that was preempted lacked room for one more token. Without that it would be
     // preempted again in the next step.
-    int length = r->length + (r->delivered > 0);
+    int length = r->length;
+    if (r->delivered > 0) length++;
     if (slots_needed(s, r, length) > s->pool->num_free * s->block_size) return false;
     must(seq_fork(s->system.seq, s->system.length, &r->seq), "seq_fork");
     r->num_new = r->length - s->system.length;
@@ -379,18 +379,8 @@ static Request *queue_head(const Server *s)
     return arrlast(s->waiting);
 }
 
-static void preempt_newest(Server *s)
-{
-    Request *newest = arrpop(s->running);
-    s->preemptions++;
-    s->moved += newest->length - s->system.length;
-    if (options.verify && options.preempt == SWAP) verify(s, newest);  // gathers K and V
-    release(s, newest);
-    arrput(s->waiting, newest);
-}
-
-// One more token for each running request. The oldest gets its room, if need be by preempting all
-// others.
+// One more token for each running request, the oldest first. If there is no room, the newest is
+// preempted, in the end the one that asks itself.
 static void grow_all(Server *s)
 {
     for (int i = 0; i < arrlen(s->running);) {
@@ -398,7 +388,12 @@ static void grow_all(Server *s)
         int error = PAGED_OK;
         if (s->pool) error = seq_append(r->seq, 1);
         if (error == PAGED_OUT_OF_BLOCKS) {
-            preempt_newest(s);  // in the end r itself, and the loop ends
+            Request *newest = arrpop(s->running);
+            s->preemptions++;
+            s->moved += newest->length - s->system.length;
+            if (options.verify && options.preempt == SWAP) verify(s, newest);  // gathers K and V
+            release(s, newest);
+            arrput(s->waiting, newest);
             continue;
         }
         must(error, "seq_append");
@@ -412,7 +407,7 @@ static void grow_all(Server *s)
 // Admits requests while there is room for the head of the queue.
 static void admit_all(Server *s)
 {
-    for (Request *head; (head = queue_head(s)) && admit(s, head);) {
+    for (Request *head = queue_head(s); head && admit(s, head); head = queue_head(s)) {
         arrput(s->running, arrpop(s->waiting));
         if (!head->admitted) s->waited += s->step - head->step;
         head->admitted = true;
