@@ -54,7 +54,8 @@ static int ascending(const void *a, const void *b)
 {
     double x = *(const double *)a;
     double y = *(const double *)b;
-    return (x > y) - (x < y);
+    if (x < y) return -1;
+    return x > y;
 }
 
 static double median(double *samples, int n)
