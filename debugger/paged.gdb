@@ -6,32 +6,8 @@
 #
 # Take -O0: only there does `next` over a barrier or a shuffle stay in its lane. The commands are
 # plain gdb, without Python. They read memory and call nothing in the program, so they work in the
-# middle of anything, and on the core file of a program that has panicked.
-# `help user-defined` lists them, `help NAME` explains one.
-#
-# A session on the CPU, from before a copy-on-write to after it:
-#
-#     (gdb) break block_copy
-#     (gdb) run
-#     (gdb) up                                 into seq_append(), where `pool` and `seq` are
-#     (gdb) table seq
-#     (gdb) pool pool
-#     (gdb) finish                             this ends seq_append(): the caller has a, b and pool
-#     (gdb) table a
-#     (gdb) pool pool
-#     (gdb) check pool
-#
-# `prefixes pool` lists what the prefix cache of a pool can find, `plan pool` the planned step.
-#
-# And in thread 5 of the thread blocks with x = 0:
-#
-#     (gdb) in-lane attend_tokens 0 5
-#     (gdb) run
-#     (gdb) lane
-#     (gdb) next                               as often as you like, over shuffles, too
-#     (gdb) print score
-#
-# An argument ends at a space: write seq->length-1, not seq->length - 1.
+# middle of anything, and on the core file of a program that has panicked. `help user-defined` lists
+# them, `help NAME` explains one. An argument ends at a space: write seq->length-1.
 
 define pool
   if $argc != 1

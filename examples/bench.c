@@ -5,10 +5,11 @@
 //
 //     floor = max(bytes / read ceiling, multiply-adds / FMA roof)
 //
-// and the tables say floor / time: 1.00 is perfect. Ceiling and roof are measured too, by the two
-// plainest loops there are, right before the calls that are compared with them: the memory of a
-// shared machine is a third slower in one minute than in the next, a ratio of neighbours is not.
-// Each number is the median over such rounds; the plain way, being slow, runs only once on a CPU.
+// and the tables say floor / time: 1.00 is perfect. Both are measured by the plainest loops there
+// are: the roof at the start, the ceiling right before the calls that are compared with it. For the
+// memory of a shared machine is a third slower in one minute than in the next; a ratio of neighbours
+// is not. Each number is the median over such rounds; the plain way, being slow, runs only once on a
+// CPU. All processors take part: OMP_NUM_THREADS=1 asks for one.
 //
 // Caches are cold: a pool is larger than the last level, and each call takes the next set of its
 // sequences. Blocks lie shuffled, as in a server that has run for an hour. "Contiguous" is the same
@@ -18,8 +19,7 @@
 //     make bench                     all of it, about six minutes; --quick: some 20 seconds
 //     make cuda-bench                the same for a GPU: the kernels alone, timed by CUDA events
 //
-// At the end come the goals, met or missed. A missed goal is a measurement, not an error; the exit
-// status is 1 if a call fails or results differ.
+// The exit status is 1 if a call fails or results differ.
 
 #include "util.h"
 
@@ -30,31 +30,15 @@
 #define PARALLEL_FOR _Pragma("omp parallel for")
 #else
 #define PARALLEL_FOR
-static void omp_set_num_threads(int n) { (void)n; }
-UNUSED static int omp_get_num_procs(void) { return 1; }
+UNUSED static int omp_get_max_threads(void) { return 1; }
 #endif
 
 #define MUST(call) must(call, #call)
 
-enum { MAX_ROUNDS = 32, MAX_LENGTH = 32768 };
+enum { MAX_ROUNDS = 32 };
 
 static int csv, quick;
-UNUSED static int threads = 1;  // of the calls just now
-static int max_threads = 1;     // 2 where there are two processors
 static uint64_t random_state = 1;
-
-static void *allocate(size_t count, size_t size)
-{
-    void *p = calloc(count, size);
-    if (!p) die(1, "no memory for %zu times %zu bytes", count, size);
-    return p;
-}
-
-static void use_threads(int n)
-{
-    threads = n;
-    omp_set_num_threads(n);
-}
 
 static void shuffle(Seq **seqs, int n)
 {
@@ -70,7 +54,8 @@ static int ascending(const void *a, const void *b)
 {
     double x = *(const double *)a;
     double y = *(const double *)b;
-    return (x > y) - (x < y);
+    if (x < y) return -1;
+    return x > y;
 }
 
 static double median(double *samples, int n)
@@ -79,10 +64,8 @@ static double median(double *samples, int n)
     return (samples[(n - 1) / 2] + samples[n / 2]) / 2;
 }
 
-// ---- output -----------------------------------------------------------------------------------
-
 // A line of a table, the first one under the names of the columns. CSV has one value a line. What
-// was not measured is NAN: "nan" in a table, and no line of CSV.
+// was not measured is NAN: "-" in a table, and no line of CSV.
 static void print_row(const char *table, const char *row, int n, const char *const *columns,
                       const double *values, int digits)
 {
@@ -97,45 +80,15 @@ static void print_row(const char *table, const char *row, int n, const char *con
     }
     last = table;
     printf("%-34s", row);
-    for (int i = 0; i < n; i++)
-        printf(" %*.*f", (int)fmax(7, strlen(columns[i])), digits, values[i]);
+    for (int i = 0; i < n; i++) {
+        int width = (int)fmax(7, strlen(columns[i]));
+        if (isnan(values[i]))
+            printf(" %*s", width, "-");
+        else
+            printf(" %*.*f", width, digits, values[i]);
+    }
     printf("\n");
     fflush(stdout);
-}
-
-static struct Goal {
-    const char *name;
-    double min;  // met if every value is at least that
-    double worst;
-    int met, total;  // of the values that it is about
-    char row[64];
-} goals[16];
-
-static void at_least(double min, const char *name, double value, const char *row)
-{
-    struct Goal *goal = goals;
-    if (isnan(value)) return;
-    while (goal->name && strcmp(goal->name, name) != 0) goal++;
-    goal->name = name;
-    goal->min = min;
-    goal->met += value >= min;
-    if (goal->total++ > 0 && value >= goal->worst) return;
-    goal->worst = value;
-    snprintf(goal->row, sizeof goal->row, "%s", row);
-}
-
-static void print_goals(void)
-{
-    if (!csv) printf("\nGoals of these tables: the rows that meet each, and the worst.\n");
-    for (struct Goal *goal = goals; goal->name; goal++) {
-        const char *verdict = "missed";
-        if (goal->met == goal->total) verdict = "met";
-        if (csv)
-            printf("goal,\"%s >= %g\",%s,%.4f\n", goal->name, goal->min, verdict, goal->worst);
-        else
-            printf("%-7s%s >= %g\n       %d of %d, worst %.3f: %s\n", verdict, goal->name,
-                   goal->min, goal->met, goal->total, goal->worst, goal->row);
-    }
 }
 
 // ---- the machine ------------------------------------------------------------------------------
@@ -208,7 +161,7 @@ static double read_seconds(const char *from, size_t bytes)
     return clock_stop();
 }
 
-static double fma_rate(void) { return INFINITY; }  // the goals for GPUs are about memory alone
+static const double fma_rate = INFINITY;  // on a GPU the floor is memory alone
 
 static void machine_start(FILE *out)  // says what it is, and chooses the size of a pool
 {
@@ -239,6 +192,8 @@ typedef float Floats __attribute__((vector_size(VECTOR)));
 static volatile uint64_t sink;  // what is stored here has to be computed
 static volatile float one = 1;
 static double started;
+static int threads;
+static double fma_rate;  // multiply-adds per second, all threads together
 
 static void clock_start(void) { started = now(); }
 static double clock_stop(void) { return now() - started; }
@@ -277,27 +232,19 @@ static void fma_part(void)
     sink = (uint64_t)sum[0][0];
 }
 
-// Multiply-adds per second, all threads together: the best so far, since the roof does not sway as
-// the memory does, but a thread may have to wait for a processor.
-static double fma_rate(void)
-{
-    static double best[3];  // with that many threads
-    for (int j = 0; j < 2; j++) {
-        clock_start();
-        PARALLEL_FOR
-        for (int i = 0; i < threads; i++) fma_part();
-        double rate = (double)SUMS * FMA_STEPS * (VECTOR / 4) * threads / clock_stop();
-        best[threads] = fmax(best[threads], rate);
-    }
-    return best[threads];
-}
-
 static void machine_start(FILE *out)
 {
-    if (omp_get_num_procs() > 1) max_threads = 2;
-    fprintf(out, "CPU, threads: %d, vectors of %d bits, compiler %s\n", max_threads, VECTOR * 8,
+    threads = omp_get_max_threads();
+    fprintf(out, "CPU, threads: %d, vectors of %d bits, compiler %s\n", threads, VECTOR * 8,
             __VERSION__);
     pool_bytes = (size_t)1 << (quick ? 29 : 30);
+    for (int i = 0; i < 50; i++) {  // the best: a thread may have to wait for a processor
+        clock_start();
+        PARALLEL_FOR
+        for (int j = 0; j < threads; j++) fma_part();
+        double rate = (double)SUMS * FMA_STEPS * (VECTOR / 4) * threads / clock_stop();
+        fma_rate = fmax(fma_rate, rate);
+    }
 }
 
 #endif
@@ -330,13 +277,25 @@ static Seq *make_seq(Pool *pool, int length)
     return seq;
 }
 
+static float *random_tensor(Pool *pool, size_t count, double max)
+{
+    float *tensor = tensor_create(pool, count);
+    float *host = NULL;
+    if (!tensor) die(1, "no memory for a tensor of %zu floats", count);
+    for (size_t i = 0; i < count; i++)
+        arrput(host, (float)(max * (2 * random_uniform(&random_state) - 1)));
+    tensor_copy(pool, tensor, host, count);
+    arrfree(host);
+    return tensor;
+}
+
 typedef struct Shape {
     int dtype, head_dim, group, batch, length, num_new, block_size;
 } Shape;
 
 typedef struct Cache {  // a pool full of data, cut into sets of sequences
     Pool *pool;
-    Seq **seqs;  // [num_sets][batch]
+    Seq **seqs;  // [num_sets][batch], an array of stb_ds
     int num_sets, next;
 } Cache;
 
@@ -346,12 +305,7 @@ static void cache_fill(Pool *pool)
 {
     int left = pool->config.num_blocks * pool->config.block_size;
     int n = 2048;
-    size_t count = (size_t)n * KV_HEADS * pool->config.head_dim;
-    float *host = (float *)allocate(count, sizeof *host);
-    float *rows = tensor_create(pool, count);
-    if (!rows) die(1, "no memory for the rows to write");
-    for (size_t i = 0; i < count; i++) host[i] = (float)(2 * random_uniform(&random_state) - 1);
-    tensor_copy(pool, rows, host, count);
+    float *rows = random_tensor(pool, (size_t)n * KV_HEADS * pool->config.head_dim, 1);
     Seq *seq = make_seq(pool, 0);
     for (; left > 0; left -= n) {
         if (n > left) n = left;
@@ -362,7 +316,6 @@ static void cache_fill(Pool *pool)
     }
     seq_release(seq);
     tensor_free(pool, rows);
-    free(host);
 }
 
 // Cuts the pool into sequences of this shape, and makes it anew if it was of another kind. The
@@ -382,47 +335,40 @@ static int cache_arrange(Cache *cache, const Shape *s, int block_size)
         cache_fill(cache->pool);
     }
     while (arrlen(cache->pool->seqs) > 0) seq_release(arrlast(cache->pool->seqs));
-    free(cache->seqs);
-    int num_seqs = cache->num_sets * s->batch;
-    cache->seqs = (Seq **)allocate((size_t)num_seqs, sizeof *cache->seqs);
-    Seq **order = (Seq **)allocate((size_t)num_seqs * blocks, sizeof *order);
-    for (int i = 0; i < num_seqs; i++) {
-        cache->seqs[i] = make_seq(cache->pool, 0);
-        for (int j = 0; j < blocks; j++) order[i * blocks + j] = cache->seqs[i];
+    arrsetlen(cache->seqs, 0);
+    Seq **order = NULL;
+    for (int i = 0; i < cache->num_sets * s->batch; i++) {
+        arrput(cache->seqs, make_seq(cache->pool, 0));
+        for (int j = 0; j < blocks; j++) arrput(order, cache->seqs[i]);
     }
-    shuffle(order, num_seqs * blocks);
-    for (int i = 0; i < num_seqs * blocks; i++) {
-        int left = s->length - order[i]->length;
-        if (left > block_size) left = block_size;
-        MUST(seq_append(order[i], left));
-    }
-    free(order);
+    shuffle(order, (int)arrlen(order));
+    for (int i = 0; i < arrlen(order); i++)
+        MUST(seq_append(order[i], (int)fmin(s->length - order[i]->length, block_size)));
+    arrfree(order);
     return 1;
 }
 
 // ---- a shape, measured ------------------------------------------------------------------------
 
-// The columns: four ways to attend, as fractions of the floor; the fast way on one thread, against
-// the ceilings of one thread; how many times faster the fast way is than three others; the ceiling.
-// On a GPU, gather, plain and fast are rungs of the ladder: 1, 2, and 3 or 4.
+// The columns: four ways to attend, as fractions of the floor; how many times faster the fast way is
+// than two others; the ceiling. On a GPU, gather, plain and fast are rungs of the ladder: 1, 2, and
+// 3 or 4.
 enum { CONTIGUOUS, GATHER, PLAIN, FAST, NUM_WAYS };
-enum { ONE_THREAD = NUM_WAYS, VS_CONTIGUOUS, VS_GATHER, VS_ONE_THREAD, READ, NUM_COLUMNS };
+enum { VS_CONTIGUOUS = NUM_WAYS, VS_GATHER, READ, NUM_COLUMNS };
 enum { GATHERED = ON_GPU ? ATTEND_GATHER : ATTEND_GATHER | ATTEND_FAST };
 static const int flags[] = {ATTEND_FAST, GATHERED, ATTEND_PAGED, ATTEND_FAST};
-static const char *const columns[] = {"contig",  "gather",  "plain",   "fast", "1 thrd",
-                                      "/contig", "/gather", "/1 thrd", "GB/s"};
+static const char *const columns[] = {"contig",  "gather",  "plain", "fast",
+                                      "/contig", "/gather", "GB/s"};
 
-typedef struct Bench {  // what the calls of one shape have in common
+static struct {  // what the calls of one shape have in common
     Shape shape;
     double bytes, multiply_adds;  // of one call
     int calls;                    // in a sample
     Cache paged, contiguous;
-    int *num_tokens;
+    int num_tokens[MANY];
     size_t count;  // floats in q and in out
     float *q, *out;
-} Bench;
-
-static Bench bench;
+} bench;
 
 // Seconds per call, on average over `calls` of them, each on the next set of sequences.
 static double attend_seconds(int way, int calls)
@@ -442,126 +388,83 @@ static double attend_seconds(int way, int calls)
     return sum / calls;
 }
 
-// Warms up everything but the data, and sees to it that what is timed is right: two ways must agree
+// Warms up everything but the data, and sees to it that what is timed is right: all ways must agree
 // on the same sequences. Returns the seconds of the plain way, or NAN: on a CPU it is too slow for
-// a chunk of a prompt, which is therefore checked against gather.
+// a chunk of a prompt.
 static double warm_up(void)
 {
-    float *out = (float *)allocate(2 * bench.count, sizeof *out);
-    float *expected = out + bench.count;
+    float *out = NULL;
+    float *expected = NULL;
+    arrsetlen(out, bench.count);
+    arrsetlen(expected, bench.count);
     double plain = NAN;
     attend_seconds(CONTIGUOUS, 1);
-    bench.paged.next = 0;
-    attend_seconds(GATHER, 1);
-    bench.paged.next = 0;
-    if (bench.shape.num_new <= 5 || ON_GPU) plain = attend_seconds(PLAIN, 1);
-    tensor_copy(bench.paged.pool, expected, bench.out, bench.count);
-    bench.paged.next = 0;
-    attend_seconds(FAST, 1);
-    tensor_copy(bench.paged.pool, out, bench.out, bench.count);
-    for (size_t i = 0; i < bench.count; i++)
-        if (!(fabsf(out[i] - expected[i]) <= 1e-4f))
-            die(1, "output %zu: expected %g, the fast way gives %g", i, expected[i], out[i]);
-    free(out);
+    for (int way = GATHER; way <= FAST; way++) {
+        if (way == PLAIN && bench.shape.num_new > 5 && !ON_GPU) continue;
+        bench.paged.next = 0;
+        double seconds = attend_seconds(way, 1);
+        if (way == PLAIN) plain = seconds;
+        tensor_copy(bench.paged.pool, out, bench.out, bench.count);
+        if (way == GATHER) memcpy(expected, out, bench.count * sizeof *out);
+        for (size_t i = 0; i < bench.count; i++)
+            if (!(fabsf(out[i] - expected[i]) <= 1e-4f))
+                die(1, "output %zu is %g %s, but %g gathered", i, out[i], columns[way],
+                    expected[i]);
+    }
+    arrfree(out);
+    arrfree(expected);
     return plain;
 }
 
-static double floor_seconds(double read)
-{
-    return fmax(bench.bytes / read, bench.multiply_adds / fma_rate());
-}
-
-static void measure_round(int round, double plain, double *v)
-{
-    double t[NUM_WAYS];
-    double read = read_rate(bench.bytes * bench.calls);
-    double least = floor_seconds(read);
-    for (int i = 0; i < NUM_WAYS; i++) {
-        int way = i;
-        if (round % 2) way = NUM_WAYS - 1 - i;  // in both orders, so that a drift cancels
-        t[way] = plain;
-        if (way != PLAIN || ON_GPU) t[way] = attend_seconds(way, bench.calls);
-        v[way] = least / t[way];
-    }
-    v[READ] = read / 1e9;
-    v[VS_CONTIGUOUS] = t[CONTIGUOUS] / t[FAST];
-    v[VS_GATHER] = t[GATHER] / t[FAST];
-    v[ONE_THREAD] = v[VS_ONE_THREAD] = NAN;
-    if (max_threads == 1) return;
-    use_threads(1);
-    least = floor_seconds(read_rate(bench.bytes * bench.calls));
-    double alone = attend_seconds(FAST, bench.calls);
-    use_threads(max_threads);
-    v[ONE_THREAD] = least / alone;
-    v[VS_ONE_THREAD] = alone / t[FAST];
-}
-
+// The medians of all columns. What is compared is measured in the same round.
 static void measure(double *medians)
 {
     double samples[NUM_COLUMNS][MAX_ROUNDS];
-    double v[NUM_COLUMNS];
-    double budget = 0.4;  // seconds; four rounds may take longer, but not more than four times
-    if (quick) budget = 0.1;
     double plain = warm_up();
-    double begin = now();
-    double spent = 0;
+    double seconds = 0.4;
+    if (quick) seconds = 0.1;
+    double end = now() + seconds;
     int n = 0;
-    while (n < MAX_ROUNDS && (spent < budget || (n < 4 && spent < 4 * budget))) {
-        measure_round(n, plain, v);
+    for (; n < MAX_ROUNDS && (n < 3 || now() < end); n++) {
+        double t[NUM_WAYS];
+        double v[NUM_COLUMNS];
+        double read = read_rate(bench.bytes * bench.calls);
+        double least = fmax(bench.bytes / read, bench.multiply_adds / fma_rate);
+        for (int i = 0; i < NUM_WAYS; i++) {
+            int way = i;
+            if (n % 2) way = NUM_WAYS - 1 - i;  // in both orders, so that a drift cancels
+            t[way] = plain;
+            if (way != PLAIN || ON_GPU) t[way] = attend_seconds(way, bench.calls);
+            v[way] = least / t[way];
+        }
+        v[READ] = read / 1e9;
+        v[VS_CONTIGUOUS] = t[CONTIGUOUS] / t[FAST];
+        v[VS_GATHER] = t[GATHER] / t[FAST];
         for (int i = 0; i < NUM_COLUMNS; i++) samples[i][n] = v[i];
-        spent = now() - begin;
-        n++;
     }
     for (int i = 0; i < NUM_COLUMNS; i++) medians[i] = median(samples[i], n);
 }
 
-static void bench_start(const Shape *s)
+static void bench_start(Shape s)
 {
     double element = 2;
-    if (s->dtype == PAGED_F32) element = 4;
-    double pairs = (double)s->num_new * (s->length - (s->num_new - 1) / 2.0);  // it is causal
-    bench.shape = *s;
-    bench.bytes = 2.0 * KV_HEADS * s->head_dim * s->batch * s->length * element;
-    bench.multiply_adds = 2.0 * KV_HEADS * s->head_dim * s->batch * s->group * pairs;
+    if (s.dtype == PAGED_F32) element = 4;
+    double pairs = (double)s.num_new * (s.length - (s.num_new - 1) / 2.0);  // it is causal
+    bench.shape = s;
+    bench.bytes = 2.0 * KV_HEADS * s.head_dim * s.batch * s.length * element;
+    bench.multiply_adds = 2.0 * KV_HEADS * s.head_dim * s.batch * s.group * pairs;
     bench.calls = (int)fmin(fmax((double)measured_bytes / bench.bytes, 1), MAX_CALLS);
-    bench.count = (size_t)s->batch * s->num_new * KV_HEADS * s->group * s->head_dim;
-    bench.num_tokens = (int *)allocate((size_t)s->batch, sizeof *bench.num_tokens);
-    for (int i = 0; i < s->batch; i++) bench.num_tokens[i] = s->num_new;
-    bench.q = tensor_create(bench.paged.pool, 2 * bench.count);
-    if (!bench.q) die(1, "no memory for q and out");
-    bench.out = bench.q + bench.count;
-    float *host = (float *)allocate(bench.count, sizeof *host);
-    for (size_t i = 0; i < bench.count; i++)  // large, so that some tokens count much more
-        host[i] = (float)(16 * random_uniform(&random_state) - 8);
-    tensor_copy(bench.paged.pool, bench.q, host, bench.count);
-    free(host);
+    bench.count = (size_t)s.batch * s.num_new * KV_HEADS * s.group * s.head_dim;
+    for (int i = 0; i < s.batch; i++) bench.num_tokens[i] = s.num_new;
+    const Pool *pool = bench.contiguous.pool;
+    data = (const char *)pool->k;
+    data_bytes = pool_bytes_per_block(&pool->config) / 2 * pool->config.num_blocks;
+    bench.q = random_tensor(bench.paged.pool, bench.count, 8);  // so some tokens count much more
+    bench.out = random_tensor(bench.paged.pool, bench.count, 1);
 }
 
-static void judge(const double *v, const char *row)
-{
-    const Shape *s = &bench.shape;
-    int half = s->dtype != PAGED_F32;
-    int many = s->batch >= 32 && s->length >= 2048;
-    int one_seq = s->batch == 1 && s->length == MAX_LENGTH;
-    if (ON_GPU) {
-        if (s->num_new > 1) return;
-        at_least(0.98, "fast against the same, contiguous", v[VS_CONTIGUOUS], row);
-        if (half && many) at_least(0.90, "16 bits, batch >= 32, length >= 2048", v[FAST], row);
-        if (half && one_seq) at_least(0.85, "16 bits, batch 1, length 32768", v[FAST], row);
-        return;
-    }
-    at_least(0.98, "two threads against one (0.02 for noise)", v[VS_ONE_THREAD], row);
-    if (s->num_new > 5) at_least(0.5, "prefill in chunks of 512", v[FAST], row);
-    if (s->num_new > 1) return;
-    at_least(0.95, "fast against the same, contiguous", v[VS_CONTIGUOUS], row);
-    at_least(2, "fast against gather, then attend", v[VS_GATHER], row);
-    if (s->group == 1) at_least(0.90, "MHA", v[FAST], row);
-    if (s->group == 4 && !half) at_least(0.88, "GQA-4, f32", v[FAST], row);
-    if (s->group >= 4 && half) at_least(0.85, "GQA-4 and GQA-8, f16 and bf16", v[FAST], row);
-}
-
-// Measures and prints one row. Returns how near the fast way comes to the floor.
-static double bench_row(const char *table, Shape s)
+// Measures and prints one row.
+static void bench_row(const char *table, Shape s)
 {
     static const char *const dtypes[] = {"f32", "f16", "bf16"};
     char row[64];
@@ -574,18 +477,13 @@ static double bench_row(const char *table, Shape s)
     if (!cache_arrange(&bench.paged, &s, s.block_size) ||
         !cache_arrange(&bench.contiguous, &s, s.length)) {
         fprintf(stderr, "%s: skipped, larger than a pool\n", row);
-        return NAN;
+        return;
     }
-    data = (const char *)bench.contiguous.pool->k;
-    data_bytes = pool_bytes_per_block(&bench.contiguous.pool->config) / 2 *
-                 bench.contiguous.pool->config.num_blocks;
-    bench_start(&s);
+    bench_start(s);
     measure(v);
     print_row(table, row, NUM_COLUMNS, columns, v, 2);
     tensor_free(bench.paged.pool, bench.q);
-    free(bench.num_tokens);
-    if (strcmp(table, "block sizes") != 0) judge(v, row);  // these are variations of one shape
-    return v[FAST];
+    tensor_free(bench.paged.pool, bench.out);
 }
 
 static void decode_table(void)
@@ -594,7 +492,7 @@ static void decode_table(void)
     Shape s = {0, 0, 0, 0, 0, 1, 16};
     for (s.dtype = PAGED_F32; s.dtype <= PAGED_BF16; s.dtype++)
         for (s.head_dim = 64; s.head_dim <= 128; s.head_dim *= 2)
-            for (s.length = 512; s.length <= MAX_LENGTH; s.length *= 4)
+            for (s.length = 512; s.length <= 32768; s.length *= 4)
                 for (s.batch = 1; s.batch <= MANY; s.batch += MANY - 1)
                     for (int i = 0; i < 3; i++) {
                         s.group = groups[i];
@@ -620,18 +518,9 @@ static void causal_table(void)
 
 static void blocks_table(void)
 {
-    double slowest = INFINITY;
-    double fastest = 0;
-    for (int block_size = 1; block_size <= 256; block_size *= 2) {
-        if (block_size > 1 && block_size < 16) continue;
-        Shape s = {PAGED_F16, 128, 4, MANY, 2048, 1, block_size};
-        double value = bench_row("block sizes", s);
-        if (block_size == 1) continue;
-        slowest = fmin(slowest, value);
-        fastest = fmax(fastest, value);
-    }
-    if (ON_GPU)
-        at_least(0.97, "block sizes 16 to 256, slowest against fastest", slowest / fastest, "");
+    static const int sizes[] = {1, 16, 32, 64, 128, 256};
+    for (int i = 0; i < 6; i++)
+        bench_row("block sizes", (Shape){PAGED_F16, 128, 4, MANY, 2048, 1, sizes[i]});
 }
 
 // ---- the overhead of a call -------------------------------------------------------------------
@@ -649,7 +538,7 @@ static void blocks_table(void)
 // tables. On a GPU the host only queues work: all these are its times, and contain no data.
 
 enum { PLAN, WRITE, ATTEND };
-enum { MAX_ROWS = 1001, OTHERS = 100000, REPEATS = 201 };
+enum { MAX_ROWS = 1001, OTHERS = 100000, CALLS = 20, REPEATS = 51 };
 
 static float *rows;  // K, V, q and out of the steps, [MAX_ROWS]
 
@@ -661,37 +550,37 @@ static void step_call(Pool *pool, const Batch *batch, int call)
     if (call == ATTEND) MUST(attend(pool, ATTEND_FAST, 0, 1, 0, rows, rows, NULL));
 }
 
-// Sets *ns to the time of a call, on average over some 50 us if *ns was about right before.
-static void step_time(Pool *pool, const Batch *batch, int call, double *ns)
+// The ns that a call takes, on average over some.
+static double step_time(Pool *pool, const Batch *batch, int call)
 {
     float ignored;
-    int calls = (int)fmin(fmax(5e4 / *ns, 1), 200);
     step_call(pool, batch, PLAN);
+    step_call(pool, batch, call);
     tensor_copy(pool, &ignored, rows, 1);  // waits for the GPU
     double start = now();
-    for (int i = 0; i < calls; i++) step_call(pool, batch, call);
-    *ns = (now() - start) * 1e9 / calls;
+    for (int i = 0; i < CALLS; i++) step_call(pool, batch, call);
+    return (now() - start) * 1e9 / CALLS;
 }
 
 // The same for a step of n new tokens of the same sequence.
-static void chunk_time(Seq *seq, int n, int call, double *ns)
+static double chunk_time(Seq *seq, int n, int call)
 {
     Batch batch = {1, &seq, &n};
     MUST(seq_append(seq, n));
-    step_time(seq->pool, &batch, call, ns);
+    double ns = step_time(seq->pool, &batch, call);
     MUST(seq_rewind(seq, n));
+    return ns;
 }
 
 // Measures and prints a step of num_short sequences of one token and num_long ones of `length`.
-// Returns the ns of planning it.
-static double step_row(Pool *pool, int num_short, int num_long, int length)
+static void step_row(Pool *pool, int num_short, int num_long, int length)
 {
-    enum { WRITE_ALL, CHUNK, BEYOND, ATTEND_ALL, A_ROW, PLAN_ALL, ENTRY, WRITE_1, ATTEND_1, TIMES };
+    enum { WRITES, CHUNK, BEYOND, ATTENDS, A_ROW, PLANS, ENTRY, TIMES };
     static const char *const names[] = {"write", "chunk", "beyond", "attend",
                                         "a row", "plan",  "/entry"};
-    static double samples[TIMES][REPEATS];
-    double t[TIMES] = {1e5, 1e5, 1e5, 1e5, 1e5, 1e5, 1e5, 1e5, 1e5};
-    Seq *seqs[MAX_ROWS + 1];
+    double samples[TIMES][REPEATS];
+    double t[TIMES];
+    Seq *seqs[MAX_ROWS + 1];  // the last one is for the chunk
     int ones[MAX_ROWS];
     int n = num_short + num_long;
     int others = (int)arrlen(pool->seqs);
@@ -700,30 +589,23 @@ static double step_row(Pool *pool, int num_short, int num_long, int length)
     for (int i = 0; i < n; i++) ones[i] = 1;
     for (int round = 0; round < REPEATS; round++) {  // in turns, as the clock rate changes
         for (int i = 0; i < n; i++) MUST(seq_append(seqs[i], 1));
-        step_time(pool, &batch, PLAN, &t[PLAN_ALL]);
-        step_time(pool, &batch, WRITE, &t[WRITE_ALL]);
-        if (num_long == 0 || ON_GPU) step_time(pool, &batch, ATTEND, &t[ATTEND_ALL]);
+        t[PLANS] = step_time(pool, &batch, PLAN);
+        t[WRITES] = step_time(pool, &batch, WRITE);
+        t[ATTENDS] = NAN;  // on a CPU, over long sequences, it is all data
+        if (num_long == 0 || ON_GPU) t[ATTENDS] = step_time(pool, &batch, ATTEND);
         for (int i = 0; i < n; i++) MUST(seq_rewind(seqs[i], 1));
-        chunk_time(seqs[n], n, WRITE, &t[CHUNK]);
-        chunk_time(seqs[n], 1, WRITE, &t[WRITE_1]);
-        chunk_time(seqs[n], 1, ATTEND, &t[ATTEND_1]);
-        t[BEYOND] = t[WRITE_ALL] - t[CHUNK] + t[WRITE_1];
-        t[A_ROW] = (t[ATTEND_ALL] - t[ATTEND_1]) / fmax(n - 1, 1);
-        t[ENTRY] = t[PLAN_ALL] / (n + num_short + (double)num_long * length);
+        t[CHUNK] = chunk_time(seqs[n], n, WRITE);
+        t[BEYOND] = t[WRITES] - t[CHUNK] + chunk_time(seqs[n], 1, WRITE);
+        t[A_ROW] = NAN;
+        if (n > 1) t[A_ROW] = (t[ATTENDS] - chunk_time(seqs[n], 1, ATTEND)) / (n - 1);
+        t[ENTRY] = t[PLANS] / (n + num_short + (double)num_long * length);
         for (int i = 0; i < TIMES; i++) samples[i][round] = t[i];
     }
     for (int i = 0; i <= n; i++) seq_release(seqs[i]);
     for (int i = 0; i < TIMES; i++) t[i] = median(samples[i], REPEATS);
-
-    if (num_long > 0 && !ON_GPU) t[ATTEND_ALL] = t[A_ROW] = NAN;
-    if (n == 1) t[A_ROW] = NAN;
     char row[64];
     snprintf(row, sizeof row, "%d x 1, %d x %d; %d others", num_short, num_long, length, others);
-    print_row("overhead, ns: sequences x blocks", row, ENTRY + 1, names, t, 1);
-    if (ON_GPU) return t[PLAN_ALL];
-    at_least(1, "0.2 us against a write beyond its data", 200 / fmax(t[BEYOND], 1), row);
-    at_least(1, "1 us against attend() of a row", 1000 / t[ATTEND_1], row);
-    return t[PLAN_ALL];
+    print_row("overhead, ns: sequences x blocks", row, TIMES, names, t, 1);
 }
 
 static void overhead_table(void)
@@ -731,19 +613,11 @@ static void overhead_table(void)
     static const int steps[6][3] = {{1, 0, 0},    {64, 0, 0},    {1000, 0, 0},
                                     {0, 64, 512}, {0, 1, 65536}, {1000, 1, 65536}};
     Pool *pool = make_pool((PoolConfig){2, 1, 1, 1, 2 * OTHERS, PAGED_F32, 0, DEVICE});
-    double plan[2][6];
-    rows = tensor_create(pool, MAX_ROWS);
-    if (!rows) die(1, "no memory for the rows of a step");
-    for (int i = 0; i < 2; i++) {
-        while (arrlen(pool->seqs) < i * OTHERS) make_seq(pool, 1);
-        for (int j = 0; j < 6; j++)
-            plan[i][j] = step_row(pool, steps[j][0], steps[j][1], steps[j][2]);
-        at_least(0.5, "the plans of two steps against the plan of both as one",
-                 (plan[i][2] + plan[i][4]) / plan[i][5], "1000 x 1, 1 x 65536");
+    rows = random_tensor(pool, MAX_ROWS, 1);
+    for (int others = 0; others <= OTHERS; others += OTHERS) {
+        while (arrlen(pool->seqs) < others) make_seq(pool, 1);
+        for (int j = 0; j < 6; j++) step_row(pool, steps[j][0], steps[j][1], steps[j][2]);
     }
-    for (int j = 0; j < 6; j++)
-        at_least(0.5, "plan without 100000 others against one with them", plan[0][j] / plan[1][j],
-                 "overhead");
     tensor_free(pool, rows);
     pool_destroy(pool);
 }
@@ -754,107 +628,86 @@ static void overhead_table(void)
 // that take turns with 10 of the 100 000. Only that says whether a call does more in a large pool.
 
 enum { PROMPT = 40, SHARED = 32, BLOCK = 16 };  // two full blocks and half of a third
-enum { MIN_CALLS = 160 };
+enum { MAX_SEQS = 100000, MIN_CALLS = 160 };
 
 enum { APPEND, REWIND, FORK, COPY, RELEASE, LOOKUP, NUM_OPS };
 static const char *const op_names[NUM_OPS] = {
     "append a token",        "rewind a token",   "fork",
     "append, copy-on-write", "release (a fork)", "prefix lookup, 2 blocks"};
 
-typedef struct Manager {
-    Pool *pool;
-    Seq **seqs;              // in random order
-    int (*prompts)[PROMPT];  // what they hold
-    Seq **children;
-    double ns[NUM_OPS];  // per call, the fastest round: disturbances only add
-} Manager;
+static Seq *seqs[MAX_SEQS];            // in random order
+static int prompts[MAX_SEQS][PROMPT];  // what they hold
+static Seq *others[MAX_SEQS];
 
-static void make_prompt(int *prompt, int number)
+static void make_prompt(int *prompt, int number)  // no two tokens of all prompts are the same
 {
     for (int i = 0; i < PROMPT; i++) prompt[i] = number * PROMPT + i;
 }
 
-static Manager manager_create(int n)
+static Pool *fill_pool(int n)
 {
-    Manager m;
-    m.pool = make_pool((PoolConfig){1, 1, 1, BLOCK, n * 6 + 1024, PAGED_F16, 0, PAGED_CPU});
-    m.seqs = (Seq **)allocate((size_t)n, sizeof *m.seqs);
-    m.prompts = (int(*)[PROMPT])allocate((size_t)n, sizeof *m.prompts);
-    m.children = (Seq **)allocate((size_t)n + MIN_CALLS, sizeof *m.children);
-    int num_tokens = PROMPT;
-    float rows[PROMPT] = {0};
+    static const float zeros[PROMPT] = {0};
+    static const int num_tokens = PROMPT;
+    Pool *pool = make_pool((PoolConfig){1, 1, 1, BLOCK, n * 6 + 1024, PAGED_F16, 0, PAGED_CPU});
     for (int i = 0; i < n; i++) {
-        m.seqs[i] = make_seq(m.pool, PROMPT);
-        Batch batch = {1, &m.seqs[i], &num_tokens};
-        make_prompt(m.prompts[0], i);
-        MUST(pool_plan(m.pool, &batch));
-        MUST(pool_write(m.pool, 0, rows, rows));
-        MUST(seq_publish(m.seqs[i], m.prompts[0], PROMPT));
+        seqs[i] = make_seq(pool, PROMPT);
+        Batch batch = {1, &seqs[i], &num_tokens};
+        make_prompt(prompts[0], i);
+        MUST(pool_plan(pool, &batch));
+        MUST(pool_write(pool, 0, zeros, zeros));
+        MUST(seq_publish(seqs[i], prompts[0], PROMPT));
     }
-    shuffle(m.seqs, n);
-    for (int i = 0; i < n; i++) make_prompt(m.prompts[i], m.seqs[i]->index);
-    return m;
-}
-
-static void manager_destroy(Manager *m)
-{
-    pool_destroy(m->pool);
-    free(m->seqs);
-    free(m->prompts);
-    free(m->children);
+    shuffle(seqs, n);
+    for (int i = 0; i < n; i++) make_prompt(prompts[i], seqs[i]->index);
+    return pool;
 }
 
 #define TIME(op, count, call) \
     do { \
         double start = now(); \
         for (int i = 0; i < (count); i++) call; \
-        m->ns[op] = fmin(m->ns[op], (now() - start) * 1e9 / (count)); \
+        ns[op] = fmin(ns[op], (now() - start) * 1e9 / (count)); \
     } while (0)
 
-static void manager_round(Manager *m, int used)  // the first `used` sequences in turn
+// Times calls with each of the first `used` sequences in turn. A slower round than one before only
+// says that something disturbed it.
+static void manager_round(int used, double *ns)
 {
-    int calls = used < MIN_CALLS ? MIN_CALLS : used;
-    Seq **children = m->children;
+    int calls = used;
+    if (calls < MIN_CALLS) calls = MIN_CALLS;
     // A block's worth of tokens each, so that every sixteenth append takes a block.
-    TIME(APPEND, used * BLOCK, MUST(seq_append(m->seqs[i % used], 1)));
-    TIME(REWIND, used * BLOCK, MUST(seq_rewind(m->seqs[i % used], 1)));
+    TIME(APPEND, used * BLOCK, MUST(seq_append(seqs[i % used], 1)));
+    TIME(REWIND, used * BLOCK, MUST(seq_rewind(seqs[i % used], 1)));
 
-    TIME(FORK, calls, MUST(seq_fork(m->seqs[i % used], PROMPT, &children[i])));
-    shuffle(children, calls);  // not in the order in which malloc gave them out
-    TIME(COPY, calls, MUST(seq_append(children[i], 1)));
-    TIME(RELEASE, calls, seq_release(children[i]));
+    TIME(FORK, calls, MUST(seq_fork(seqs[i % used], PROMPT, &others[i])));
+    shuffle(others, calls);  // not in the order in which malloc gave them out
+    TIME(COPY, calls, MUST(seq_append(others[i], 1)));
+    TIME(RELEASE, calls, seq_release(others[i]));
 
-    for (int i = 0; i < calls; i++) children[i] = make_seq(m->pool, 0);
-    TIME(LOOKUP, calls, MUST(seq_lookup(children[i], m->prompts[i % used], PROMPT)));
+    for (int i = 0; i < calls; i++) others[i] = make_seq(seqs[0]->pool, 0);
+    TIME(LOOKUP, calls, MUST(seq_lookup(others[i], prompts[i % used], PROMPT)));
     for (int i = 0; i < calls; i++) {
-        if (children[i]->length != SHARED) die(1, "a published prefix was not found");
-        seq_release(children[i]);
+        if (others[i]->length != SHARED) die(1, "a published prefix was not found");
+        seq_release(others[i]);
     }
-}
-
-static void manager_measure(Manager *m, int used)
-{
-    for (int op = 0; op < NUM_OPS; op++) m->ns[op] = INFINITY;
-    for (int round = 0; round < (used < 1000 ? 32 : 5); round++) manager_round(m, used);
 }
 
 static void manager_table(void)
 {
     static const char *const names[] = {"10 of 10", "10 of 100000", "all of 100000"};
-    double v[NUM_OPS][3];
-    Manager few = manager_create(10);
-    Manager lots = manager_create(100000);
+    static const int sizes[] = {10, MAX_SEQS, MAX_SEQS};
+    static const int used[] = {10, 10, MAX_SEQS};
+    static const int rounds[] = {32, 32, 5};
+    double ns[3][NUM_OPS];
     for (int i = 0; i < 3; i++) {
-        Manager *m = i == 0 ? &few : &lots;
-        manager_measure(m, i < 2 ? 10 : 100000);
-        for (int op = 0; op < NUM_OPS; op++) v[op][i] = m->ns[op];
+        Pool *pool = fill_pool(sizes[i]);
+        for (int op = 0; op < NUM_OPS; op++) ns[i][op] = INFINITY;
+        for (int round = 0; round < rounds[i]; round++) manager_round(used[i], ns[i]);
+        pool_destroy(pool);
     }
-    manager_destroy(&few);
-    manager_destroy(&lots);
     for (int op = 0; op < NUM_OPS; op++) {
-        print_row("block manager, ns", op_names[op], 3, names, v[op], 1);
-        at_least(0.67, "block manager, 10 of 100 000 sequences against 10 of 10",
-                 v[op][0] / v[op][1], op_names[op]);
+        double row[3] = {ns[0][op], ns[1][op], ns[2][op]};
+        print_row("block manager, ns", op_names[op], 3, names, row, 1);
     }
 }
 
@@ -886,13 +739,11 @@ int main(int argc, char **argv)
     for (int i = 0; i < 5 && optind == argc; i++) wanted[i] = i < 4 || !quick;
 
     machine_start(csv ? stderr : stdout);
-    use_threads(max_threads);
     double load;
     if (getloadavg(&load, 1) == 1 && load > 0.5)
         fprintf(stderr, "Others are at work here (load %.1f): no good time.\n", load);
     if (csv) printf("table,row,column,value\n");
     for (int i = 0; i < 5; i++)
         if (wanted[i]) tables[i]();
-    print_goals();
     return finish_output(0);
 }

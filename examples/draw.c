@@ -1,7 +1,9 @@
-// draw.c: two pictures of live pools, as SVG.
+// draw: the pictures of the README, as SVG.
 //
-//     build/draw blocks            three sequences, their tables, the pool, a block and its copy
-//     build/draw life [TRACE.csv]  a pool while requests come and go: block by time
+//     build/draw blocks              three sequences, their tables, the pool, a block and its copy
+//     build/draw life [TRACE.csv]    a pool while requests come and go: block by time
+//     build/draw memory TABLES.csv   where the slots of the budget are, from replay --csv
+//     build/draw running CURVES.csv  requests running together over time, from replay --curve
 //
 // TRACE has a line for each request: time, tokens of the prompt, tokens generated, as in
 // Azure/AzurePublicDataset. Without it the lengths are made up.
@@ -11,7 +13,8 @@
 // Grey that can be read on white and on black.
 static const char *const style =
     "<style>text{font:13px sans-serif;fill:#768390}.line{stroke:#768390;fill:none}"
-    ".free{fill:none;stroke:#768390}</style>\n";
+    ".middle{text-anchor:middle}.end{text-anchor:end}.white{fill:#fff}"
+    ".small{font-size:11px}</style>\n";
 
 static void begin(int width, int height)
 {
@@ -20,11 +23,11 @@ static void begin(int width, int height)
            width, height, width, height, style);
 }
 
-static void text(double x, double y, const char *kind, const char *format, ...)
+static void text(double x, double y, const char *place, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    printf("<text x=\"%g\" y=\"%g\" %s>", x, y, kind);
+    printf("<text x=\"%g\" y=\"%g\" class=\"%s\">", x, y, place);
     vprintf(format, arguments);
     printf("</text>\n");
     va_end(arguments);
@@ -33,7 +36,7 @@ static void text(double x, double y, const char *kind, const char *format, ...)
 // ---- blocks -----------------------------------------------------------------------------------
 
 enum { SLOTS = 4, BLOCKS = 10, CELL = 18, BLOCK = SLOTS * CELL, PITCH = BLOCK + 12, LEFT = 20 };
-enum { TABLE_Y = 50, POOL_Y = 190 };
+enum { TABLE_Y = 50, POOL_Y = 190, HEIGHT = 26 };
 static const char *const colors[] = {"#4c8dd6", "#d9893b", "#55a868"};
 
 static Seq *new_seq(Pool *pool, int length)
@@ -44,75 +47,71 @@ static Seq *new_seq(Pool *pool, int length)
     return seq;
 }
 
-static double block_x(int block) { return LEFT + block * PITCH; }
+static int block_x(int block) { return LEFT + block * PITCH; }
+static int middle(int block) { return block_x(block) + BLOCK / 2; }
 
-static void draw_table(const Seq *seq, char name, const char *color, double x)
+static void draw_table(const Seq *seq, char name, const char *color, int x)
 {
-    text(x, TABLE_Y - 22, "", "%c: %d tokens", name, seq->length);
+    text(x, TABLE_Y - 22, "start", "%c: %d tokens", name, seq->length);
     for (int i = 0; i < (int)arrlen(seq->block_table); i++) {
         int block = seq->block_table[i];
-        double left = x + i * 40;
-        printf("<rect x=\"%g\" y=\"%d\" width=\"36\" height=\"28\" rx=\"4\" fill=\"%s\"/>\n", left,
-               TABLE_Y, color);
-        text(left + 18, TABLE_Y + 19, "text-anchor=\"middle\" style=\"fill:#fff\"", "%d", block);
-        text(left + 18, TABLE_Y - 6, "text-anchor=\"middle\"", "%d", i);
-        printf("<path class=\"line\" style=\"stroke:%s\" d=\"M%g %dC%g %d %g %d %g %d\"/>\n", color,
-               left + 18, TABLE_Y + 28, left + 18, TABLE_Y + 90, block_x(block) + BLOCK / 2.0,
-               POOL_Y - 60, block_x(block) + BLOCK / 2.0, POOL_Y - 2);
+        int from = x + i * 40 + 18;
+        printf("<rect x=\"%d\" y=\"%d\" width=\"36\" height=\"28\" rx=\"4\" fill=\"%s\"/>\n",
+               from - 18, TABLE_Y, color);
+        text(from, TABLE_Y + 19, "middle white", "%d", block);
+        text(from, TABLE_Y - 6, "middle", "%d", i);
+        printf("<path class=\"line\" style=\"stroke:%s\" d=\"M%d %dC%d %d %d %d %d %d\"/>\n", color,
+               from, TABLE_Y + 28, from, TABLE_Y + 90, middle(block), POOL_Y - 60, middle(block),
+               POOL_Y - 2);
     }
 }
 
 // A sequence that names the block colours the slots it sees; two share them half and half.
 static void draw_block(const Pool *pool, int block, const Seq *const *seqs)
 {
-    enum { HEIGHT = 26 };
-    double y = POOL_Y;
+    int count = pool->blocks[block].ref_count;
+    int x = block_x(block);
+    int y = POOL_Y;
     for (int s = 0; s < 3; s++)
         for (int i = 0; i < (int)arrlen(seqs[s]->block_table); i++) {
             if (seqs[s]->block_table[i] != block) continue;
             int tokens = seqs[s]->length - i * SLOTS;
-            double height = (double)HEIGHT / pool->blocks[block].ref_count;
-            printf("<rect x=\"%g\" y=\"%g\" width=\"%d\" height=\"%g\" fill=\"%s\"/>\n",
-                   block_x(block), y, CELL * (tokens < SLOTS ? tokens : SLOTS), height, colors[s]);
-            y += height;
+            if (tokens > SLOTS) tokens = SLOTS;
+            printf("<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"%s\"/>\n", x, y,
+                   CELL * tokens, HEIGHT / count, colors[s]);
+            y += HEIGHT / count;
         }
-    for (int slot = 0; slot < SLOTS; slot++)
-        printf("<rect class=\"free\" x=\"%g\" y=\"%d\" width=\"%d\" height=\"%d\"/>\n",
-               block_x(block) + slot * CELL, POOL_Y, CELL, HEIGHT);
-    int count = pool->blocks[block].ref_count;
-    double middle = block_x(block) + BLOCK / 2.0;
-    text(middle, POOL_Y + 44, "text-anchor=\"middle\"", "block %d", block);
-    text(middle, POOL_Y + 61, "text-anchor=\"middle\"", count == 0 ? "free" : "ref_count %d",
-         count);
+    printf("<path class=\"line\" d=\"M%d %dh%dv%dh-%dz", x, POOL_Y, BLOCK, HEIGHT, BLOCK);
+    for (int slot = 1; slot < SLOTS; slot++) printf("M%d %dv%d", x + slot * CELL, POOL_Y, HEIGHT);
+    printf("\"/>\n");
+    text(middle(block), POOL_Y + 44, "middle", "block %d", block);
+    text(middle(block), POOL_Y + 61, "middle", count == 0 ? "free" : "ref_count %d", count);
 }
 
-static void draw_blocks(void)
+static void draw_blocks(FILE *in)
 {
     PoolConfig config = {1, 1, 1, SLOTS, BLOCKS, PAGED_F16, 0, PAGED_CPU};
     Pool *pool;
     Seq *b;
+    (void)in;
     must(pool_create(&config, &pool), "pool");
     Seq *a = new_seq(pool, 6);
     Seq *c = new_seq(pool, 7);
     must(seq_append(a, 4), "append");
-    int shared = a->block_table[2];
+    int from = middle(a->block_table[2]);
     must(seq_fork(a, a->length, &b), "fork");
     must(seq_append(a, 1), "append");
-    int copy = a->block_table[2];
+    int to = middle(a->block_table[2]);
     const Seq *seqs[3] = {a, b, c};
 
     begin(LEFT + BLOCKS * PITCH, 320);
     for (int s = 0; s < 3; s++) draw_table(seqs[s], (char)('A' + s), colors[s], LEFT + s * 300);
     for (int block = 0; block < BLOCKS; block++) draw_block(pool, block, seqs);
-    double from = block_x(shared) + BLOCK / 2.0;
-    double to = block_x(copy) + BLOCK / 2.0;
-    printf("<path class=\"line\" stroke-dasharray=\"5 4\" d=\"M%g %dC%g %d %g %d %g %d\"/>\n", from,
+    printf("<path class=\"line\" stroke-dasharray=\"5 4\" d=\"M%d %dC%d %d %d %d %d %d\"/>\n", from,
            POOL_Y + 66, from, POOL_Y + 95, to, POOL_Y + 95, to, POOL_Y + 68);
-    printf("<path class=\"line\" d=\"M%g %dl5 -9m-5 9l-5 -9\" transform=\"rotate(180 %g %d)\"/>\n",
-           to, POOL_Y + 68, to, POOL_Y + 68);
-    text((from + to) / 2, POOL_Y + 110, "text-anchor=\"middle\"",
+    printf("<path class=\"line\" d=\"M%d %dl5 9m-5 -9l-5 9\"/>\n", to, POOL_Y + 68);
+    text((from + to) / 2, POOL_Y + 110, "middle",
          "copy-on-write: A was forked, so it got a copy before it wrote its 11th token");
-    printf("</svg>\n");
     pool_destroy(pool);
 }
 
@@ -123,24 +122,27 @@ static void draw_blocks(void)
 enum { BLOCK_SIZE = 64, POOL = 160, STEPS = 900, ROW = 3, MARGIN = 60 };
 
 typedef struct Request {
-    int id, prompt, total;
+    int number;
+    int total;
     int tokens;  // prompt and generated so far
     Seq *seq;
 } Request;
 
-static void read_requests(FILE *in, Request **queue)
+static Request *read_requests(FILE *in)
 {
+    Request *queue = NULL;
     char line[256];
     uint64_t random = 1;
-    for (int id = 0; id < 200; id++) {
+    for (int i = 0; i < 200; i++) {
         double u = random_uniform(&random);
         int prompt = 100 + (int)(3000 * u * u);
         int generated = 20 + (int)(500 * random_uniform(&random));
-        if (in && !fgets(line, sizeof line, in)) return;
+        if (in && !fgets(line, sizeof line, in)) break;
         if (in && sscanf(line, "%*[^,],%d,%d", &prompt, &generated) != 2) continue;
-        Request request = {id, prompt, prompt + generated, prompt, NULL};
-        if (request.total <= POOL * BLOCK_SIZE) arrput(*queue, request);
+        Request request = {(int)arrlen(queue) + 1, prompt + generated, prompt, NULL};
+        if (request.total <= POOL * BLOCK_SIZE) arrput(queue, request);
     }
+    return queue;
 }
 
 // One step: admit, append a token to each, let the finished go.
@@ -170,59 +172,188 @@ static void serve(Pool *pool, Request **queue, Request **running)
 
 static void draw_life(FILE *in)
 {
+    static int owner[POOL][STEPS];  // the number of the request that has the block, 0: it is free
     PoolConfig config = {1, 1, 1, BLOCK_SIZE, POOL, PAGED_F16, 0, PAGED_CPU};
     Pool *pool;
-    Request *queue = NULL;
+    Request *queue = read_requests(in);
     Request *running = NULL;
-    int owner[POOL], since[POOL] = {0};
+    int last = 0;
     must(pool_create(&config, &pool), "pool");
-    read_requests(in, &queue);
-    for (int block = 0; block < POOL; block++) owner[block] = -1;
-
-    begin(MARGIN + STEPS + 20, POOL * ROW + 70);
-    text(MARGIN, 20, "", "%d blocks of %d tokens, drawn over %d steps. A colour is a request.",
-         POOL, BLOCK_SIZE, STEPS);
-    for (int step = 0; step <= STEPS; step++) {
-        int now_owner[POOL];
-        for (int block = 0; block < POOL; block++) now_owner[block] = -1;
-        if (step < STEPS) serve(pool, &queue, &running);
-        for (int i = 0; i < (int)arrlen(running) && step < STEPS; i++)
-            for (int entry = 0; entry < (int)arrlen(running[i].seq->block_table); entry++)
-                now_owner[running[i].seq->block_table[entry]] = running[i].id;
-        for (int block = 0; block < POOL; block++) {
-            if (now_owner[block] == owner[block]) continue;
-            if (owner[block] >= 0)
-                printf("<path fill=\"hsl(%d,55%%,58%%)\" d=\"M%d %dh%dv%dh-%dz\"/>\n",
-                       owner[block] * 137 % 360, MARGIN + since[block], 30 + block * ROW,
-                       step - since[block], ROW, step - since[block]);
-            owner[block] = now_owner[block];
-            since[block] = step;
+    for (int step = 0; step < STEPS; step++) {
+        serve(pool, &queue, &running);
+        for (int i = 0; i < (int)arrlen(running); i++) {
+            const int *table = running[i].seq->block_table;
+            for (int entry = 0; entry < (int)arrlen(table); entry++)
+                owner[table[entry]][step] = running[i].number;
+            if (running[i].number > last) last = running[i].number;
         }
     }
+
+    begin(MARGIN + STEPS + 20, POOL * ROW + 70);
+    text(MARGIN, 20, "start", "%d blocks of %d tokens, drawn over %d steps. A colour is a request.",
+         POOL, BLOCK_SIZE, STEPS);
+    for (int number = 1; number <= last; number++) {  // a path, with a piece for each of its blocks
+        printf("<path stroke-width=\"%d\" stroke=\"hsl(%d,55%%,58%%)\" d=\"", ROW,
+               number * 137 % 360);
+        for (int block = 0; block < POOL; block++)
+            for (int step = 0; step < STEPS; step++) {
+                int from = step;
+                while (step < STEPS && owner[block][step] == number) step++;
+                if (step > from)
+                    printf("M%d %gh%d", MARGIN + from, 30 + (block + 0.5) * ROW, step - from);
+            }
+        printf("\"/>\n");
+    }
     for (int block = 0; block <= POOL; block += 40)
-        text(MARGIN - 8, 34 + block * ROW, "text-anchor=\"end\"", "%d", block);
+        text(MARGIN - 8, 34 + block * ROW, "end", "%d", block);
     for (int step = 0; step <= STEPS; step += 100)
-        text(MARGIN + step, POOL * ROW + 48, "text-anchor=\"middle\"", "%d", step);
-    text(MARGIN + STEPS / 2.0, POOL * ROW + 65, "text-anchor=\"middle\"", "step");
-    text(14, 22, "", "block");
-    printf("</svg>\n");
+        text(MARGIN + step, POOL * ROW + 48, "middle", "%d", step);
+    text(MARGIN + STEPS / 2, POOL * ROW + 65, "middle", "step");
+    text(14, 22, "start", "block");
     arrfree(queue);
     arrfree(running);
     pool_destroy(pool);
 }
 
+// ---- what replay measured ---------------------------------------------------------------------
+
+enum { FROM = 70, TO = 740, TOP = 60, BOTTOM = 320 };
+
+static double x_at(double part) { return FROM + part * (TO - FROM); }
+static double y_at(double part) { return BOTTOM - part * (BOTTOM - TOP); }
+
+// The distance of the marks of an axis up to `max`: 1, 2 or 5 times a power of ten.
+static double mark_distance(double max)
+{
+    static const double factors[] = {2, 2.5, 2};
+    double distance = 1;
+    for (int i = 0; max / distance > 8; i++) distance *= factors[i % 3];
+    return distance;
+}
+
+static void draw_y_axis(double max, const char *label)
+{
+    double distance = mark_distance(max);
+    for (double value = 0; value <= max; value += distance) {
+        double y = y_at(value / max);
+        printf("<path class=\"line\" opacity=\".4\" d=\"M%d %gH%d\"/>\n", FROM, y, TO);
+        text(FROM - 8, y + 4, "end", "%g", value);
+    }
+    printf("<g transform=\"translate(20 %d) rotate(-90)\">\n", (TOP + BOTTOM) / 2);
+    text(0, 0, "middle", "%s", label);
+    printf("</g>\n");
+}
+
+static void draw_key(double x, const char *color, const char *name)
+{
+    printf("<path stroke=\"%s\" stroke-width=\"10\" d=\"M%g 25h20\"/>\n", color, x);
+    text(x + 26, 30, "start", "%s", name);
+}
+
+// One bar for each allocator, with a piece for each kind of slots.
+static void draw_memory(FILE *in)
+{
+    static const char *const kinds[] = {"used", "reserved", "internal", "external", "free"};
+    static const char *const fills[] = {"#2f8f4a", "#a6dba0", "#c2a5cf", "#8e5aa8", "#cccccc"};
+    char line[256];
+    double x = FROM + 40;
+    begin(760, 380);
+    draw_y_axis(100, "% of the budget, average over steps");
+    for (int kind = 0; kind < 5; kind++) draw_key(120 + 120 * kind, fills[kind], kinds[kind]);
+    while (fgets(line, sizeof line, in)) {
+        char first[20], rest[20];
+        double part[5];
+        double sum = 0;
+        if (sscanf(line, "\"%19[a-z] %19[^\"]\",%*d,%lf,%lf,%lf,%lf,%lf", first, rest, &part[0],
+                   &part[1], &part[2], &part[3], &part[4]) != 7)
+            continue;  // the names of the columns
+        for (int kind = 0; kind < 5; kind++) {
+            if (part[kind] > 0.0005)
+                printf("<path stroke=\"%s\" stroke-width=\"46\" d=\"M%g %.1fV%.1f\"/>\n",
+                       fills[kind], x, y_at(sum), y_at(sum + part[kind]));
+            sum += part[kind];
+        }
+        text(x, BOTTOM + 20, "middle small", "%s", first);
+        text(x, BOTTOM + 36, "middle small", "%s", rest);
+        x += 65;
+    }
+}
+
+enum { CURVES = 4, POINTS = 256 };
+static const char *const curve_names[] = {"reserve maximum", "reserve power of 2",
+                                          "reserve exactly", "paged 16"};
+
+typedef struct Point {
+    int curve, step, running;
+} Point;
+
+static Point *read_points(FILE *in)
+{
+    Point *points = NULL;
+    Point point;
+    char line[256], name[40];
+    while (fgets(line, sizeof line, in)) {
+        if (sscanf(line, "\"%39[^\"]\",%d,%d", name, &point.step, &point.running) != 3) continue;
+        for (point.curve = 0; point.curve < CURVES; point.curve++)
+            if (strcmp(name, curve_names[point.curve]) == 0) arrput(points, point);
+    }
+    return points;
+}
+
+// Each point is the average of a 256th of the picture. Reserving the maximum takes so much longer
+// than the others that the picture stops where they have all ended.
+static void draw_running(FILE *in)
+{
+    static const char *const strokes[] = {"#8e5aa8", "#c2a5cf", "#888888", "#2f8f4a"};
+    static double sum[CURVES][POINTS + 1], count[CURVES][POINTS + 1];  // of points in a 256th
+    Point *points = read_points(in);
+    double last[CURVES] = {0};
+    double max = 1;
+    for (int i = 0; i < arrlen(points); i++) last[points[i].curve] = points[i].step + 1;
+    double end = 1.04 * fmax(last[1], fmax(last[2], last[3]));
+    for (int i = 0; i < arrlen(points); i++) {
+        const Point *p = &points[i];
+        int at = (int)fmin(p->step / end * POINTS, POINTS);
+        sum[p->curve][at] += p->running;
+        count[p->curve][at]++;
+    }
+    for (int i = 0; i < CURVES; i++)
+        for (int at = 0; at < POINTS; at++) max = fmax(max, sum[i][at] / fmax(count[i][at], 1));
+
+    begin(760, 380);
+    max = ceil(max / mark_distance(max)) * mark_distance(max);
+    draw_y_axis(max, "requests running together");
+    for (double step = 0; step <= end; step += mark_distance(end))
+        text(x_at(step / end), BOTTOM + 20, "middle", "%g", step);
+    text(x_at(0.5), BOTTOM + 42, "middle", "steps (reserve maximum goes on to step %g)", last[0]);
+    for (int i = 0; i < CURVES; i++) {
+        draw_key(95 + 160 * i, strokes[i], curve_names[i]);
+        printf("<path class=\"line\" stroke-width=\"2\" style=\"stroke:%s\" d=\"M", strokes[i]);
+        for (int at = 0; at < POINTS; at++)
+            if (count[i][at] > 0)
+                printf("%.1f %.1f ", x_at((at + 0.5) / POINTS),
+                       y_at(sum[i][at] / count[i][at] / max));
+        printf("\"/>\n");
+    }
+    arrfree(points);
+}
+
+// ---- main -------------------------------------------------------------------------------------
+
 int main(int argc, char **argv)
 {
+    static const char *const names[] = {"blocks", "life", "memory", "running", NULL};
+    static void (*const pictures[])(FILE *) = {draw_blocks, draw_life, draw_memory, draw_running};
     program = "draw";
-    if (argc == 2 && strcmp(argv[1], "blocks") == 0) {
-        draw_blocks();
-    } else if ((argc == 2 || argc == 3) && strcmp(argv[1], "life") == 0) {
-        FILE *in = argc == 3 ? fopen(argv[2], "r") : NULL;
-        if (argc == 3 && !in) die(1, "%s: %s", argv[2], strerror(errno));
-        draw_life(in);
-        if (in) fclose(in);
-    } else {
-        die(2, "usage: draw blocks, or draw life [TRACE.csv]");
-    }
+    if (argc < 2 || argc > 3)
+        die(2, "usage: draw blocks, draw life [TRACE.csv], draw memory TABLES.csv, "
+               "draw running CURVES.csv");
+    int picture = parse_choice("draw", argv[1], names);
+    if (picture >= 2 && argc < 3) die(2, "draw %s needs a file", argv[1]);
+    FILE *in = argc == 3 ? fopen(argv[2], "r") : NULL;
+    if (argc == 3 && !in) die(1, "%s: %s", argv[2], strerror(errno));
+    pictures[picture](in);
+    printf("</svg>\n");
+    if (in) fclose(in);
     return finish_output(0);
 }

@@ -43,15 +43,27 @@
 
 #include <getopt.h>
 #include <stdbool.h>
-#include <unistd.h>
 
 enum {
-    MAX_TOKENS = 1 << 24,     // of a prompt, an answer, a budget: all sums fit into an int
-    DEFAULT_BUDGET = 131072,  // slots: see --help
-    DEFAULT_BLOCK_SIZE = 16,
-    TICKS = 10000000,   // of 100 ns, in a second
-    STEP = TICKS / 40,  // what a step takes, for the arrivals
+    MAX_TOKENS = 1 << 24,  // of a prompt, an answer, a budget: all sums fit into an int
+    TICKS = 10000000,      // of 100 ns, in a second
+    STEP = TICKS / 40,     // what a step takes, for the arrivals
 };
+enum { RESERVE_MAXIMUM, RESERVE_POWER_OF_2, RESERVE_EXACTLY, PAGED };  // the allocators
+enum { USED, RESERVED, INTERNAL, EXTERNAL, FREE, NUM_KINDS };          // of slots
+enum { RECOMPUTE, SWAP };
+
+static struct {
+    const char *path;                // of the trace; NULL: it is generated
+    const char *save, *csv, *curve;  // paths of outputs; NULL: not wanted
+    int generate, limit, prefix, preempt;
+    int block_size;
+    int num_blocks;  // 0: not given
+    int budget;      // slots
+    int64_t seed;    // -1: not given
+    bool saturate, verify, one_size;
+} options = {.limit = INT_MAX, .block_size = 16, .seed = -1};
+static FILE *curve;  // an output; NULL: not wanted
 
 // ---- the trace --------------------------------------------------------------------------------
 
@@ -59,8 +71,10 @@ typedef struct Request {
     int64_t arrival;  // in ticks
     int context;      // tokens of the prompt
     int generated;    // tokens of the answer
-    // What follows changes while the trace is replayed.
     int id;
+    // What follows changes while the trace is replayed.
+    int64_t step;   // of the arrival
+    bool admitted;  // has been running
     int delivered;  // tokens of the answer so far; they survive a preemption
     int length;     // tokens that are in the cache, or go there on admission
     int num_new;    // the newest of these, whose K and V are not written yet
@@ -68,50 +82,41 @@ typedef struct Request {
     int size;
     Seq *seq;        // paged: its blocks; NULL while it waits
     Oracle *oracle;  // with --verify: its K and V once more
-    bool admitted;   // has been running
 } Request;
 
 typedef struct Trace {
     Request *requests;  // in the order of arrival (an array of stb_ds)
-    int64_t context;    // tokens of all prompts
-    int64_t generated;  // and of all answers
+    double context;     // tokens of all prompts
+    double generated;   // and of all answers
     int longest;        // the largest final length
 } Trace;
+
+static Trace trace;
 
 static const char header[] = "TIMESTAMP,ContextTokens,GeneratedTokens";
 static const char time_format[] = "%Y-%m-%d %H:%M:%S";
 
-// Takes a time such as 2023-11-16 18:15:46.6805900, with up to 7 decimals. Returns what follows it
-// in the text, or NULL.
-static const char *parse_time(const char *text, int64_t *ticks)
+// Returns what is wrong with a line, or NULL. A time is 2023-11-16 18:15:46.6805900, with up to 7
+// decimals.
+static const char *parse_line(const char *line, Request *r)
 {
     struct tm date = {0};
-    char again[20];
-    if (!strptime(text, time_format, &date)) return NULL;
-    *ticks = (int64_t)timegm(&date) * TICKS;
-    // strptime() accepts missing zeros and 30 February; these do not print as they were written.
-    if (strftime(again, sizeof again, time_format, &date) != 19) return NULL;
-    if (strncmp(text, again, 19) != 0) return NULL;
-    text += 19;
-    if (*text != '.') return text;
-    int unit = TICKS;
-    for (text++; *text >= '0' && *text <= '9' && unit > 1; text++) {
-        unit /= 10;
-        *ticks += (*text - '0') * unit;
-    }
-    return unit < TICKS ? text : NULL;
-}
-
-// Returns what is wrong with a line, or NULL.
-static const char *parse_line(const char *line, int64_t previous_arrival, Request *r)
-{
+    char again[20] = "";
+    char fraction[8] = "0";
     char context[9];
     char generated[9];
     int end = 0;
-    const char *rest = parse_time(line, &r->arrival);
-    if (!rest) return "TIMESTAMP is not a time such as 2023-11-16 18:15:46.68";
-    if (r->arrival < previous_arrival) return "TIMESTAMP is before that of the line above";
-    if (sscanf(rest, ",%8[0-9],%8[0-9]%n", context, generated, &end) == 2 && !rest[end]) {
+    const char *rest = strptime(line, time_format, &date);
+    if (rest) sscanf(rest, ".%7[0-9]%n", fraction, &end);
+    r->arrival = (int64_t)timegm(&date) * TICKS;
+    r->arrival += (int64_t)(atoi(fraction) * pow(10, 7 - (int)strlen(fraction)));
+    strftime(again, sizeof again, time_format, &date);
+    // strptime() accepts missing zeros and 30 February; these do not print as they were written.
+    if (!rest || strncmp(line, again, 19) != 0 || (*rest == '.' && end == 0))
+        return "TIMESTAMP is not a time such as 2023-11-16 18:15:46.68";
+    rest += end;
+    int fields = sscanf(rest, ",%8[0-9],%8[0-9]%n", context, generated, &end);
+    if (fields == 2 && !rest[end]) {
         r->context = atoi(context);
         r->generated = atoi(generated);
         if (r->context >= 1 && r->context <= MAX_TOKENS && r->generated <= MAX_TOKENS) return NULL;
@@ -120,44 +125,44 @@ static const char *parse_line(const char *line, int64_t previous_arrival, Reques
 }
 
 // Adds a request whose prompt has `prefix` tokens more.
-static void add_request(Trace *trace, Request r, int prefix)
+static void add_request(Trace *t, Request r, int prefix)
 {
-    r.id = (int)arrlen(trace->requests);
+    r.id = (int)arrlen(t->requests);
     r.context += prefix;
-    trace->context += r.context;
-    trace->generated += r.generated;
-    if (r.context + r.generated > trace->longest) trace->longest = r.context + r.generated;
-    arrput(trace->requests, r);
+    t->context += r.context;
+    t->generated += r.generated;
+    if (r.context + r.generated > t->longest) t->longest = r.context + r.generated;
+    arrput(t->requests, r);
 }
 
 // Reads up to `limit` requests. A malformed line ends the program.
-static void read_trace(Trace *trace, const char *path, int limit, int prefix)
+static void read_trace(Trace *t, const char *path, int limit, int prefix)
 {
     FILE *in = fopen(path, "r");
     if (!in) die(1, "%s: %s", path, strerror(errno));
     char *line = NULL;
     size_t room = 0;
-    int64_t previous_arrival = INT64_MIN;
-    for (int number = 1; arrlen(trace->requests) < limit; number++) {
+    Request r = {.arrival = INT64_MIN};
+    for (int number = 1; arrlen(t->requests) < limit; number++) {
+        const char *error = NULL;
+        int64_t previous_arrival = r.arrival;
         ssize_t size = getline(&line, &room, in);
         if (size < 0) break;
         if (size > 0 && line[size - 1] == '\n') line[--size] = 0;
         if (size > 0 && line[size - 1] == '\r') line[--size] = 0;
-        if ((size_t)size != strlen(line)) die(1, "%s:%d: it contains a zero byte", path, number);
-        if (number == 1) {
-            if (strcmp(line, header) != 0) die(1, "%s:1: this is not '%s'", path, header);
-            continue;
-        }
-        Request r = {0};
-        const char *error = parse_line(line, previous_arrival, &r);
+        if (number == 1 && strcmp(line, header) != 0)
+            die(1, "%s:1: this is not '%s'", path, header);
+        if (number > 1) error = parse_line(line, &r);
+        if (!error && r.arrival < previous_arrival)
+            error = "TIMESTAMP is before that of the line above";
+        if ((size_t)size != strlen(line)) error = "it contains a zero byte";
         if (error) die(1, "%s:%d: %s", path, number, error);
-        previous_arrival = r.arrival;
-        add_request(trace, r, prefix);
+        if (number > 1) add_request(t, r, prefix);
     }
     if (ferror(in)) die(1, "%s: %s", path, strerror(errno));
     fclose(in);
     free(line);
-    if (arrlen(trace->requests) == 0) die(1, "%s: it contains no request", path);
+    if (arrlen(t->requests) == 0) die(1, "%s: it contains no request", path);
 }
 
 // A whole number from 1 to `max`, log-normal about the median (Box and Muller).
@@ -169,50 +174,49 @@ static int log_normal(uint64_t *rng, double median, double sigma, int max)
     return (int)fmin(fmax(x, 1), max);
 }
 
+static FILE *open_output(const char *path)
+{
+    FILE *out = path ? fopen(path, "w") : NULL;
+    if (path && !out) die(1, "%s: %s", path, strerror(errno));
+    return out;
+}
+
+static void close_output(FILE *out, const char *path)
+{
+    if (!out) return;
+    bool failed = ferror(out);
+    if (fclose(out) != 0 || failed) die(1, "%s: cannot write it: %s", path, strerror(errno));
+}
+
 // Makes a trace with the averages of the real one: a request every 0.18 s (exponential), log-normal
 // prompts (median 800, sigma 0.85, at most 14000, 1148 on average) and answers (median 150, sigma
-// 0.85, at most 1000, 210 on average), all independent. Also writes it to `save`, if not NULL.
-static void generate_trace(Trace *trace, int count, uint64_t seed, int prefix, FILE *save)
+// 0.85, at most 1000, 210 on average), all independent. Also saves it, if that is wanted.
+static void generate_trace(Trace *t, int count, int prefix)
 {
+    FILE *save = open_output(options.save);
+    uint64_t seed = (uint64_t)options.seed;
     time_t first = 946684800;  // 2000-01-01
     double elapsed = 0;
     if (save) fprintf(save, "%s\n", header);
     for (int i = 0; i < count; i++) {
-        Request r = {0};
-        r.arrival = (int64_t)first * TICKS + (int64_t)(elapsed * TICKS);
+        Request r = {.arrival = (int64_t)first * TICKS + (int64_t)(elapsed * TICKS)};
         r.context = log_normal(&seed, 800, 0.85, 14000);
         r.generated = log_normal(&seed, 150, 0.85, 1000);
         elapsed -= 0.18 * log(random_uniform(&seed) + 0x1p-53);
-        add_request(trace, r, prefix);
+        add_request(t, r, prefix);
         if (!save) continue;
         char date[20];
         time_t seconds = (time_t)(r.arrival / TICKS);
         strftime(date, sizeof date, time_format, gmtime(&seconds));
         fprintf(save, "%s.%07d,%d,%d\n", date, (int)(r.arrival % TICKS), r.context, r.generated);
     }
+    close_output(save, options.save);
 }
 
 // ---- the allocators ---------------------------------------------------------------------------
 
-enum { RESERVE_MAXIMUM, RESERVE_POWER_OF_2, RESERVE_EXACTLY, PAGED };
-enum { USED, RESERVED, INTERNAL, EXTERNAL, FREE, NUM_KINDS };  // of slots
-enum { RECOMPUTE, SWAP };
-
-typedef struct Options {
-    const char *path;                // of the trace, NULL: it is generated
-    const char *save, *csv, *curve;  // paths of outputs, NULL: not wanted
-    FILE *curve_out;
-    int generate, limit, prefix, preempt;
-    int block_size, num_blocks;  // 0: not given
-    int budget;                  // slots
-    int64_t seed;                // -1: not given
-    bool saturate, verify;
-} Options;
-
 typedef struct Server {  // serves the whole trace through one allocator
-    const Options *options;
-    const Trace *trace;
-    char name[40];  // of the allocator
+    char name[40];       // of the allocator
     int rule;
     int budget;          // slots, whole blocks of them if paged
     Request **reserved;  // reserving: the requests with a region, by address (an array of stb_ds)
@@ -225,35 +229,35 @@ typedef struct Server {  // serves the whole trace through one allocator
     Request **waiting;  // or yet to arrive: the head of the queue is the last
     Request **running;  // the oldest first (both are arrays of stb_ds)
 
-    int64_t slots[NUM_KINDS];  // sums over measured steps, as the next one
-    int64_t num_running;
-    int64_t measured;  // steps
+    double measured;          // steps; what follows are sums over them, in the end averages
+    double share[NUM_KINDS];  // slots of each kind, in the end as shares of the budget
+    double num_running;
     int peak;
     int ended;
     int refused;
-    int64_t preemptions;
-    int64_t moved;   // tokens that were computed again, or swapped out and in
-    int64_t waited;  // steps from arrival to the first admission, of all requests
-    double at_end;   // used of taken, with each request counted once, at its final length
+    double preemptions;
+    double moved;   // tokens that were computed again, or swapped out and in
+    double waited;  // steps from arrival to the first admission: a sum, in the end an average
+    double at_end;  // used of taken, with each request counted once, at its final length
 } Server;
 
 // The slots that a request takes for its first `tokens` tokens, besides those it shares. A
 // reservation covers the final length from the start.
 static int slots_needed(const Server *s, const Request *r, int tokens)
 {
+    if (s->pool)
+        return (tokens + s->block_size - 1) / s->block_size * s->block_size - s->shared_slots;
     int final_length = r->context + r->generated;
     int size = final_length;
-    int answer = 1;
-    switch (s->rule) {
-    case PAGED:
-        return (tokens + s->block_size - 1) / s->block_size * s->block_size - s->shared_slots;
-    case RESERVE_MAXIMUM: size = s->trace->longest; break;
-    case RESERVE_POWER_OF_2:
+    if (s->rule == RESERVE_MAXIMUM) size = trace.longest;
+    if (s->rule == RESERVE_POWER_OF_2) {
+        int answer = 1;
         while (answer < r->generated) answer *= 2;
         size = r->context + answer;
     }
     // A request that fits is not refused because its reservation does not.
-    return size > s->budget && final_length <= s->budget ? s->budget : size;
+    if (size > s->budget && final_length <= s->budget) return s->budget;
+    return size;
 }
 
 // The slots that are not free.
@@ -290,28 +294,12 @@ static bool admit(Server *s, Request *r)
     if (!s->pool) return reserve(s, r);
     // A request that was preempted lacked room for one more token. Without that it would be
     // preempted again in the next step.
-    int length = r->length + (r->delivered > 0);
+    int length = r->length;
+    if (r->delivered > 0) length++;
     if (slots_needed(s, r, length) > s->pool->num_free * s->block_size) return false;
-    if (s->system.seq)
-        must(seq_fork(s->system.seq, s->system.length, &r->seq), "seq_fork");
-    else
-        must(seq_create(s->pool, &r->seq), "seq_create");
+    must(seq_fork(s->system.seq, s->system.length, &r->seq), "seq_fork");
     r->num_new = r->length - s->system.length;
     must(seq_append(r->seq, r->num_new), "seq_append");
-    return true;
-}
-
-// Makes room for one more token. False: there is none, and nothing has changed.
-static bool grow(Server *s, Request *r)
-{
-    if (s->pool) {
-        int error = seq_append(r->seq, 1);
-        if (error == PAGED_OUT_OF_BLOCKS) return false;
-        must(error, "seq_append");
-    } else if (r->length == r->size)
-        die(1, "%s: request %d grows beyond its %d slots", s->name, r->id, r->size);
-    r->length++;
-    r->num_new = 1;
     return true;
 }
 
@@ -332,24 +320,19 @@ static void release(Server *s, Request *r)
 enum { NUM_Q_HEADS = 4, NUM_KV_HEADS = 2, HEAD_DIM = 4 };
 enum { ROW = NUM_KV_HEADS * HEAD_DIM, Q_ROW = NUM_Q_HEADS * HEAD_DIM };  // floats of a token
 
-static float random_element(void)  // in [-1, 1), and nothing that f16 would round
+static void random_row(float *row, int n)  // of numbers in [-1, 1) that f16 does not round
 {
     static uint64_t rng = 1;
-    return (float)(random_bits(&rng) % 128) / 64 - 1;
+    for (int i = 0; i < n; i++) row[i] = (float)(random_bits(&rng) % 128) / 64 - 1;
 }
 
 static void write_new_tokens(Server *s, Request *r)
 {
-    if (!r->oracle && s->system.oracle && r != &s->system)
-        r->oracle = oracle_fork(s->system.oracle, s->system.length);
-    else if (!r->oracle)
-        r->oracle = oracle_create(&s->pool->config, s->trace->longest);
+    if (!r->oracle) r->oracle = oracle_fork(s->system.oracle, s->system.length);
     while (r->oracle->length < r->length) {
         float k[ROW], v[ROW];
-        for (int i = 0; i < ROW; i++) {
-            k[i] = random_element();
-            v[i] = random_element();
-        }
+        random_row(k, ROW);
+        random_row(v, ROW);
         r->oracle->length++;
         oracle_write(r->oracle, 0, 1, k, v);
     }
@@ -364,20 +347,20 @@ static void write_new_tokens(Server *s, Request *r)
 // the oracle computes.
 static void verify(const Server *s, const Request *r)
 {
-    size_t count = (size_t)r->length * ROW;
-    float *k = (float *)malloc(2 * count * sizeof(float));
-    if (!k) die(1, "out of memory");
-    float *v = k + count;
+    size_t bytes = (size_t)r->length * ROW * sizeof(float);
+    float *k = (float *)malloc(bytes);
+    float *v = (float *)malloc(bytes);
+    if (!k || !v) die(1, "out of memory");
     must(seq_gather(r->seq, 0, k, v), "seq_gather");
-    if (memcmp(k, r->oracle->k, count * sizeof(float)) != 0 ||
-        memcmp(v, r->oracle->v, count * sizeof(float)) != 0)
+    if (memcmp(k, r->oracle->k, bytes) != 0 || memcmp(v, r->oracle->v, bytes) != 0)
         die(1, "%s: request %d: K or V is not what was written", s->name, r->id);
     free(k);
+    free(v);
 
     float q[Q_ROW], out[Q_ROW], expected[Q_ROW];
-    for (int i = 0; i < Q_ROW; i++) q[i] = random_element();
     int one = 1;
     Batch batch = {1, &r->seq, &one};
+    random_row(q, Q_ROW);
     must(pool_plan(s->pool, &batch), "pool_plan");
     must(attend(s->pool, ATTEND_PAGED, 0, NUM_Q_HEADS, 0, q, out, NULL), "attend");
     oracle_attend(r->oracle, 0, 1, NUM_Q_HEADS, 0, q, expected, NULL);
@@ -389,48 +372,44 @@ static void verify(const Server *s, const Request *r)
 
 // ---- the scheduler ----------------------------------------------------------------------------
 
-static int64_t arrival_step(const Server *s, const Request *r)
-{
-    if (s->options->saturate) return 0;
-    return (r->arrival - s->trace->requests[0].arrival) / STEP;
-}
-
 // The head of the queue, NULL if no request waits.
 static Request *queue_head(const Server *s)
 {
-    if (arrlen(s->waiting) == 0 || arrival_step(s, arrlast(s->waiting)) > s->step) return NULL;
+    if (arrlen(s->waiting) == 0 || arrlast(s->waiting)->step > s->step) return NULL;
     return arrlast(s->waiting);
 }
 
-static void preempt_newest(Server *s)
-{
-    Request *newest = arrpop(s->running);
-    s->preemptions++;
-    s->moved += newest->length - s->system.length;
-    if (s->options->verify && s->options->preempt == SWAP) verify(s, newest);  // gathers K and V
-    release(s, newest);
-    arrput(s->waiting, newest);
-}
-
-// One more token for each running request. The oldest gets its room, if need be by preempting all
-// others.
+// One more token for each running request, the oldest first. If there is no room, the newest is
+// preempted, in the end the one that asks itself.
 static void grow_all(Server *s)
 {
     for (int i = 0; i < arrlen(s->running);) {
-        if (grow(s, s->running[i])) {
-            s->running[i]->delivered++;
-            i++;
-        } else
-            preempt_newest(s);  // in the end running[i] itself, and the loop ends
+        Request *r = s->running[i];
+        int error = PAGED_OK;
+        if (s->pool) error = seq_append(r->seq, 1);
+        if (error == PAGED_OUT_OF_BLOCKS) {
+            Request *newest = arrpop(s->running);
+            s->preemptions++;
+            s->moved += newest->length - s->system.length;
+            if (options.verify && options.preempt == SWAP) verify(s, newest);  // gathers K and V
+            release(s, newest);
+            arrput(s->waiting, newest);
+            continue;
+        }
+        must(error, "seq_append");
+        r->length++;
+        r->delivered++;
+        r->num_new = 1;
+        i++;
     }
 }
 
 // Admits requests while there is room for the head of the queue.
 static void admit_all(Server *s)
 {
-    for (Request *head; (head = queue_head(s)) && admit(s, head);) {
+    for (Request *head = queue_head(s); head && admit(s, head); head = queue_head(s)) {
         arrput(s->running, arrpop(s->waiting));
-        if (!head->admitted) s->waited += s->step - arrival_step(s, head);
+        if (!head->admitted) s->waited += s->step - head->step;
         head->admitted = true;
     }
 }
@@ -438,10 +417,9 @@ static void admit_all(Server *s)
 // Counts the slots of each kind, and compares them with what the allocator says is taken.
 static void account(Server *s, bool measured)
 {
-    int64_t held = 0;
+    int64_t held = s->system.size;
     int64_t used = s->system.length;
     int64_t reserved = 0;
-    if (s->system.seq) held = arrlen(s->system.seq->block_table) * s->block_size;
     for (int i = 0; i < arrlen(s->running); i++) {
         const Request *r = s->running[i];
         int slots = r->size;
@@ -460,12 +438,11 @@ static void account(Server *s, bool measured)
     if (!measured) return;
     int64_t available = s->budget - held;
     const Request *head = queue_head(s);
-    bool enough = head && slots_needed(s, head, head->length) <= available;
     s->measured++;
-    s->slots[USED] += used;
-    s->slots[RESERVED] += reserved;
-    s->slots[INTERNAL] += held - used - reserved;
-    s->slots[enough ? EXTERNAL : FREE] += available;
+    s->share[USED] += used;
+    s->share[RESERVED] += reserved;
+    s->share[INTERNAL] += held - used - reserved;
+    if (head && slots_needed(s, head, head->length) <= available) s->share[EXTERNAL] += available;
     s->num_running += arrlen(s->running);
     if (arrlen(s->running) > s->peak) s->peak = (int)arrlen(s->running);
 }
@@ -480,7 +457,8 @@ static void end_requests(Server *s)
             s->running[kept++] = r;
             continue;
         }
-        int length = r->seq ? r->seq->length : r->length;
+        int length = r->length;
+        if (r->seq) length = r->seq->length;
         if (length != r->context + r->generated)
             die(1, "%s: request %d ends with %d tokens instead of %d + %d", s->name, r->id, length,
                 r->context, r->generated);
@@ -496,19 +474,20 @@ static void end_requests(Server *s)
 // Resets all requests. They wait, but for those that could never end.
 static void begin(Server *s)
 {
-    int taken_now = slots_taken(s);
     double used = s->system.length;
-    double taken = taken_now;
-    for (int i = (int)arrlen(s->trace->requests) - 1; i >= 0; i--) {
-        Request *r = &s->trace->requests[i];
+    double taken = s->system.size;
+    for (int i = (int)arrlen(trace.requests) - 1; i >= 0; i--) {
+        Request *r = &trace.requests[i];
         int final_length = r->context + r->generated;
         int needed = slots_needed(s, r, final_length);
         used += final_length - s->shared_slots;
         taken += needed;
+        r->step = 0;
+        if (!options.saturate) r->step = (r->arrival - trace.requests[0].arrival) / STEP;
         r->delivered = 0;
         r->length = r->context;
         r->admitted = false;
-        if (needed > s->budget - taken_now)
+        if (needed > s->budget - s->system.size)
             s->refused++;
         else
             arrput(s->waiting, r);
@@ -520,49 +499,51 @@ static void run_steps(Server *s)
 {
     while (arrlen(s->running) + arrlen(s->waiting) > 0) {
         if (arrlen(s->running) == 0 && !queue_head(s))
-            s->step = arrival_step(s, arrlast(s->waiting));  // nothing to do until then
-        bool measured = !s->options->saturate || queue_head(s);
+            s->step = arrlast(s->waiting)->step;  // nothing to do until then
+        bool measured = !options.saturate || queue_head(s);
         grow_all(s);
         admit_all(s);
         if (arrlen(s->running) == 0) die(1, "%s: no request runs, and the head waits", s->name);
-        for (int i = 0; s->pool && s->options->verify && i < arrlen(s->running); i++)
+        for (int i = 0; s->pool && options.verify && i < arrlen(s->running); i++)
             write_new_tokens(s, s->running[i]);
         account(s, measured);
-        if (s->options->curve_out)
-            fprintf(s->options->curve_out, "\"%s\",%lld,%d\n", s->name, (long long)s->step,
+        if (curve)
+            fprintf(curve, "\"%s\",%lld,%d\n", s->name, (long long)s->step,
                     (int)arrlen(s->running));
         end_requests(s);
         s->step++;
     }
 }
 
+// Makes a pool, and in it the sequence that all requests begin with: often it is empty.
 static void create_pool(Server *s, int prefix)
 {
     // Without --verify only the block tables matter: K and V are never touched.
     PoolConfig config = {1,         1, 1,        s->block_size, s->budget / s->block_size,
                          PAGED_F16, 0, PAGED_CPU};
-    if (s->options->verify) {
+    if (options.verify) {
         config.num_kv_heads = NUM_KV_HEADS;
         config.head_dim = HEAD_DIM;
         config.poison = 1;
     }
     must(pool_create(&config, &s->pool), "pool_create");
-    s->budget = config.num_blocks * s->block_size;
-    if (!prefix) return;
     must(seq_create(s->pool, &s->system.seq), "seq_create");
     must(seq_append(s->system.seq, prefix), "seq_append of the shared prefix");
+    s->budget = config.num_blocks * s->block_size;
     s->system.length = prefix;
     s->system.num_new = prefix;
-    if (s->options->verify) write_new_tokens(s, &s->system);
+    s->system.size = slots_taken(s);
     s->shared_slots = prefix / s->block_size * s->block_size;
+    if (!options.verify) return;
+    s->system.oracle = oracle_create(&config, trace.longest);
+    write_new_tokens(s, &s->system);
 }
 
 // Serves the trace by one rule, and checks that all was served and all memory is back.
-static Server serve(const Options *o, const Trace *trace, int rule, int block_size, int prefix)
+static Server serve(int rule, int block_size, int prefix)
 {
     static const char *const names[] = {"reserve maximum", "reserve power of 2", "reserve exactly"};
-    Server s = {
-        .options = o, .trace = trace, .rule = rule, .budget = o->budget, .block_size = block_size};
+    Server s = {.rule = rule, .budget = options.budget, .block_size = block_size};
     if (rule == PAGED) {
         snprintf(s.name, sizeof s.name, "paged %d%s", block_size, prefix ? ", prefix" : "");
         create_pool(&s, prefix);
@@ -570,9 +551,9 @@ static Server serve(const Options *o, const Trace *trace, int rule, int block_si
         snprintf(s.name, sizeof s.name, "%s", names[rule]);
     begin(&s);
     run_steps(&s);
-    if (s.ended + s.refused != arrlen(trace->requests))
+    if (s.ended + s.refused != arrlen(trace.requests))
         die(1, "%s: %d requests ended and %d were refused, of %d", s.name, s.ended, s.refused,
-            (int)arrlen(trace->requests));
+            (int)arrlen(trace.requests));
     seq_release(s.system.seq);
     oracle_release(s.system.oracle);
     if (slots_taken(&s) != 0) die(1, "%s: %d slots are still taken", s.name, slots_taken(&s));
@@ -582,91 +563,73 @@ static Server serve(const Options *o, const Trace *trace, int rule, int block_si
     arrfree(s.reserved);
     arrfree(s.running);
     arrfree(s.waiting);
+
+    double rest = 1;
+    for (int kind = 0; kind < FREE; kind++) {
+        s.share[kind] /= fmax(s.measured, 1) * options.budget;
+        rest -= s.share[kind];
+    }
+    s.share[FREE] = fmax(0, rest);
+    s.num_running /= fmax(s.measured, 1);
+    s.waited /= fmax(s.ended, 1);
     return s;
 }
 
 // ---- the results ------------------------------------------------------------------------------
 
-// Of the whole budget and all measured steps.
-static double share(const Server *s, int kind)
+static void print_results(const Server *results)
 {
-    if (s->measured == 0) return kind == FREE;
-    double slots = (double)s->measured * s->options->budget;
-    if (kind != FREE) return (double)s->slots[kind] / slots;
-    double rest = 1;
-    for (int i = 0; i < FREE; i++) rest -= share(s, i);
-    return fmax(0, rest);
-}
-
-static double mean_running(const Server *s)
-{
-    return s->measured ? (double)s->num_running / s->measured : 0;
-}
-
-static double mean_waited(const Server *s) { return s->ended ? (double)s->waited / s->ended : 0; }
-
-static void print_tables(const Server *results, const Options *o, const Trace *t)
-{
-    const char *moved = o->preempt == SWAP ? "swapped" : "recomputed";
-    printf("%d requests: %lld tokens of prompts, %lld generated; the longest has %d\n",
-           (int)arrlen(t->requests), (long long)t->context, (long long)t->generated, t->longest);
-    printf("budget: %d slots; %s; preemption by %s\n\n", o->budget,
-           o->saturate ? "all requests wait from the start" : "requests arrive as in the trace",
-           o->preempt == SWAP ? "swap" : "recompute");
+    static const char *const policies[] = {"recompute", "swap"};
+    static const char *const moved[] = {"recomputed", "swapped"};
+    const Server *end = results + arrlen(results);
+    const char *arrivals = "requests arrive as in the trace";
+    if (options.saturate) arrivals = "all requests wait from the start";
+    printf("%d requests: %.0f tokens of prompts, %.0f generated; the longest has %d\n",
+           (int)arrlen(trace.requests), trace.context, trace.generated, trace.longest);
+    printf("budget: %d slots; %s; preemption by %s\n\n", options.budget, arrivals,
+           policies[options.preempt]);
     printf("%-18s %7s %5s %8s %8s %9s %10s %7s\n", "requests", "running", "peak", "steps", "waited",
-           "preempted", moved, "refused");
-    for (int i = 0; i < arrlen(results); i++) {
-        const Server *s = &results[i];
-        printf("%-18s %7.1f %5d %8lld %8.0f %9lld %10lld %7d\n", s->name, mean_running(s), s->peak,
-               (long long)s->step, mean_waited(s), (long long)s->preemptions, (long long)s->moved,
-               s->refused);
-    }
+           "preempted", moved[options.preempt], "refused");
+    for (const Server *s = results; s < end; s++)
+        printf("%-18s %7.1f %5d %8lld %8.0f %9.0f %10.0f %7d\n", s->name, s->num_running, s->peak,
+               (long long)s->step, s->waited, s->preemptions, s->moved, s->refused);
     printf("running: together, on average. steps: to the end of the trace.\n"
            "waited: steps before a request is admitted, on average. %s: tokens.\n\n",
-           moved);
+           moved[options.preempt]);
     printf("%-18s %6s %8s %8s %8s %6s %8s %10s\n", "% of the budget", "used", "reserved",
            "internal", "external", "free", "of taken", "at the end");
-    for (int i = 0; i < arrlen(results); i++) {
-        const Server *s = &results[i];
-        double taken = share(s, USED) + share(s, RESERVED) + share(s, INTERNAL);
-        printf("%-18s %6.2f %8.2f %8.2f %8.2f %6.2f %8.2f %10.2f\n", s->name, 100 * share(s, USED),
-               100 * share(s, RESERVED), 100 * share(s, INTERNAL), 100 * share(s, EXTERNAL),
-               100 * share(s, FREE), taken > 0 ? 100 * share(s, USED) / taken : 0, 100 * s->at_end);
+    for (const Server *s = results; s < end; s++) {
+        const double *share = s->share;
+        double taken = share[USED] + share[RESERVED] + share[INTERNAL];
+        if (taken == 0) taken = 1;
+        printf("%-18s %6.2f %8.2f %8.2f %8.2f %6.2f %8.2f %10.2f\n", s->name, 100 * share[USED],
+               100 * share[RESERVED], 100 * share[INTERNAL], 100 * share[EXTERNAL],
+               100 * share[FREE], 100 * share[USED] / taken, 100 * s->at_end);
     }
     printf("of taken: used slots as a share of those used, reserved or internal.\n"
-           "at the end: the same, with every request counted once, at its final length.\n");
-}
-
-static void print_bars(const Server *results)
-{
-    printf("\n# used   = reserved   - internal   ! external   . free\n");
-    for (int i = 0; i < arrlen(results); i++) {
+           "at the end: the same, with every request counted once, at its final length.\n"
+           "\n# used   = reserved   - internal   ! external   . free\n");
+    int ended = 0;
+    int refused = 0;
+    double preemptions = 0;
+    for (const Server *s = results; s < end; s++) {
         char bar[58];
         double sum = 0;
         int at = 0;
         for (int kind = 0; kind < NUM_KINDS; kind++) {
-            sum += share(&results[i], kind);
+            sum += s->share[kind];
             while (at < 58 && (at + 0.5) / 58 <= sum) bar[at++] = "#=-!."[kind];
         }
-        printf("%-18s |%-58.*s|\n", results[i].name, at, bar);
-    }
-}
-
-static void print_checks(const Server *results, const Options *o)
-{
-    int64_t ended = 0;
-    int64_t refused = 0;
-    int64_t preemptions = 0;
-    for (int i = 0; i < arrlen(results); i++) {
-        ended += results[i].ended;
-        refused += results[i].refused;
-        preemptions += results[i].preemptions;
+        printf("%-18s |%-58.*s|\n", s->name, at, bar);
+        ended += s->ended;
+        refused += s->refused;
+        preemptions += s->preemptions;
     }
     // Any violation has already ended the program.
-    printf("\n%lld requests in %d runs ended with exactly their tokens,\n"
-           "after %lld preemptions; %lld refused.\n",
-           (long long)ended, (int)arrlen(results), (long long)preemptions, (long long)refused);
-    if (o->verify)
+    printf("\n%d requests in %d runs ended with exactly their tokens,\n"
+           "after %.0f preemptions; %d refused.\n",
+           ended, (int)arrlen(results), preemptions, refused);
+    if (options.verify)
         printf("K and V of all paged ones were what was written; attention was the oracle's.\n");
 }
 
@@ -675,17 +638,15 @@ static void print_csv(const Server *results, FILE *out)
     fprintf(out,
             "allocator,block_size,used,reserved,internal,external,free,at_the_end,mean_running,"
             "peak_running,steps,mean_waited,preemptions,tokens_moved,refused\n");
-    for (int i = 0; i < arrlen(results); i++) {
-        const Server *s = &results[i];
+    for (const Server *s = results; s < results + arrlen(results); s++) {
         fprintf(out, "\"%s\",%d", s->name, s->block_size);
-        for (int kind = 0; kind < NUM_KINDS; kind++) fprintf(out, ",%.6f", share(s, kind));
-        fprintf(out, ",%.6f,%.3f,%d,%lld,%.3f,%lld,%lld,%d\n", s->at_end, mean_running(s), s->peak,
-                (long long)s->step, mean_waited(s), (long long)s->preemptions, (long long)s->moved,
-                s->refused);
+        for (int kind = 0; kind < NUM_KINDS; kind++) fprintf(out, ",%.6f", s->share[kind]);
+        fprintf(out, ",%.6f,%.3f,%d,%lld,%.3f,%.0f,%.0f,%d\n", s->at_end, s->num_running, s->peak,
+                (long long)s->step, s->waited, s->preemptions, s->moved, s->refused);
     }
 }
 
-// ---- the options ------------------------------------------------------------------------------
+// ---- main -------------------------------------------------------------------------------------
 
 static const char help[] =
     "replay: a trace of requests, served from one budget by several allocators\n"
@@ -716,7 +677,7 @@ static const char help[] =
 
 static int parse_count(const char *option) { return (int)parse_int(option, optarg, 1, MAX_TOKENS); }
 
-static Options parse_options(int argc, char **argv)
+static void parse_options(int argc, char **argv)
 {
     static const char *const policies[] = {"recompute", "swap", NULL};
     static const struct option names[] = {
@@ -727,85 +688,67 @@ static Options parse_options(int argc, char **argv)
         {"csv", 1, NULL, 'c'},           {"curve", 1, NULL, 'u'},
         {"shared-prefix", 1, NULL, 'x'}, {"verify", 0, NULL, 'v'},
         {"help", 0, NULL, 'h'},          {NULL, 0, NULL, 0}};
-    Options o = {.seed = -1, .limit = INT_MAX};
     for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;) {
         switch (c) {
-        case 'g': o.generate = parse_count("--generate"); break;
-        case 'r': o.seed = parse_int("--seed", optarg, 0, INT64_MAX); break;
-        case 'o': o.save = optarg; break;
-        case 'l': o.limit = parse_count("--limit"); break;
-        case 's': o.saturate = true; break;
-        case 'b': o.block_size = parse_count("--block-size"); break;
-        case 'n': o.num_blocks = parse_count("--blocks"); break;
-        case 'p': o.preempt = parse_choice("--preempt", optarg, policies); break;
-        case 'x': o.prefix = (int)parse_int("--shared-prefix", optarg, 0, MAX_TOKENS); break;
-        case 'v': o.verify = true; break;
-        case 'c': o.csv = optarg; break;
-        case 'u': o.curve = optarg; break;
+        case 'g': options.generate = parse_count("--generate"); break;
+        case 'r': options.seed = parse_int("--seed", optarg, 0, INT64_MAX); break;
+        case 'o': options.save = optarg; break;
+        case 'l': options.limit = parse_count("--limit"); break;
+        case 's': options.saturate = true; break;
+        case 'b':
+            options.block_size = parse_count("--block-size");
+            options.one_size = true;
+            break;
+        case 'n': options.num_blocks = parse_count("--blocks"); break;
+        case 'p': options.preempt = parse_choice("--preempt", optarg, policies); break;
+        case 'x': options.prefix = (int)parse_int("--shared-prefix", optarg, 0, MAX_TOKENS); break;
+        case 'v': options.verify = true; break;
+        case 'c': options.csv = optarg; break;
+        case 'u': options.curve = optarg; break;
         case 'h': fputs(help, stdout); exit(finish_output(0));
         default: die(2, "see --help");
         }
     }
-    o.path = argv[optind];
-    if (argc - optind > 1 || !o.path == !o.generate)
+    options.path = argv[optind];
+    if (argc - optind > 1 || !options.path == !options.generate)
         die(2, "one TRACE.csv or --generate N is needed; see --help");
-    if (o.path && (o.seed >= 0 || o.save)) die(2, "--seed and --save are for --generate");
-    if (o.generate && o.limit != INT_MAX) die(2, "--limit is for a TRACE.csv");
-    int block_size = o.block_size ? o.block_size : DEFAULT_BLOCK_SIZE;
-    if ((int64_t)o.num_blocks * block_size > MAX_TOKENS)
-        die(2, "--blocks %d: a budget has at most %d slots", o.num_blocks, MAX_TOKENS);
-    o.budget = o.num_blocks ? o.num_blocks * block_size : DEFAULT_BUDGET;
-    if (o.block_size > o.budget || o.prefix > o.budget)
-        die(2, "the budget of %d slots is smaller than a block or the shared prefix", o.budget);
-    return o;
-}
-
-static FILE *open_output(const char *path)
-{
-    FILE *out = path ? fopen(path, "w") : NULL;
-    if (path && !out) die(1, "%s: %s", path, strerror(errno));
-    return out;
-}
-
-static void close_output(FILE *out, const char *path)
-{
-    if (!out) return;
-    bool failed = ferror(out);
-    if (fclose(out) != 0 || failed) die(1, "%s: cannot write it: %s", path, strerror(errno));
+    if (options.path && (options.seed >= 0 || options.save))
+        die(2, "--seed and --save are for --generate");
+    if (options.generate && options.limit != INT_MAX) die(2, "--limit is for a TRACE.csv");
+    if (options.seed < 0) options.seed = 1;
+    int64_t budget = 131072;  // see the help
+    if (options.num_blocks) budget = (int64_t)options.num_blocks * options.block_size;
+    if (budget > MAX_TOKENS)
+        die(2, "--blocks %d: a budget has at most %d slots", options.num_blocks, MAX_TOKENS);
+    options.budget = (int)budget;
+    if (options.block_size > budget || options.prefix > budget)
+        die(2, "the budget of %d slots is smaller than a block or the shared prefix", (int)budget);
 }
 
 int main(int argc, char **argv)
 {
     static const int sizes[] = {1, 8, 16, 32, 64, 128, 256};
-    Trace trace = {NULL, 0, 0, 0};
     Server *results = NULL;
     program = "replay";
-    Options o = parse_options(argc, argv);
-    FILE *save = open_output(o.save);
-    if (o.path)
-        read_trace(&trace, o.path, o.limit, o.prefix);
+    parse_options(argc, argv);
+    if (options.path)
+        read_trace(&trace, options.path, options.limit, options.prefix);
     else
-        generate_trace(&trace, o.generate, o.seed < 0 ? 1 : (uint64_t)o.seed, o.prefix, save);
-    close_output(save, o.save);
+        generate_trace(&trace, options.generate, options.prefix);
     // Opened before the work, so that it is not lost, and after the trace is read, in case that
     // is the same file.
-    FILE *csv = open_output(o.csv);
-    o.curve_out = open_output(o.curve);
-    if (o.curve_out) fprintf(o.curve_out, "allocator,step,running\n");
-    for (int rule = 0; rule < PAGED; rule++) arrput(results, serve(&o, &trace, rule, 0, 0));
-    for (int i = 0; i < 7; i++) {
-        if (o.block_size == 0 && sizes[i] <= o.budget)
-            arrput(results, serve(&o, &trace, PAGED, sizes[i], 0));
-    }
-    int block_size = o.block_size ? o.block_size : DEFAULT_BLOCK_SIZE;
-    if (o.block_size) arrput(results, serve(&o, &trace, PAGED, block_size, 0));
-    if (o.prefix) arrput(results, serve(&o, &trace, PAGED, block_size, o.prefix));
-    print_tables(results, &o, &trace);
-    print_bars(results);
-    print_checks(results, &o);
+    FILE *csv = open_output(options.csv);
+    curve = open_output(options.curve);
+    if (curve) fprintf(curve, "allocator,step,running\n");
+    for (int rule = 0; rule < PAGED; rule++) arrput(results, serve(rule, 0, 0));
+    for (int i = 0; i < 7 && !options.one_size; i++)
+        if (sizes[i] <= options.budget) arrput(results, serve(PAGED, sizes[i], 0));
+    if (options.one_size) arrput(results, serve(PAGED, options.block_size, 0));
+    if (options.prefix) arrput(results, serve(PAGED, options.block_size, options.prefix));
+    print_results(results);
     if (csv) print_csv(results, csv);
-    close_output(csv, o.csv);
-    close_output(o.curve_out, o.curve);
+    close_output(csv, options.csv);
+    close_output(curve, options.curve);
     arrfree(trace.requests);
     arrfree(results);
     return finish_output(0);

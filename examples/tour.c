@@ -36,11 +36,10 @@ static int waits;               // --step was given
 static int failures;
 static uint64_t seed;
 
-typedef struct Twin {
+static struct {
     Seq *key;
     Oracle *value;
-} Twin;
-static Twin *twins;  // a map of stb_ds
+} * twins;  // a map of stb_ds
 
 static void wait_for_return(void)
 {
@@ -52,28 +51,11 @@ static void wait_for_return(void)
 
 // ---- sequences and their twins ----------------------------------------------------------------
 
-typedef struct Tensor {
-    size_t count;
-    float *host;    // [count], an array of stb_ds
-    float *device;  // [count], where the pool lives
-} Tensor;
-
-static Tensor random_tensor(const Pool *pool, int rows, int row)  // numbers in [-1, 1)
+static float *random_rows(int rows, int row)  // numbers in [-1, 1), an array of stb_ds
 {
-    size_t count = (size_t)rows * row;
-    Tensor x = {count, NULL, tensor_create(pool, count)};
-    if (!x.device) die(1, "too little memory for %zu floats", count);
-    for (size_t i = 0; i < count; i++) arrput(x.host, (float)(2 * random_uniform(&seed) - 1));
-    tensor_copy(pool, x.device, x.host, count);
+    float *x = NULL;
+    for (int i = 0; i < rows * row; i++) arrput(x, (float)(2 * random_uniform(&seed) - 1));
     return x;
-}
-
-static void to_host(const Pool *pool, Tensor x) { tensor_copy(pool, x.host, x.device, x.count); }
-
-static void free_tensor(const Pool *pool, Tensor x)
-{
-    tensor_free(pool, x.device);
-    arrfree(x.host);
 }
 
 static Pool *new_pool(int block_size, int num_blocks)
@@ -87,10 +69,7 @@ static Pool *new_pool(int block_size, int num_blocks)
                          .poison = 1,
                          .device = device};
     Pool *pool;
-    int error = pool_create(&config, &pool);
-    if (error == PAGED_NO_GPU)
-        die(1, "no such device: a GPU needs a build with nvcc, the stand-in one without");
-    must(error, "pool_create");
+    MUST(pool_create(&config, &pool));
     return pool;
 }
 
@@ -123,12 +102,12 @@ static void grow(Seq *seq, int n)
     twin->length += n;
     MUST(pool_plan(pool, &batch));
     for (int layer = 0; layer < LAYERS; layer++) {
-        Tensor k = random_tensor(pool, n, ROW);
-        Tensor v = random_tensor(pool, n, ROW);
-        MUST(pool_write(pool, layer, k.device, v.device));
-        oracle_write(twin, layer, n, k.host, v.host);
-        free_tensor(pool, k);
-        free_tensor(pool, v);
+        float *k = random_rows(n, ROW);
+        float *v = random_rows(n, ROW);
+        MUST(pool_write(pool, layer, k, v));
+        oracle_write(twin, layer, n, k, v);
+        arrfree(k);
+        arrfree(v);
     }
 }
 
@@ -160,26 +139,23 @@ static void release(Seq *seq)
 // Whether the newest tokens of a sequence attend as its twin says, in each layer and in three ways.
 static int agrees(Seq *seq)
 {
-    Pool *pool = seq->pool;
+    enum { MAX_ROWS = 3, Q_ROW = Q_HEADS * HEAD_DIM };
     const int ways[3] = {ATTEND_PAGED, ATTEND_GATHER, ATTEND_FAST};
-    int n = seq->length < 3 ? seq->length : 3;
+    int n = seq->length < MAX_ROWS ? seq->length : MAX_ROWS;
     int same = 1;
-    Tensor q = random_tensor(pool, n, Q_HEADS * HEAD_DIM);
-    Tensor out = random_tensor(pool, n, Q_HEADS * HEAD_DIM);
-    float expected[3 * Q_HEADS * HEAD_DIM];
+    float *q = random_rows(n, Q_ROW);
+    float out[MAX_ROWS * Q_ROW], expected[MAX_ROWS * Q_ROW];
     Batch batch = {.num_seqs = 1, .seqs = &seq, .num_tokens = &n};
-    MUST(pool_plan(pool, &batch));
+    MUST(pool_plan(seq->pool, &batch));
     for (int layer = 0; layer < LAYERS; layer++) {
-        oracle_attend(hmget(twins, seq), layer, n, Q_HEADS, 0, q.host, expected, NULL);
+        oracle_attend(hmget(twins, seq), layer, n, Q_HEADS, 0, q, expected, NULL);
         for (int way = 0; way < 3; way++) {
-            MUST(attend(pool, ways[way], layer, Q_HEADS, 0, q.device, out.device, NULL));
-            to_host(pool, out);
-            for (size_t i = 0; i < out.count; i++)
-                if (!(fabsf(out.host[i] - expected[i]) <= 1e-6f)) same = 0;  // also for NaN
+            MUST(attend(seq->pool, ways[way], layer, Q_HEADS, 0, q, out, NULL));
+            for (int i = 0; i < n * Q_ROW; i++)
+                if (!(fabsf(out[i] - expected[i]) <= 1e-6f)) same = 0;  // also for NaN
         }
     }
-    free_tensor(pool, q);
-    free_tensor(pool, out);
+    arrfree(q);
     return same;
 }
 
@@ -475,25 +451,20 @@ static void scene_online_softmax(void)
     Seq *seq = new_seq(pool, 10);
     int one = 1;
     Batch batch = {.num_seqs = 1, .seqs = &seq, .num_tokens = &one};
-    Tensor k = random_tensor(pool, seq->length, ROW);
-    Tensor v = random_tensor(pool, seq->length, ROW);
-    Tensor q = random_tensor(pool, 1, ROW);
-    Tensor out = random_tensor(pool, 1, ROW);
-    MUST(seq_gather(seq, 0, k.device, v.device));
+    float *k = random_rows(seq->length, ROW);
+    float *v = random_rows(seq->length, ROW);
+    float *q = random_rows(1, ROW);
+    float out[ROW];
+    MUST(seq_gather(seq, 0, k, v));
     MUST(pool_plan(pool, &batch));
-    MUST(attend(pool, ATTEND_PAGED, 0, KV_HEADS, 0, q.device, out.device, NULL));
-    to_host(pool, k);
-    to_host(pool, v);
-    to_host(pool, out);
-
-    double expected = print_online_softmax(seq, q.host, k.host, v.host);
-    int same = fabs(expected - out.host[0]) <= 1e-6;
+    MUST(attend(pool, ATTEND_PAGED, 0, KV_HEADS, 0, q, out, NULL));
+    double expected = print_online_softmax(seq, q, k, v);
+    int same = fabs(expected - out[0]) <= 1e-6;
     printf("The last o / l is what attend() returned: %s.\n", same ? "yes" : "NO");
-    failures += !same;
-    free_tensor(pool, k);
-    free_tensor(pool, v);
-    free_tensor(pool, q);
-    free_tensor(pool, out);
+    if (!same) failures++;
+    arrfree(k);
+    arrfree(v);
+    arrfree(q);
     finish(pool);
 }
 
@@ -558,34 +529,25 @@ static const struct {
 };
 enum { NUM_SCENES = sizeof SCENES / sizeof SCENES[0] };
 
-static void print_help(void)
-{
-    printf("usage: ./tour [--step] [--gpu | --standin] [SCENE]\n"
-           "The engine in scenes: all of them, or one.\n\n"
-           "  --step     wait for return after each screen\n"
-           "  --gpu      on a GPU (a build with nvcc)\n"
-           "  --standin  with the kernels for the GPU, run on the CPU (any other build)\n\n");
-    for (int i = 0; i < NUM_SCENES; i++) printf("  %2d  %s\n", i + 1, SCENES[i].title);
-    printf("\n%s", LEGEND);
-}
+static const char *const USAGE = "usage: ./tour [--step] [--standin] [SCENE]\n"
+                                 "The engine in scenes: all of them, or one.\n\n"
+                                 "  --step     wait for return after each screen\n"
+                                 "  --standin  with the kernels for the GPU, run on the CPU\n\n";
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"step", no_argument, NULL, 's'},
-                                            {"gpu", no_argument, NULL, 'g'},
-                                            {"standin", no_argument, NULL, 'i'},
+    static const struct option options[] = {{"step", no_argument, &waits, 1},
+                                            {"standin", no_argument, &device, PAGED_STANDIN},
                                             {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
     program = "tour";
     for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (option == '?') return 2;  // getopt_long() has said why
-        if (option == 's') waits = 1;
-        if (option == 'g') device = PAGED_GPU;
-        if (option == 'i') device = PAGED_STANDIN;
-        if (option == 'h') {
-            print_help();
-            return finish_output(0);
-        }
+        if (option != 'h') continue;
+        printf("%s", USAGE);
+        for (int i = 0; i < NUM_SCENES; i++) printf("  %2d  %s\n", i + 1, SCENES[i].title);
+        printf("\n%s", LEGEND);
+        return finish_output(0);
     }
     int only = 0;
     if (optind < argc) only = (int)parse_int("SCENE", argv[optind++], 1, NUM_SCENES);
