@@ -3,6 +3,7 @@
 passed=0 failed=0 skipped=0
 LOG=${LOG:-build/log}
 export UBSAN_OPTIONS=print_stacktrace=1
+mkdir -p build
 
 ok() { echo "ok    $1"; passed=$((passed + 1)); }
 bad() { echo "FAIL  $1"; failed=$((failed + 1)); }
@@ -28,8 +29,14 @@ first_error() {
 # check NAME COMMAND...: passes if the command does.
 check() {
     checked=$1; shift
-    if "$@" >"$LOG" 2>&1; then ok "$checked: $(tail -n 1 "$LOG")"; else first_error; bad "$checked"; fi
+    if "$@" >"$LOG" 2>&1; then
+        last=$(tail -n 1 "$LOG")
+        ok "$checked${last:+: $last}"
+    else first_error; bad "$checked"; fi
 }
+
+# equal NAME EXPECTED ACTUAL
+equal() { if [ "$2" = "$3" ]; then ok "$1"; else bad "$1: expected '$2', got '$3'"; fi; }
 
 # quietly NAME COMMAND...: succeeds if the command does and prints nothing: a compiler without a
 # warning. Otherwise that is a failure.
