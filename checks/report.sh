@@ -5,8 +5,8 @@ LOG=${LOG:-build/log}
 export UBSAN_OPTIONS=print_stacktrace=1
 mkdir -p build
 
-ok() { echo "ok    $1"; passed=$((passed + 1)); }
-bad() { echo "FAIL  $1"; failed=$((failed + 1)); }
+ok() { printf 'ok    %s\n' "$1"; passed=$((passed + 1)); }
+bad() { printf 'FAIL  %s\n' "$1"; failed=$((failed + 1)); }
 skip() { echo "skip  $1"; skipped=$((skipped + 1)); }
 finish() { echo "$passed passed, $failed failed, $skipped skipped"; [ $failed = 0 ]; exit; }
 
