@@ -53,11 +53,15 @@ tests: tests.c $(ENGINE)  ## the tests of the engine alone: ./tests --list
 tests-fast: tests.c $(ENGINE) fast/fast.c  ## the same with the fast paths compiled in
 	$(COMPILE) $(FAST) tests.c -o $@ -lm
 
-plots: replay     ## draws a replay into build/, with gnuplot: TRACE=file.csv
-	sh checks/plots.sh $(TRACE)
+build/draw: examples/draw.c examples/util.h build/paged.o
+	$(COMPILE) examples/draw.c build/paged.o -o $@ -lm
 
-pictures: build/paged.o  ## docs/blocks.svg and docs/life.svg: TRACE=file.csv
-	$(COMPILE) examples/draw.c build/paged.o -o build/draw -lm
+plots: replay build/draw  ## draws a replay into build/: TRACE=file.csv, or made-up requests
+	./replay $(or $(TRACE),--generate 10000) --saturate --csv build/replay.csv --curve build/curve.csv
+	build/draw memory build/replay.csv >build/replay-memory.svg
+	build/draw running build/curve.csv >build/replay-running.svg
+
+pictures: build/draw  ## docs/blocks.svg and docs/life.svg: TRACE=file.csv
 	build/draw blocks >docs/blocks.svg
 	build/draw life $(TRACE) >docs/life.svg
 
@@ -118,14 +122,8 @@ quick:            ## the engine's tests on the CPU, in seconds: after each edit
 	$(CC) -O1 -g $(WARN) $(CPPFLAGS) tests.c -o build/quick -lm
 	build/quick --cpu --quick
 
-test-all: all tests-fast  ## sanitizers, valgrind, all compilers, planted bugs and more
-	sh checks/all.sh
-	sh checks/learn.sh --all
-	sh checks/mutants.sh
-	sh checks/cuda.sh --all
-	sh checks/portability.sh
-	sh checks/lint.sh
-	sh checks/coverage.sh
+check:            ## C=lint, say: what takes long or needs rare tools; without C: the list
+	@sh checks/check.sh $(C)
 
 mutants:          ## plants the bugs of checks/bugs.txt: which test catches each?
 	sh checks/mutants.sh
@@ -141,21 +139,6 @@ mutate:           ## flips operators and constants by machine: checks/ledger.txt
 fuzz:             ## random calls and files, SECONDS=60 for each target; needs clang
 	sh checks/fuzz.sh --look
 
-soak: checks/soak.c $(ENGINE)  ## random calls on full pools for SECONDS=1800
-	@mkdir -p build
-	$(COMPILE) checks/soak.c -o build/soak -lm
-	build/soak
-
-coverage:         ## lines and branches of the engine that the tests never run
-	sh checks/coverage.sh
-
-lint:             ## gcc -fanalyzer, clang-tidy, cppcheck: about a minute
-	@echo "three analysers, one after the other; each prints a line when it is done"
-	sh checks/lint.sh
-
-portability:      ## 32-bit x86, AArch64, big-endian s390x, musl
-	sh checks/portability.sh
-
 gpu-check:        ## all that a real GPU can show: PART=tests, DEPS=folder
 	sh checks/cuda.sh --gpu $(PART)
 
@@ -166,5 +149,5 @@ format:           ## clang-format over the sources
 clean:            ## removes what was built
 	rm -rf paged tour llama replay hello tests tests-fast build *.o
 
-.PHONY: all help bench cuda cuda-bench debug exercise plots pictures test quick test-all mutants gpu-check
-.PHONY: format clean mutant mutate fuzz soak coverage lint portability learn stage debug-stage hunt
+.PHONY: all help bench cuda cuda-bench debug exercise plots pictures test quick check mutants gpu-check
+.PHONY: format clean mutant mutate fuzz learn stage debug-stage hunt

@@ -267,12 +267,13 @@ coverage() {
     command -v $gcov >/dev/null || { skip "coverage: no $gcov"; return; }
     rm -rf $to && mkdir -p $to
     (cd $to && $gcc -O0 -w --coverage -DT_COVERAGE -DPAGED_FAST $CPPFLAGS -I"$root" \
-        "$root/tests.c" -o tests -lm) || { bad "coverage: does not compile"; return; }
+        -c "$root/tests.c" && $gcc --coverage tests.o -o tests -lm) ||
+        { bad "coverage: does not compile"; return; }
     left_out="$LEFT_OUT"
     [ "${LONG-}" ] || left_out="$left_out|shapes_crossed|same_bits|tvm_scripts"
     tests=$($to/tests --list | grep -vE "$left_out")
     check "coverage: the tests" $to/tests --quick $tests
-    (cd $to && $gcov -b -c -o . tests-tests.gcda) >$LOG 2>&1
+    (cd $to && $gcov -b -c tests.gcda) >$LOG 2>&1
     for file in paged.cu.c fast.c; do
         # A branch belongs to the line above it; `branch N never executed` to one never reached.
         awk -F: -v file=$file '
