@@ -30,13 +30,10 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-ENGINE = ['paged.cu.c', 'paged.h']
-TOUR = ['examples/tour.c', 'examples/util.h']
 ENV = {**os.environ, 'LC_ALL': 'C', 'NO_COLOR': '1', 'TERM': 'dumb', 'DEBUGINFOD_URLS': '',
        'OMP_WAIT_POLICY': 'passive'}
-CC = [os.environ.get('CC', 'cc'), *shlex.split(os.environ.get('CPPFLAGS', ''))]
 DOCUMENTS = ['walkthrough.md', 'README.md', 'checks/sessions.md']
-DEBUG = os.environ.get('DEBUG', 'build/debug')  # and, with "-tour" at its end, that of the tour
+PROGRAMS = ['build/debug', 'build/debug-tour']
 
 
 class Failed(Exception):
@@ -65,7 +62,7 @@ def read(pattern):
             for path in sorted(glob.glob(os.path.join(ROOT, pattern)))}
 
 
-SOURCES = {name: lines for pattern in (*ENGINE, 'fast/*.c', 'tests.c', 'examples/*.[ch]',
+SOURCES = {name: lines for pattern in ('paged.*', 'fast/*.c', 'tests.c', 'examples/*.[ch]',
                                        'learn/simple.c', 'learn/hunts.c')
            for name, lines in read(pattern).items()}
 KERNEL = re.compile(r'\bKERNEL\((\w+),')
@@ -226,29 +223,15 @@ def gdb(program, arguments, session):
     return [part.split('\n') for part in parts] + [['gdb has ended']] * len(session)
 
 
-def build_debug(name, sources, flags):
-    """Builds a program for the sessions, if it is not newer than its sources."""
-    newest = max(os.path.getmtime(f'{ROOT}/{source}') for source in sources)
-    path = os.path.join(ROOT, name)
-    if os.path.exists(path) and os.path.getmtime(path) >= newest:
-        return
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    new = f'{path}.{os.getpid()}'
-    inputs = [source for source in sources if source.endswith('.c')]
-    if run([*CC, '-O0', '-g3', *flags, *inputs, '-o', new, '-lm']).returncode:
-        raise SystemExit(f'{name} does not compile')
-    os.replace(new, path)
-
-
 @functools.lru_cache(1)
 def gdb_problem():
     """Builds both programs and says why no session can be held here, or None."""
-    for tool in ('gdb', 'stdbuf', CC[0]):
+    for tool in ('gdb', 'stdbuf', 'make'):
         if not shutil.which(tool):
             return f'there is no {tool}'
-    build_debug(DEBUG, ENGINE, [])
-    build_debug(DEBUG + '-tour', ENGINE + TOUR, ['-DPAGED_NO_MAIN'])
-    got = gdb(DEBUG, [], ['break main', 'run', 'print $_thread'])[2]
+    if run(['make', '-s', *PROGRAMS]).returncode:
+        raise SystemExit(f'{PROGRAMS} do not compile')
+    got = gdb(PROGRAMS[0], [], ['break main', 'run', 'print $_thread'])[2]
     return None if '$1 = 1' in got else 'gdb cannot run a program here'
 
 
@@ -256,12 +239,10 @@ def check_gdb(block):
     if gdb_problem():
         raise Skipped(gdb_problem())
     start = shlex.split((block.lines or [''])[0])
-    programs = {'build/debug': DEBUG, 'build/debug-tour': DEBUG + '-tour'}
-    if start[:5] != ['$', 'gdb', '-x', 'debugger/paged.gdb', '--args'] or \
-            not start[5:] or start[5] not in programs:
+    if start[:5] != '$ gdb -x debugger/paged.gdb --args'.split() or not set(start[5:6]) & set(PROGRAMS):
         raise Failed('expected first "$ gdb -x debugger/paged.gdb --args build/debug..."')
     session = commands(block.lines[1:], '(gdb) ')
-    outputs = gdb(programs[start[5]], start[6:], [command for command, _ in session])
+    outputs = gdb(start[5], start[6:], [command for command, _ in session])
     outputs = [[re.sub(*VARYING[0], line) for line in x if not NOISE.match(line)] for x in outputs]
     compare(session, '(gdb) ', outputs, normal, [block.lines[0]])  # shown without the noise
 
@@ -371,15 +352,6 @@ Breakpoint 1, seq_append (seq=0x..., n=38) at paged.cu.c:1
 1	    if (!seq || n < 0) return PAGED_BAD_ARGUMENT;
 (gdb) print n
 $1 = 38
-(gdb) tbreak pool_destroy
-Temporary breakpoint 2 at 0x1234: file paged.cu.c, line 1.
-(gdb) continue
-Continuing.
-...
-token 37: entry 37 / 16 = 2 of the table is block 3; slot 37 % 16 = 5
-...
-Temporary breakpoint 2, pool_destroy (pool=0x...) at paged.cu.c:1
-1	    if (!pool) return;
 ```
 '''
 EDITS = r'''ceil_div()>ceil_dif()
@@ -398,7 +370,6 @@ of 38 to>of 39 to
 n=38>n=39
 n < 0>n < 1
 $1 = 38>$1 = 39
-is block 3>is block 4
 ```c\n>```C\n'''
 
 
