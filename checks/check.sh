@@ -2,9 +2,7 @@
 # make check C=...: the checks that take long, or tools that few have. What is not installed is
 # skipped, aloud. Ends with the usual line. Without C: the list.
 #
-#     sh checks/check.sh lint sanitizers        several
-#     COMPILERS="gcc clang" sh checks/check.sh compilers
-#     SEEDS="5 6" sh checks/check.sh sanitizers
+#     SEEDS="5 6" COMPILERS=gcc sh checks/check.sh sanitizers compilers
 set -u
 cd "$(dirname "$0")/.." || exit 1
 OUT=build/check
@@ -40,21 +38,15 @@ KERNELS="scale_and_lse rewind_into_shared_block bug_unused_slots extreme_values 
 LEFT_OUT="tests_that_cannot_fail|bug_32_bit|bug_longest"
 SLOW="same_bits_however_cut|shapes_|tvm_scripts|beam_search"
 
-# fast WIDTH: the options for the fast paths with vectors of WIDTH floats; none for 0.
-fast() {
-    case $1 in
-    4) echo "-DPAGED_FAST" ;;
-    8) echo "-DPAGED_FAST -mavx2 -mf16c -mfma" ;;
-    16) echo "-DPAGED_FAST -mavx512f -mf16c -mfma" ;;
-    esac
+# vectors OPTIONS: those options, if this processor has the vectors that they switch on.
+vectors() {
+    for option in $1; do
+        case $option in -m*) grep -qw "${option#-m}" /proc/cpuinfo || return ;; esac
+    done
+    echo "$1"
 }
-
-# The widths that this processor has. 4 is what it has without an option.
-widths() {
-    echo 4
-    grep -qw avx2 /proc/cpuinfo 2>/dev/null && echo 8
-    grep -qw avx512f /proc/cpuinfo 2>/dev/null && echo 16
-}
+WIDTH_8=$(vectors "-DPAGED_FAST -mavx2 -mf16c -mfma")
+WIDTH_16=$(vectors "-DPAGED_FAST -mavx512f -mf16c -mfma")
 
 # build NAME COMMAND...: builds the tests as $program with the command.
 build() {
@@ -90,15 +82,17 @@ programs() {
 
 sanitizers() {
     for cc in gcc clang; do
-        for width in 0 $(widths); do
-            variant "$cc, sanitizers, fast paths $width wide" "--cpu --quick" \
-                $cc -O1 $SAN $HASH $(fast $width) || continue
-            [ $width -le 4 ] || continue  # vectors are for the CPU
+        for options in "" -DPAGED_FAST; do
+            variant "$cc, sanitizers $options" "--cpu --quick" $cc -O1 $SAN $HASH $options || continue
             check "  the same, on the stand-in for a GPU" "$program" --quick --standin $KERNELS
             # Every seed is another run of the random operations.
             for seed in ${SEEDS:-2 3 4}; do
                 check "  random operations, seed $seed" "$program" --cpu --seed $seed random
             done
+        done
+        for options in "$WIDTH_8" "$WIDTH_16"; do
+            [ -z "$options" ] ||
+                variant "$cc, sanitizers $options" "--cpu --quick" $cc -O1 $SAN $HASH $options
         done
         compiles $cc $SAN && programs "$cc, sanitizers" $cc -O1 $SAN -DPAGED_FAST
     done
@@ -137,17 +131,12 @@ compilers() {
     for cc in ${COMPILERS:-gcc gcc-10 gcc-11 gcc-13 gcc-14 clang clang-13 clang-15 clang-16 clang-17 \
         clang-18}; do
         command -v $cc >/dev/null || continue
-        for options in -O0 -O1 -O2 -O3 "-O2 -D_FORTIFY_SOURCE=2" \
-            "-O3 -march=native -fopenmp -DPAGED_FAST"; do
-            devices=--cpu; case $options in -O2*) devices= ;; esac
-            variant "$cc $options" "--quick $devices" $cc $options
+        for options in -O2 "-O2 -D_FORTIFY_SOURCE=2" "-O2 -DPAGED_FAST"; do
+            variant "$cc $options" --quick $cc $options
         done
-        for width in $(widths); do
-            devices=--cpu; [ $width = 4 ] && devices=
-            variant "$cc -O2 $(fast $width)" "--quick $devices" $cc -O2 $(fast $width)
-        done
-        for options in -O0 -O2 "-O2 -DPAGED_FAST"; do
-            variant "$cc $options, as C++" "--quick --cpu" $cc $options -x c++
+        for options in -O0 -O1 -O3 "-O3 -march=native -fopenmp -DPAGED_FAST" "-O2 $WIDTH_8" \
+            "-O2 $WIDTH_16" "-O0 -x c++" "-O2 -x c++" "-O2 -DPAGED_FAST -x c++"; do
+            [ "$options" = "-O2 " ] || variant "$cc $options" "--quick --cpu" $cc $options
         done
     done
 }
@@ -253,15 +242,10 @@ lint() {
 
 # ---- coverage ------------------------------------------------------------------------------------
 
-# Each line of the engine that the tests never executed, which is a failure, and each condition one
-# side of which was never taken. A branch that is listed is not wrong. Why they are left:
-#   - Kernels and attend_tile() are one body with constant arguments, inlined many times over. gcov
-#     counts the branches of each copy: `dtype == PAGED_F32` has one side only in the f32 copy.
-#   - The macros of CUDA: without nvcc, cudaGetDeviceCount(), cudaFree() and the others never fail.
-#   - Sizes that no test can have: 2^31 rows in a batch, 65535 splits, a gather of 2^63 bytes.
-#   - In a condition of several, one may hide another: pool_check() looks twice at some things,
-#     arrlen() asks each time whether the array is NULL, INVARIANT(a && b) is broken in one only.
-#   - Without OpenMP, as here, attend_on_cpu() has one thread, and never splits heads among more.
+# Fails for each line of the engine that the tests never execute, and prints each condition one side
+# of which is never taken. Those are not wrong: a kernel is one body, inlined with other constants in
+# each copy; without nvcc no call of CUDA fails; no test has 2^31 rows or 2^63 bytes; one of several
+# conditions may hide another; without OpenMP, as here, heads are never split among threads.
 coverage() {
     gcc=${GCC:-gcc} gcov=${GCOV:-gcov} root=$PWD to=$OUT/coverage
     command -v $gcov >/dev/null || { skip "coverage: no $gcov"; return; }
@@ -315,7 +299,7 @@ for part in "$@"; do
     valgrind) valgrind_runs ;;
     cuda) check "the CUDA build" sh checks/cuda.sh --all ;;
     planted)
-        check "the planted bugs" python3 learn/learn.py mutants
+        check "the planted bugs" python3 learn/plant.py mutants
         check "each stage of learn/" python3 checks/learn.py --all ;;
     *) echo "there is no check called $part"; list; exit 2 ;;
     esac
