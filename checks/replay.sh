@@ -30,7 +30,6 @@ while IFS='|' read -r line message; do
     check "refused: '$line'" refused_line "$line" "$message"
 done <<'END'
 2023-11-16 18:15:47,374|after TIMESTAMP, numbers
-2023-11-16 18:15:47,374,|after TIMESTAMP
 2023-11-16 18:15:47,-374,44|after TIMESTAMP
 2023-11-16 18:15:47,0,44|after TIMESTAMP
 2023-11-16 18:15:47,374,4.5|after TIMESTAMP
@@ -71,12 +70,9 @@ a.csv b.csv|2|
 a.csv --wrong|2|
 a.csv --generate 3|2|
 a.csv --seed 3|2|
-a.csv --save b.csv|2|
 --generate 3 --limit 2|2|
 a.csv --preempt maybe|2|
 a.csv --blocks 0|2|
-a.csv --blocks 0x10|2|
-a.csv --blocks 1.5|2|
 a.csv --blocks 1048577|2|
 a.csv --block-size 131073|2|
 END
@@ -231,14 +227,14 @@ check "each column and the curves are what awk finds" as_by_awk
 
 # ---- generated traces, the real one, and an engine that is wrong
 
-replay --generate 5000 --block-size 16 --save $dir/a.csv
+replay --generate 500 --block-size 16 --save $dir/a.csv
 cp $dir/csv $dir/first
 replay $dir/a.csv --block-size 16
 check "--save: the trace that is saved is the one that was served" cmp $dir/csv $dir/first
 replay --generate 500 --seed 1 --save $dir/b.csv
-equal "--seed: 1 unless told" "$(head -n 501 $dir/a.csv)" "$(cat $dir/b.csv)"
+check "--seed: 1 unless told" cmp $dir/a.csv $dir/b.csv
 replay --generate 500 --seed 2 --save $dir/c.csv
-check "--seed: another one, other requests" sh -c "! cmp -s $dir/b.csv $dir/c.csv"
+check "--seed: another one, other requests" sh -c "! cmp $dir/b.csv $dir/c.csv"
 
 if [ -f "$TRACE" ]; then
     awk '/^```/ { text = /^```text/; on = 0; next }
@@ -249,13 +245,11 @@ else
     skip "the real trace: $TRACE is not there"
 fi
 
-# wrong FUNCTION TEXT: the engine, but FUNCTION is TEXT. Then exit status 1 is promised.
+# wrong FUNCTION TEXT: with an engine whose FUNCTION is TEXT, exit status 1 is promised.
 wrong() {
     printf '#define %s right\n#include "paged.cu.c"\n#undef %s\n%s\n' "$1" "$1" "$2" >$dir/wrong.c
-    ${CC:-cc} -w -I. ${CPPFLAGS:-} -DPAGED_NO_MAIN $dir/wrong.c examples/replay.c -o $dir/wrong -lm ||
-        return 1
-    $dir/wrong $dir/b.csv --blocks 500 --saturate --block-size 16 --verify >$dir/out 2>&1
-    status=$?
+    ${CC:-cc} -w -I. ${CPPFLAGS:-} -DPAGED_NO_MAIN $dir/wrong.c examples/replay.c -o $dir/wrong -lm
+    REPLAY=$dir/wrong replay $dir/b.csv --blocks 500 --saturate --block-size 16 --verify
     says 1 "replay: "
 }
 check "exit status 1: blocks do not come back" wrong seq_release 'void seq_release(Seq *s) {}'

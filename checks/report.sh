@@ -29,14 +29,9 @@ first_error() {
 # check NAME COMMAND...: passes if the command does.
 check() {
     checked=$1; shift
-    if "$@" >"$LOG" 2>&1; then
-        last=$(tail -n 1 "$LOG")
-        ok "$checked${last:+: $last}"
+    if "$@" >"$LOG" 2>&1; then ok "$checked$(tail -n 1 "$LOG" | sed 's/^/: /')"
     else first_error; bad "$checked"; fi
 }
-
-# equal NAME EXPECTED ACTUAL
-equal() { if [ "$2" = "$3" ]; then ok "$1"; else bad "$1: expected '$2', got '$3'"; fi; }
 
 # quietly NAME COMMAND...: succeeds if the command does and prints nothing: a compiler without a
 # warning. Otherwise that is a failure.

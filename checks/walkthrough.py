@@ -354,23 +354,10 @@ Breakpoint 1, seq_append (seq=0x..., n=38) at paged.cu.c:1
 $1 = 38
 ```
 '''
-EDITS = r'''ceil_div()>ceil_dif()
-paged.h)>paged.k)
-cks/rep>cks/red
-make debug>make debud
-./tests >./tests x
-d_paged>d_pages
-llama-tests >llama-tests x
-a + b - 1>a + b - 2
-free_list_remove>free_list_removf
-of 38 to>of 39 to
-5      16>6      16
-\nb\n`>\nc\n`
-...\nb>..\nb
-n=38>n=39
-n < 0>n < 1
-$1 = 38>$1 = 39
-```c\n>```C\n'''
+EDITS = r'''ceil_div()>ceil_dif() | paged.h)>paged.k) | cks/rep>cks/red | make debug>make debud
+./tests >./tests x | d_paged>d_pages | llama-tests >llama-tests x | a + b - 1>a + b - 2
+free_list_remove>free_list_removf | of 38 to>of 39 to | 5      16>6      16 | \nb\n`>\nc\n`
+...\nb>..\nb | n=38>n=39 | n < 0>n < 1 | $1 = 38>$1 = 39 | ```c\n>```C\n'''
 
 
 def self_test():
@@ -379,7 +366,7 @@ def self_test():
     text = text.replace('TEST', names_of_tests('./tests')[0])
     sample = parse('checks/SAMPLE', text)
     results = judge_all(sample)
-    for edit in EDITS.splitlines():
+    for edit in re.split(r' \| |\n', EDITS):
         edited = text.replace(*edit.replace('\\n', '\n').split('>'))
         changed = [b for a, b in zip(sample, parse('checks/SAMPLE', edited))
                    if (a.kind, a.lines) != (b.kind, b.lines)]
