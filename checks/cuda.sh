@@ -186,8 +186,8 @@ run_compile() {
 run_sanitizer() {
     command -v compute-sanitizer >/dev/null || { skip "compute-sanitizer: not here"; return; }
     check_gpu "compute-sanitizer $1" timeout 500 compute-sanitizer --tool $1 --error-exitcode 9 \
-        build/cuda-tests --gpu --quick rewind_into_shared_block scale_and_lse bug_unused_slots \
-        every_split_kernel
+        build/cuda-tests --gpu --quick rewind_may_end_in_a_shared_block \
+        unused_slots_may_hold_anything every_kernel_agrees_with_the_oracle
 }
 
 run_bench() { check "the benchmark" timeout 500 build/cuda-bench --quick; cat $LOG; }
@@ -255,7 +255,9 @@ kernels cuda-kernels sm_90 $FAST paged.cu.c
 [ $failed = 0 ] || finish
 count_table
 check "./paged of nvcc; pools on the CPU need no GPU" build/cuda-paged
-check "tests of the nvcc build, on the CPU" build/cuda-tests --cpu --quick random tensors \
-    out_of_memory plan_goes_out_of_date shapes_crossed bug_tests_that_cannot_fail
+check "tests of the nvcc build, on the CPU" build/cuda-tests --cpu --quick \
+    random_operations_agree_with_the_oracle tensors_live_where_the_pool_lives \
+    a_call_without_memory_changes_nothing only_edits_of_its_sequences_expire_a_plan \
+    any_shape_agrees_with_the_oracle failing_tests_are_reported_and_named
 if [ -n "$gpu" ]; then run_tests; else skip "CUDA: there is no GPU to run it on"; fi
 finish
