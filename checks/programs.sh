@@ -218,8 +218,6 @@ stepwise() {
         sed 's/\[return\] //' "$dir/out" | diff "$dir/expected" -
 }
 
-no_gpu() { ends 1 any 1 "$TOUR" --gpu && grep GPU "$dir/err"; }
-
 # refused ARGUMENT...: one line, which names the last argument.
 refused() {
     ends 2 0 1 "$TOUR" "$@" || return 1
@@ -230,7 +228,6 @@ refused() {
 
 check "tour: the numbers of the public texts, and [ok] after each pool" whole
 check "tour: the same with --standin" on_stand_in
-check "tour: --gpu without a GPU" no_gpu
 check "tour: each scene alone prints its part" scenes
 check "tour: --help has the scenes and the legend" help
 check "tour: --step" stepwise
