@@ -133,8 +133,8 @@ soak() {
 # ---- compilers, portability ----------------------------------------------------------------------
 
 compilers() {
-    for cc in ${COMPILERS:-gcc gcc-10 gcc-11 gcc-13 gcc-14 clang clang-13 clang-15 clang-16 clang-17 \
-        clang-18}; do
+    for cc in ${COMPILERS:-gcc gcc-10 gcc-11 gcc-13 gcc-14 clang clang-13 clang-15 clang-16 \
+        clang-17 clang-18}; do
         command -v $cc >/dev/null || continue
         for options in -O2 "-O2 -D_FORTIFY_SOURCE=2" "-O2 -DPAGED_FAST"; do
             variant "$cc $options" --quick $cc $options
@@ -153,7 +153,7 @@ machine() {
         build "$name${fast:+ $fast}" "$@" $fast -isystem $OUT/include || return
         tests=$($emulator "$program" --list | grep -vE "$leave_out")
         check "$name" $emulator "$program" --quick --cpu $tests
-        [ "$kernels" ] && check "  the kernels" $emulator "$program" --quick \
+        [ -z "$kernels" ] || check "  the kernels" $emulator "$program" --quick \
             --standin $kernels
     done
 }
@@ -189,8 +189,8 @@ int setcontext(const void *c) { (void)c; abort(); }
 void makecontext(void *c, void (*f)(void), int n, ...) { (void)c, (void)f, (void)n; abort(); }
 END
     kernels=
-    skip "musl has no makecontext(): nothing is run on the stand-in for a GPU"
-    machine "musl" "" "$LEFT_OUT" musl-gcc -O2 -static -fno-builtin $OUT/no_ucontext.c
+    machine "musl" "" "$LEFT_OUT" musl-gcc -O2 -static -fno-builtin $OUT/no_ucontext.c &&
+        skip "musl has no makecontext(): nothing is run on the stand-in for a GPU"
 }
 
 # ---- lint ----------------------------------------------------------------------------------------
@@ -199,11 +199,11 @@ END
 answers() {
     cat <<'END'
 stb_ds.h # not ours
-double-.free. of .old. # realloc_or_panic: when realloc fails, the program panics and nothing is freed
+double-.free. of .old. # realloc_or_panic: if realloc fails, it panics and frees nothing
 invalidPointerCast # one allocation holds a table and then floats, or K and V of any dtype
-'draft'|field 'tokens'|field 'prompts'|(llama.c|decoding.h).*Null pointer passed # NULL is the empty array of stb_ds
+(llama.c|decoding.h).*([Nn]ull pointer passed|field) # NULL is the empty array of stb_ds
 llama.c.*dereference of NULL .end. # read_prompts() has put a line feed at the end of the text
-replay.c.*Dereference of null pointer # likewise: arrays of stb_ds that have as many entries as asked for
+replay.c.*Dereference of null pointer # likewise: arrays that have as many entries as asked for
 replay.c.*signed char.* to .int. # a chain of assignments of 0
 replay.c.*leak of FILE # open_output() gives it to its caller, and close_output() closes it
 replay.c.*Uninitialized variable: bar # its first `at` characters are filled, and no others printed
@@ -248,9 +248,9 @@ lint() {
 
 # ---- coverage ------------------------------------------------------------------------------------
 
-# Fails for each line of the engine that the tests never execute, and prints each condition one side
-# of which is never taken. Those are not wrong: a kernel is one body, inlined with other constants in
-# each copy; without nvcc no call of CUDA fails; no test has 2^31 rows or 2^63 bytes; one of several
+# Fails for each line of the engine that the tests never execute, and prints each condition one
+# side of which is never taken. Those are not wrong: a kernel is one body, inlined with other
+# constants in each copy; without nvcc no call of CUDA fails; no test has 2^31 rows or 2^63 bytes; one of several
 # conditions may hide another; without OpenMP, as here, heads are never split among threads.
 coverage() {
     gcc=${GCC:-gcc} gcov=${GCOV:-gcov} root=$PWD to=$OUT/coverage
@@ -298,7 +298,8 @@ coverage() {
 # ---- which ---------------------------------------------------------------------------------------
 
 [ $# -gt 0 ] || { list; exit; }
-[ "$*" != all ] || set -- sanitizers threads valgrind compilers portability lint coverage cuda planted
+[ "$*" != all ] ||
+    set -- sanitizers threads valgrind compilers portability lint coverage cuda planted
 for part in "$@"; do
     case $part in
     lint | sanitizers | threads | compilers | portability | coverage | soak) $part ;;

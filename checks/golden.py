@@ -23,7 +23,7 @@ try:
 except ImportError:
     if os.path.exists("/usr/bin/python3") and not os.environ.get("GOLDEN"):  # not again
         os.environ["GOLDEN"] = "1"
-        os.execv("/usr/bin/python3", ["/usr/bin/python3", *sys.argv])  # that of the system may have it
+        os.execv("/usr/bin/python3", ["/usr/bin/python3", *sys.argv])  # which may have it
     print("skip  golden: no python3 with numpy (sudo apt-get install python3-numpy)")
     print("0 passed, 0 failed, 1 skipped")
     sys.exit()
@@ -55,7 +55,7 @@ def rounded(x, dtype):
 
 
 def attention(q, k, v, scale):
-    """One query token over all of k and v: [heads][dim], [tokens][kv_heads][dim]. Returns out, lse."""
+    """One query token over all of k and v: [heads][dim], [tokens][kv_heads][dim]. Out, lse."""
     group = q.shape[0] // k.shape[1]
     k = np.repeat(k.astype(np.float64), group, axis=1)
     v = np.repeat(v.astype(np.float64), group, axis=1)
@@ -79,7 +79,8 @@ class Shape:
 
     def __init__(self, lib, rng, device):
         self.lib, self.rng = lib, rng
-        kv_heads, self.group = [(8, 1), (4, 2), (2, 4), (1, 8), (1, 7), (5, 1), (3, 12)][rng.integers(7)]
+        groups = [(8, 1), (4, 2), (2, 4), (1, 8), (1, 7), (5, 1), (3, 12)]
+        kv_heads, self.group = groups[rng.integers(7)]
         dim = int(rng.choice([1, 3, 8, 20, 32, 64, 80, 96, 112, 128, 256]))
         block = int(rng.choice([1, 2, 3, 4, 7, 8, 16, 17, 32, 256]))
         self.longest = int(rng.choice([5, 40, 130])) if device == CPU else 20
@@ -229,7 +230,8 @@ def load(name, flags):
     subprocess.run(command, check=True)
     lib = ctypes.CDLL(path)
     lib.pool_check.restype = ctypes.c_char_p
-    lib.pool_destroy.argtypes = lib.pool_check.argtypes = lib.seq_release.argtypes = [ctypes.c_void_p]
+    for function in (lib.pool_destroy, lib.pool_check, lib.seq_release):
+        function.argtypes = [ctypes.c_void_p]
     return lib
 
 

@@ -254,7 +254,8 @@ wrong() {
 }
 check "exit status 1: blocks do not come back" wrong seq_release 'void seq_release(Seq *s) {}'
 check "exit status 1: a number of K is not what was written" wrong seq_gather \
-    'int seq_gather(const Seq *s, int l, float *k, float *v) { right(s, l, k, v); k[5]++; return 0; }'
+    'int seq_gather(const Seq *s, int l, float *k, float *v)
+     { right(s, l, k, v); k[5]++; return 0; }'
 check "exit status 1: attention is not the oracle's" wrong attend \
     'int attend(Pool *p, int f, int l, int n, float s, const float *q, float *o, float *lse)
      { right(p, f, l, n, s, q, o, lse); o[1] += 1e-4f; return 0; }'

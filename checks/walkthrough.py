@@ -239,7 +239,8 @@ def check_gdb(block):
     if gdb_problem():
         raise Skipped(gdb_problem())
     start = shlex.split((block.lines or [''])[0])
-    if start[:5] != '$ gdb -x debugger/paged.gdb --args'.split() or not set(start[5:6]) & set(PROGRAMS):
+    if start[:5] != '$ gdb -x debugger/paged.gdb --args'.split() or \
+            start[5:6] not in [[program] for program in PROGRAMS]:
         raise Failed('expected first "$ gdb -x debugger/paged.gdb --args build/debug..."')
     session = commands(block.lines[1:], '(gdb) ')
     outputs = gdb(start[5], start[6:], [command for command, _ in session])
