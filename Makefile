@@ -1,4 +1,4 @@
-# make            builds ./paged and the others       make test       the tests (some two minutes)
+# make            builds ./paged and the others       make test       the tests (about two minutes)
 # make help       says what else there is             make quick      the tests that find most, in seconds
 # The one-command build of the README needs none of this: cc -O2 paged.cu.c -o paged -lm
 # CPPFLAGS=-Ifolder says where stb_ds.h is, if it is not where the system has it.
@@ -12,18 +12,22 @@ NATIVE := $(shell echo 'int main(void) { return 0; }' | $(CC) -march=native -x c
             2>/dev/null && echo -march=native)
 COMPILE = $(CC) $(CFLAGS) -g $(WARN) $(CPPFLAGS)
 FAST    = -O3 $(NATIVE) $(OPENMP) -DPAGED_FAST
+DEBUG   = $(CC) -O0 -g3 $(WARN) $(CPPFLAGS)
 ENGINE  = paged.cu.c paged.h
-PYTHON3 = command -v python3 >/dev/null || { echo "python3 is not installed"; exit 1; }; python3
+PYTHON3 = command -v python3 >/dev/null || { echo "python3 is not installed"; exit 1; }; \
+            CC="$(CC)" CPPFLAGS="$(CPPFLAGS)" python3
 ARCH   ?= $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | \
             sed -n '1s/\([0-9]*\)[.]/sm_\1/p')
-NVCC    = nvcc -x cu -O2 -g $(CPPFLAGS) -Xcompiler -Wall,-Wextra $(if $(ARCH),-arch=$(ARCH), \
+NVCC    = command -v nvcc >/dev/null || { echo "nvcc is not installed"; exit 1; }; \
+            nvcc -x cu -O2 -g $(CPPFLAGS) -Xcompiler -Wall,-Wextra $(if $(ARCH),-arch=$(ARCH), \
             -gencode arch=compute_75,code=sm_75 -gencode arch=compute_80,code=[sm_80,compute_80])
 
 all: paged tour llama replay hello tests
 
-help:             ## this list
-	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## */\t/' | expand -t 16
+help:  # Lines that end in a comment after ## are shown, with the titles of the groups.
+	@sed -nE 's/^## (.*)/\n\1/p; s/^([a-z-]+):.*## */  \1\t/p' Makefile | expand -t 16
 
+## Build and read
 paged: $(ENGINE)  ## one screen of block tables, sharing, attention: ./paged
 	$(COMPILE) paged.cu.c -o $@ -lm
 
@@ -47,55 +51,33 @@ llama: examples/llama.c $(wildcard examples/*.h) build/fast.o  ## a Llama served
 replay: examples/replay.c examples/util.h build/fast.o  ## requests through several allocators: ./replay --help
 	$(COMPILE) $(OPENMP) examples/replay.c build/fast.o -o $@ -lm
 
-tests: tests.c $(ENGINE)  ## the tests of the engine alone: ./tests --list
-	$(COMPILE) tests.c -o $@ -lm
-
-tests-fast: tests.c $(ENGINE) fast/fast.c  ## the same with the fast paths compiled in
-	$(COMPILE) $(FAST) tests.c -o $@ -lm
-
-plots: replay     ## draws a replay into build/, with gnuplot: TRACE=file.csv
-	sh checks/plots.sh $(TRACE)
-
-pictures: build/paged.o  ## docs/blocks.svg and docs/life.svg: TRACE=file.csv
-	$(COMPILE) examples/draw.c build/paged.o -o build/draw -lm
-	build/draw blocks >docs/blocks.svg
-	build/draw life $(TRACE) >docs/life.svg
-
-bench: examples/bench.c examples/util.h build/fast.o  ## fractions of what this machine can do; BENCH="--quick --csv"
+bench: examples/bench.c examples/util.h build/fast.o  ## fractions of what this machine can do
 	$(COMPILE) $(FAST) examples/bench.c build/fast.o -o build/bench -lm
 	build/bench $(BENCH)
 
-cuda-bench: examples/bench.c $(ENGINE) fast/fast.c  ## the same for a GPU
-	@mkdir -p build
-	$(NVCC) -DPAGED_FAST -DPAGED_NO_MAIN paged.cu.c examples/bench.c -o build/cuda-bench
-	build/cuda-bench $(BENCH)
+build/draw: examples/draw.c examples/util.h build/paged.o
+	$(COMPILE) examples/draw.c build/paged.o -o $@ -lm
 
-cuda: $(ENGINE)   ## build/cuda-paged with nvcc, for the GPU here, or ARCH=sm_90
-	@mkdir -p build
-	$(NVCC) paged.cu.c -o build/cuda-paged
+pictures: replay build/draw  ## draws those of the README into build/: TRACE=file.csv
+	./replay $(or $(TRACE),--generate 10000) --saturate --csv build/replay.csv --curve build/curve.csv
+	build/draw memory build/replay.csv >build/replay-memory.svg
+	build/draw running build/curve.csv >build/replay-running.svg
+	build/draw life $(TRACE) >build/life.svg
+	build/draw blocks >build/blocks.svg
 
 build/debug: $(ENGINE)
 	@mkdir -p build
-	$(CC) -O0 -g3 $(WARN) $(CPPFLAGS) paged.cu.c -o $@ -lm
+	$(DEBUG) paged.cu.c -o $@ -lm
 
 build/debug-tour: examples/tour.c examples/util.h $(ENGINE)
 	@mkdir -p build
-	$(CC) -O0 -g3 $(WARN) $(CPPFLAGS) -DPAGED_NO_MAIN examples/tour.c paged.cu.c -o $@ -lm
+	$(DEBUG) -DPAGED_NO_MAIN examples/tour.c paged.cu.c -o $@ -lm
 
 debug: build/debug build/debug-tour  ## gdb in ./paged, with the commands of debugger/paged.gdb
 	@command -v gdb >/dev/null || { echo "gdb is not installed: sudo apt-get install gdb"; exit 1; }
 	gdb -x debugger/paged.gdb --args build/debug
 
-EXERCISE = $(if $(filter %/$(N).c,$(wildcard learn/[1-9]*.c)),$(N),predict)
-
-exercise:         ## an exercise of the walkthrough: N=3b, or N=1a ANSWER=10
-	@mkdir -p build
-	@$(CC) -O1 -g $(WARN) $(CPPFLAGS) learn/$(EXERCISE).c -o build/exercise-$(EXERCISE) -lm
-	@build/exercise-$(EXERCISE) "$(N)" $(ANSWER) || true
-
-hunt:             ## a bug to be found: N=7, HINT=1, ANSWER=seq_rewind
-	@$(PYTHON3) learn/plant.py hunt $(N) $(if $(HINT),--hint) $(if $(ANSWER),--answer "$(ANSWER)")
-
+## Learn
 learn:            ## writes learn/paged.cu.c for you to finish; FORCE=1: anew
 	@$(PYTHON3) learn/learn.py make $(if $(FORCE),--force)
 
@@ -105,7 +87,26 @@ stage:            ## tests of what you wrote: N=4, SHOW=seq_append; without N: l
 debug-stage:      ## N=4: gdb in the first of these tests that fails
 	@$(PYTHON3) learn/learn.py debug $(N) || true
 
-build/llama-tests: checks/llama_tests.c
+EXERCISE = $(if $(wildcard learn/$(N).c),$(N),predict)
+exercise:         ## an exercise of the walkthrough: N=3b, or N=1a ANSWER=10
+	@mkdir -p build
+	@$(CC) -O1 -g $(WARN) $(CPPFLAGS) learn/$(EXERCISE).c -o build/exercise-$(EXERCISE) -lm
+	@build/exercise-$(EXERCISE) "$(N)" $(ANSWER) || true
+
+hunt:             ## a bug to be found: N=7, HINT=1, ANSWER=seq_rewind
+	@$(PYTHON3) learn/plant.py hunt $(N) $(if $(HINT),--hint) $(if $(ANSWER),--answer "$(ANSWER)")
+
+mutant:           ## a bug to be watched: BUG=cow-not-counted; without BUG: list
+	@$(PYTHON3) learn/plant.py mutant $(BUG)
+
+## Check
+tests: tests.c $(ENGINE)  ## the tests of the engine alone: ./tests --list
+	$(COMPILE) tests.c -o $@ -lm
+
+tests-fast: tests.c $(ENGINE) fast/fast.c
+	$(COMPILE) $(FAST) tests.c -o $@ -lm
+
+build/llama-tests: checks/llama_tests.c $(wildcard examples/*.h) $(ENGINE)
 	@mkdir -p build
 	$(COMPILE) checks/llama_tests.c -o $@ -lm
 
@@ -117,48 +118,35 @@ quick:            ## the engine's tests on the CPU, in seconds: after each edit
 	$(CC) -O1 -g $(WARN) $(CPPFLAGS) tests.c -o build/quick -lm
 	build/quick --cpu --quick
 
-test-all: all tests-fast  ## sanitizers, valgrind, all compilers, planted bugs and more
-	sh checks/all.sh
-	sh checks/learn.sh --all
-	sh checks/mutants.sh
-	sh checks/cuda.sh --all
-	sh checks/portability.sh
-	sh checks/lint.sh
-	sh checks/coverage.sh
+check:            ## what takes long, or rare tools: C=lint, say; without C: the list
+	@sh checks/check.sh $(C)
 
 mutants:          ## plants the bugs of checks/bugs.txt: which test catches each?
 	@$(PYTHON3) learn/plant.py mutants
 
-mutant:           ## BUG=cow-not-counted: builds one, says how to watch it fail
-	@$(PYTHON3) learn/plant.py mutant $(BUG)
-
 fuzz:             ## random calls and files, SECONDS=60 for each target; needs clang
 	sh checks/fuzz.sh --look
 
-soak: checks/soak.c $(ENGINE)  ## random calls on full pools for SECONDS=1800
+## GPU
+cuda: $(ENGINE)   ## build/cuda-paged with nvcc, for the GPU here, or ARCH=sm_90
 	@mkdir -p build
-	$(COMPILE) checks/soak.c -o build/soak -lm
-	build/soak
+	@$(NVCC) paged.cu.c -o build/cuda-paged
 
-coverage:         ## lines and branches of the engine that the tests never run
-	sh checks/coverage.sh
-
-lint:             ## gcc -fanalyzer, clang-tidy, cppcheck: about a minute
-	@echo "three analysers, one after the other; each prints a line when it is done"
-	sh checks/lint.sh
-
-portability:      ## 32-bit x86, AArch64, big-endian s390x, musl
-	sh checks/portability.sh
+cuda-bench: examples/bench.c $(ENGINE) fast/fast.c  ## the benchmark on a GPU
+	@mkdir -p build
+	@$(NVCC) -DPAGED_FAST -DPAGED_NO_MAIN paged.cu.c examples/bench.c -o build/cuda-bench
+	build/cuda-bench $(BENCH)
 
 gpu-check:        ## all that a real GPU can show: PART=tests, DEPS=folder
 	sh checks/cuda.sh --gpu $(PART)
 
+## Files
 format:           ## clang-format over the sources
-	clang-format -i paged.cu.c paged.h fast/fast.c tests.c examples/*.c examples/*.h checks/*.c \
-	    hunts/*.c learn/stage_tests.c learn/simple.c
+	clang-format -i paged.cu.c paged.h fast/fast.c tests.c examples/*.[ch] checks/*.c \
+	    learn/[0-9]*.c learn/predict.c learn/hunts.c learn/stage_tests.c learn/exercise.h
 
 clean:            ## removes what was built
 	rm -rf paged tour llama replay hello tests tests-fast build *.o
 
-.PHONY: all help bench cuda cuda-bench debug exercise plots pictures test quick test-all mutants gpu-check
-.PHONY: format clean mutant fuzz soak coverage lint portability learn stage debug-stage hunt
+.PHONY: all help bench pictures debug learn stage debug-stage exercise hunt mutant test quick check
+.PHONY: mutants fuzz cuda cuda-bench gpu-check format clean

@@ -1,20 +1,32 @@
 """Attention and K/V against numpy in float64: no code of the engine, none of the oracle.
 
-    python3 checks/golden.py LIBRARY [--shapes N] [--seed N] [--standin]
+    python3 checks/golden.py [--shapes N] [--seed N]
 
-LIBRARY is paged.cu.c as a shared library (see golden.sh). Each shape is a pool with a few
-sequences that are appended to in chunks, forked, rewound and released, with blocks in no order;
-after each step a ragged batch is written and attended to, gathered and paged, plain and fast.
-numpy keeps its own copy of every K and V, rounded to the type of the cache by numpy's float16 or
-by hand for bfloat16. Ends with "N passed, N failed, N skipped".
+The engine is a shared library: plain, on the stand-in, and with the fast paths at 4, 8 and 16 lanes
+where the processor has them. Each shape is a pool with a few sequences that are appended to in
+chunks, forked, rewound and released, with blocks in no order; after each step a ragged batch is
+written and attended to, gathered and paged, plain and fast. numpy keeps its own copy of every K and
+V, rounded to the type of the cache by numpy's float16 or by hand for bfloat16. Ends with "N passed,
+N failed, N skipped".
 """
 
 import argparse
 import ctypes
 import math
+import os
+import shlex
+import subprocess
 import sys
 
-import numpy as np
+try:
+    import numpy as np
+except ImportError:
+    if os.path.exists("/usr/bin/python3") and not os.environ.get("GOLDEN"):  # not again
+        os.environ["GOLDEN"] = "1"
+        os.execv("/usr/bin/python3", ["/usr/bin/python3", *sys.argv])  # which may have it
+    print("skip  golden: no python3 with numpy (sudo apt-get install python3-numpy)")
+    print("0 passed, 0 failed, 1 skipped")
+    sys.exit()
 
 F32, F16, BF16 = range(3)
 CPU, GPU, STANDIN = range(3)
@@ -43,7 +55,7 @@ def rounded(x, dtype):
 
 
 def attention(q, k, v, scale):
-    """One query token over all of k and v: [heads][dim], [tokens][kv_heads][dim]. Returns out, lse."""
+    """One query token over all of k and v: [heads][dim], [tokens][kv_heads][dim]. Out, lse."""
     group = q.shape[0] // k.shape[1]
     k = np.repeat(k.astype(np.float64), group, axis=1)
     v = np.repeat(v.astype(np.float64), group, axis=1)
@@ -67,7 +79,8 @@ class Shape:
 
     def __init__(self, lib, rng, device):
         self.lib, self.rng = lib, rng
-        kv_heads, self.group = [(8, 1), (4, 2), (2, 4), (1, 8), (1, 7), (5, 1), (3, 12)][rng.integers(7)]
+        groups = [(8, 1), (4, 2), (2, 4), (1, 8), (1, 7), (5, 1), (3, 12)]
+        kv_heads, self.group = groups[rng.integers(7)]
         dim = int(rng.choice([1, 3, 8, 20, 32, 64, 80, 96, 112, 128, 256]))
         block = int(rng.choice([1, 2, 3, 4, 7, 8, 16, 17, 32, 256]))
         self.longest = int(rng.choice([5, 40, 130])) if device == CPU else 20
@@ -190,26 +203,66 @@ def pointer(array):
     return ctypes.c_void_p(array.ctypes.data if array.size else None)
 
 
+LIBRARIES = [
+    ("plain", CPU, ""),
+    ("stand-in", STANDIN, ""),
+    ("4 lanes", CPU, "-DPAGED_FAST"),
+    ("8 lanes", CPU, "-DPAGED_FAST -mavx2 -mf16c -mfma"),
+    ("16 lanes", CPU, "-DPAGED_FAST -mavx512f -mavx512vl -mavx512bw -mf16c -mfma")]
+
+
+def lacking(flags):
+    """Which of the features that these flags switch on the processor does not have."""
+    features = {flag[2:] for flag in flags.split() if flag.startswith("-m")}
+    if features and os.path.exists("/proc/cpuinfo"):
+        with open("/proc/cpuinfo") as file:
+            features -= set(file.read().split())
+    return sorted(features)
+
+
+def load(name, flags):
+    """The engine as a library, compiled with these flags."""
+    os.makedirs("build/golden", exist_ok=True)
+    path = os.path.abspath("build/golden/%s.so" % name.replace(" ", "-"))
+    command = [os.environ.get("CC", "cc"), "-O1", *flags.split(), "-fPIC", "-shared",
+               "-DPAGED_NO_MAIN", *shlex.split(os.environ.get("CPPFLAGS", "")), "paged.cu.c", "-o",
+               path, "-lm"]
+    subprocess.run(command, check=True)
+    lib = ctypes.CDLL(path)
+    lib.pool_check.restype = ctypes.c_char_p
+    for function in (lib.pool_destroy, lib.pool_check, lib.seq_release):
+        function.argtypes = [ctypes.c_void_p]
+    return lib
+
+
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("library")
-    parser.add_argument("--shapes", type=int, default=100)
+    parser.add_argument("--shapes", type=int, default=4)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--standin", action="store_true")
     options = parser.parse_args()
-    lib = ctypes.CDLL(options.library)
-    lib.pool_check.restype = ctypes.c_char_p
-    lib.pool_destroy.argtypes = lib.pool_check.argtypes = lib.seq_release.argtypes = [ctypes.c_void_p]
-    failed = 0
-    for i in range(options.shapes):
-        seed = options.seed * 1000003 + i
-        shape = Shape(lib, np.random.default_rng(seed), STANDIN if options.standin else CPU)
-        try:
-            shape.run()
-        except AssertionError as error:
-            failed += 1
-            print("FAIL  seed %d, shape %d: %s\n      %s" % (options.seed, i, error, shape))
-    print("%d passed, %d failed, 0 skipped" % (options.shapes - failed, failed))
+    os.chdir(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    passed = failed = skipped = 0
+    for number, (name, device, flags) in enumerate(LIBRARIES):
+        if lacking(flags):
+            print("skip  golden, %s: this processor has no %s" % (name, lacking(flags)))
+            skipped += 1
+            continue
+        lib = load(name, flags)
+        shapes = options.shapes if device == CPU else options.shapes // 4 + 1
+        bad = 0
+        for i in range(shapes):
+            seed = (options.seed + number) * 1000003 + i
+            shape = Shape(lib, np.random.default_rng(seed), device)
+            try:
+                shape.run()
+            except AssertionError as error:
+                bad += 1
+                print("FAIL  golden, %s, seed %d: %s\n      %s" % (name, seed, error, shape))
+        if not bad:
+            print("ok    golden, %s: %d shapes" % (name, shapes))
+        passed += shapes - bad
+        failed += bad
+    print("%d passed, %d failed, %d skipped" % (passed, failed, skipped))
     return failed > 0
 
 

@@ -3,9 +3,10 @@
 passed=0 failed=0 skipped=0
 LOG=${LOG:-build/log}
 export UBSAN_OPTIONS=print_stacktrace=1
+mkdir -p build
 
-ok() { echo "ok    $1"; passed=$((passed + 1)); }
-bad() { echo "FAIL  $1"; failed=$((failed + 1)); }
+ok() { printf 'ok    %s\n' "$1"; passed=$((passed + 1)); }
+bad() { printf 'FAIL  %s\n' "$1"; failed=$((failed + 1)); }
 skip() { echo "skip  $1"; skipped=$((skipped + 1)); }
 finish() { echo "$passed passed, $failed failed, $skipped skipped"; [ $failed = 0 ]; exit; }
 
@@ -28,7 +29,8 @@ first_error() {
 # check NAME COMMAND...: passes if the command does.
 check() {
     checked=$1; shift
-    if "$@" >"$LOG" 2>&1; then ok "$checked: $(tail -n 1 "$LOG")"; else first_error; bad "$checked"; fi
+    if "$@" >"$LOG" 2>&1; then ok "$checked$(tail -n 1 "$LOG" | sed 's/^/: /')"
+    else first_error; bad "$checked"; fi
 }
 
 # quietly NAME COMMAND...: succeeds if the command does and prints nothing: a compiler without a

@@ -2,11 +2,10 @@
 """Holds the prose against the program: every snippet, output, session and name in the documents.
 
     python3 checks/walkthrough.py [--only c,console,gdb,prose] [--actual] [FILE.md ...]
-    python3 checks/walkthrough.py --self-test            edits of one character: each is noticed
-    python3 checks/walkthrough.py --exercises [3a ...]   fail before their patch, pass after it
 
-Without a file: walkthrough.md and README.md. Run it after `make`, as commands start ./tour and the
-others. --actual prints failing console and gdb blocks as they ought to be. What it looks at:
+Without a file: walkthrough.md, README.md and checks/sessions.md, and then SAMPLE below with edits
+of one character, each of which must be noticed. Run it after `make`, as commands start ./tour and
+the others. --actual prints failing console and gdb blocks as they ought to be. What it looks at:
 
     ```c         stands word for word in one source; `...` alone on a line leaves lines out
     ```console   `$ command`, then exactly what it prints to stdout; `...` stands for any lines. The
@@ -28,16 +27,13 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-ENGINE = ['paged.cu.c', 'paged.h']
-TOUR = ['examples/tour.c', 'examples/util.h']
 ENV = {**os.environ, 'LC_ALL': 'C', 'NO_COLOR': '1', 'TERM': 'dumb', 'DEBUGINFOD_URLS': '',
        'OMP_WAIT_POLICY': 'passive'}
-CC = [os.environ.get('CC', 'cc'), *shlex.split(os.environ.get('CPPFLAGS', ''))]
-DEBUG = os.environ.get('DEBUG', 'build/debug')  # and, with "-tour" at its end, that of the tour
+DOCUMENTS = ['walkthrough.md', 'README.md', 'checks/sessions.md']
+PROGRAMS = ['build/debug', 'build/debug-tour']
 
 
 class Failed(Exception):
@@ -48,9 +44,9 @@ class Skipped(Exception):
     """Why something cannot be checked here."""
 
 
-def run(command, cwd=ROOT, stderr=subprocess.PIPE):
+def run(command, stderr=subprocess.PIPE):
     """Runs a command without standard input; a list, or a string for the shell."""
-    return subprocess.run(command, shell=isinstance(command, str), cwd=cwd, env=ENV, text=True,
+    return subprocess.run(command, shell=isinstance(command, str), cwd=ROOT, env=ENV, text=True,
                           errors='replace', timeout=120, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=stderr)
 
@@ -66,16 +62,22 @@ def read(pattern):
             for path in sorted(glob.glob(os.path.join(ROOT, pattern)))}
 
 
-SOURCES = {name: lines for pattern in (*ENGINE, 'fast/*.c', 'tests.c', 'examples/*.[ch]',
-                                               'learn/simple.c', 'hunts/*.c')
+SOURCES = {name: lines for pattern in ('paged.*', 'fast/*.c', 'tests.c', 'examples/*.[ch]',
+                                       'learn/simple.c', 'learn/hunts.c')
            for name, lines in read(pattern).items()}
 KERNEL = re.compile(r'\bKERNEL\((\w+),')
-FUNCTIONS = {name for lines in (*SOURCES.values(), *read('exercises/*.c').values())
+FUNCTIONS = {name for lines in (*SOURCES.values(), *read('learn/*.[ch]').values())
              for line in lines
              for name in re.findall(r'\b([A-Za-z_]\w*)\(', KERNEL.sub(r'\1(', line.split('//')[0]))}
-LLAMA_TESTS = {name for line in read('checks/llama_tests.c')['checks/llama_tests.c']
-               for name in re.findall(r'\btest_(\w+)\(void', line)}
 TARGETS = set(re.findall(r'^([a-z-]+):', load(ROOT + '/Makefile'), re.M))
+PREDICT = load(ROOT + '/learn/predict.c') if os.path.exists(ROOT + '/learn/predict.c') else ''
+
+
+@functools.lru_cache(None)
+def names_of_tests(program):
+    if not os.path.exists(os.path.join(ROOT, program)):
+        raise SystemExit(f'there is no {program}: run make test first')
+    return run([program, '--list']).stdout.split()
 
 
 class Block:
@@ -221,29 +223,15 @@ def gdb(program, arguments, session):
     return [part.split('\n') for part in parts] + [['gdb has ended']] * len(session)
 
 
-def build_debug(name, sources, flags):
-    """Builds a program for the sessions, if it is not newer than its sources."""
-    newest = max(os.path.getmtime(f'{ROOT}/{source}') for source in sources)
-    path = os.path.join(ROOT, name)
-    if os.path.exists(path) and os.path.getmtime(path) >= newest:
-        return
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    new = f'{path}.{os.getpid()}'
-    inputs = [source for source in sources if source.endswith('.c')]
-    if run([*CC, '-O0', '-g3', *flags, *inputs, '-o', new, '-lm']).returncode:
-        raise SystemExit(f'{name} does not compile')
-    os.replace(new, path)
-
-
 @functools.lru_cache(1)
 def gdb_problem():
     """Builds both programs and says why no session can be held here, or None."""
-    for tool in ('gdb', 'stdbuf', CC[0]):
+    for tool in ('gdb', 'stdbuf', 'make'):
         if not shutil.which(tool):
             return f'there is no {tool}'
-    build_debug(DEBUG, ENGINE, [])
-    build_debug(DEBUG + '-tour', ENGINE + TOUR, ['-DPAGED_NO_MAIN'])
-    got = gdb(DEBUG, [], ['break main', 'run', 'print $_thread'])[2]
+    if run(['make', '-s', *PROGRAMS]).returncode:
+        raise SystemExit(f'{PROGRAMS} do not compile')
+    got = gdb(PROGRAMS[0], [], ['break main', 'run', 'print $_thread'])[2]
     return None if '$1 = 1' in got else 'gdb cannot run a program here'
 
 
@@ -251,12 +239,11 @@ def check_gdb(block):
     if gdb_problem():
         raise Skipped(gdb_problem())
     start = shlex.split((block.lines or [''])[0])
-    programs = {'build/debug': DEBUG, 'build/debug-tour': DEBUG + '-tour'}
-    if start[:5] != ['$', 'gdb', '-x', 'debugger/paged.gdb', '--args'] or \
-            not start[5:] or start[5] not in programs:
+    if start[:5] != '$ gdb -x debugger/paged.gdb --args'.split() or \
+            start[5:6] not in [[program] for program in PROGRAMS]:
         raise Failed('expected first "$ gdb -x debugger/paged.gdb --args build/debug..."')
     session = commands(block.lines[1:], '(gdb) ')
-    outputs = gdb(programs[start[5]], start[6:], [command for command, _ in session])
+    outputs = gdb(start[5], start[6:], [command for command, _ in session])
     outputs = [[re.sub(*VARYING[0], line) for line in x if not NOISE.match(line)] for x in outputs]
     compare(session, '(gdb) ', outputs, normal, [block.lines[0]])  # shown without the noise
 
@@ -276,13 +263,14 @@ def found(name):
 # What prose names, and how one knows that it exists: inside of backticks, and everywhere.
 IN_CODE = [
     (r'\b(\w+_\w+)\(', lambda x: x in FUNCTIONS, 'is no function'),
-    (r'^((?:[\w.*/-]+\.(?:c|h|md|sh|gdb|gp|txt|svg|patch)|checks/\S+\.py))(?::\d+)?$',
+    (r'^((?:[\w.*/-]+\.(?:c|h|md|sh|gdb|gp|txt|svg|patch)|(?:checks|learn)/\S+\.py))(?::\d+)?$',
      lambda x: x in ('stb_ds.h', 'learn/paged.cu.c') or exists(x), 'is no file'),
     (r'(?:^|[;&] )make ([a-z][a-z-]*)', lambda x: x in TARGETS, 'is no target of make'),
-    (r'make exercise N=(\w+)', lambda x: exists(f'exercises/{x}.c') and
-     exists(f'exercises/{x}.patch'), 'is no exercise with a patch'),
-    (r'\./tests ([a-z]\w*)', lambda x: f'test_{x}' in FUNCTIONS, 'is no test'),
-    (r'build/llama-tests ([a-z]\w*)', lambda x: x in LLAMA_TESTS, 'is no test')]
+    (r'make exercise N=(\w+)', lambda x: f'"{x}"' in PREDICT or exists(f'learn/{x}.c') and
+     exists(f'learn/{x}.patch'), 'is no exercise'),
+    (r'\./tests ([a-z]\w*)', lambda x: x in names_of_tests('./tests'), 'is no test'),
+    (r'build/llama-tests ([a-z]\w*)', lambda x: x in names_of_tests('build/llama-tests'),
+     'is no test')]
 ANYWHERE = (r'\b([A-Za-z_]\w*)\(\)', lambda x: x in FUNCTIONS, 'is no function')
 
 
@@ -303,33 +291,7 @@ def check_prose(block):
         raise Failed('; '.join(wrong))
 
 
-def check_exercise(block):
-    """Unsolved it says so, with exit status 1; with its patch it is solved, with 0."""
-    name = os.path.basename(block.path)[:-2]
-    if not shutil.which('patch') or not shutil.which(CC[0]):
-        raise Skipped(f'there is no patch, or no {CC[0]}')
-    if shutil.which('git') and run(['git', 'status', '--porcelain', '--', block.path]).stdout:
-        raise Skipped('a reader is at work on it')
-    with tempfile.TemporaryDirectory() as scratch:
-        for folder in ('exercises', 'fast'):
-            os.mkdir(os.path.join(scratch, folder))
-        for path in ENGINE + list(read('fast/*.c')) + [block.path]:
-            shutil.copy(os.path.join(ROOT, path), os.path.join(scratch, path))
-        for state, status in (('not yet', 1), ('solved', 0)):
-            patch = ['patch', '-p1', '-s', '-i', os.path.join(ROOT, block.path[:-1] + 'patch')]
-            build = [*CC, '-O0', '-Wall', '-Wextra', block.path, '-o', 'a.out', '-lm']
-            for command in [patch, build] if state == 'solved' else [build]:
-                done = run(command, scratch, subprocess.STDOUT)
-                if done.returncode or done.stdout:
-                    raise Failed(f'{command[0]} ({state}): {done.stdout.strip()}')
-            done = run(['./a.out'], scratch, subprocess.STDOUT)
-            if done.returncode != status or not re.search(f'^{name}: {state}', done.stdout, re.M):
-                raise Failed(f'expected "{name}: {state}" and exit status {status}, '
-                             f'got "{done.stdout.strip()}" and {done.returncode}')
-
-
-KINDS = {'c': check_c, 'console': check_console, 'gdb': check_gdb, 'prose': check_prose,
-         'exercise': check_exercise}
+KINDS = {'c': check_c, 'console': check_console, 'gdb': check_gdb, 'prose': check_prose}
 
 
 def judge(block):
@@ -344,12 +306,12 @@ def judge(block):
         KINDS[block.kind](block)
         return 'passed', None, None
     except subprocess.TimeoutExpired as timeout:
-        return 'failed', f'{where}: {timeout}', None
+        return 'failed', f'FAIL  {where}: {timeout}', None
     except Failed as failure:
         message, actual = (*failure.args, None)[:2]
-        return 'failed', f'{where}: {message}', actual
+        return 'failed', f'FAIL  {where}: {message}', actual
     except Skipped as reason:
-        return 'skipped', f'SKIPPED: {where}: {reason}', None
+        return 'skipped', f'skip  {where}: {reason}', None
 
 
 def judge_all(blocks):
@@ -359,39 +321,75 @@ def judge_all(blocks):
         return list(pool.map(judge, blocks))
 
 
+SAMPLE = r'''# Sample
+`ceil_div()`, [the header](../paged.h), `checks/report.sh`, `make debug`, `./tests TEST`,
+`attend_paged()`, `build/llama-tests LLAMA_TEST`.
+```c
+HD static int ceil_div(int64_t a, int b) { return (int)((a + b - 1) / b); }
+...
+static void free_list_remove(Pool *pool, int block)
+...
+}
+```
+```console
+$ ./tour 6 | sed -n 2,5p
+sequence of 38 tokens in 3 blocks of 16
+...
+        1         5      16          1
+```
+```console
+$ printf 'a\nb\n' | \
+  cat
+...
+b
+```
+```gdb
+$ gdb -x debugger/paged.gdb --args build/debug-tour 6
+(gdb) break seq_append if n == 38
+Breakpoint 1 at 0x1234: file paged.cu.c, line 1.
+(gdb) run
+...
+Breakpoint 1, seq_append (seq=0x..., n=38) at paged.cu.c:1
+1	    if (!seq || n < 0) return PAGED_BAD_ARGUMENT;
+(gdb) print n
+$1 = 38
+```
+'''
+EDITS = r'''ceil_div()>ceil_dif() | paged.h)>paged.k) | cks/rep>cks/red | make debug>make debud
+./tests >./tests x | d_paged>d_pages | llama-tests >llama-tests x | a + b - 1>a + b - 2
+free_list_remove>free_list_removf | of 38 to>of 39 to | 5      16>6      16 | \nb\n`>\nc\n`
+...\nb>..\nb | n=38>n=39 | n < 0>n < 1 | $1 = 38>$1 = 39 | ```c\n>```C\n'''
+
+
 def self_test():
-    """checks/sample.md passes as it is. With one of the edits at its end, one block of it fails."""
-    text, edits = load(ROOT + '/checks/sample.md').split('\nEDITS\n')
-    sample = parse('checks/sample.md', text)
+    """SAMPLE passes as it is. With one of the EDITS, each OLD>NEW, one block of it fails."""
+    text = SAMPLE.replace('LLAMA_TEST', names_of_tests('build/llama-tests')[0])
+    text = text.replace('TEST', names_of_tests('./tests')[0])
+    sample = parse('checks/SAMPLE', text)
     results = judge_all(sample)
-    for edit in edits.splitlines():
+    for edit in re.split(r' \| |\n', EDITS):
         edited = text.replace(*edit.replace('\\n', '\n').split('>'))
-        changed = [b for a, b in zip(sample, parse('checks/sample.md', edited))
+        changed = [b for a, b in zip(sample, parse('checks/SAMPLE', edited))
                    if (a.kind, a.lines) != (b.kind, b.lines)]
         states = [state for state, _, _ in judge_all(changed)]
         state = {('failed',): 'passed', ('skipped',): 'skipped'}.get(tuple(states), 'failed')
-        results.append((state, state != 'passed' and f'{state}: with the edit {edit}', None))
+        results.append((state, state != 'passed' and f'FAIL  {state} with the edit {edit}', None))
     return results
 
 
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
-    for flag in ('--self-test', '--exercises', '--actual'):
-        parser.add_argument(flag, action='store_true')
+    parser.add_argument('--actual', action='store_true')
     parser.add_argument('--only', default='c,console,gdb,prose')
     parser.add_argument('names', nargs='*')
     options = parser.parse_args()
-    if options.self_test:
-        results = self_test()
-    elif options.exercises:
-        files = [f'exercises/{name}.c' for name in options.names] or read('exercises/*.c')
-        results = judge_all([Block(path, 1, 'exercise') for path in files])
-    else:
-        paths = options.names or (ROOT + '/walkthrough.md', ROOT + '/README.md')
-        ignored = set(KINDS) - set(options.only.split(','))
-        results = judge_all([block for path in paths for block in
-                             parse(os.path.relpath(path, ROOT), load(path))
-                             if block.kind not in ignored])
+    paths = options.names or [f'{ROOT}/{x}' for x in DOCUMENTS]
+    ignored = set(KINDS) - set(options.only.split(','))
+    results = judge_all([block for path in paths for block in
+                         parse(os.path.relpath(path, ROOT), load(path))
+                         if block.kind not in ignored])
+    if not options.names and not ignored:
+        results += self_test()
     for _, line, block in results:
         for text in ([line] if line else []) + (block if block and options.actual else []):
             print(text)

@@ -1,0 +1,314 @@
+#!/bin/sh
+# make check C=...: the checks that take long, or tools that few have. What is not installed is
+# skipped, aloud. Ends with the usual line. Without C: the list.
+#
+#     SEEDS="5 6" COMPILERS=gcc sh checks/check.sh sanitizers compilers
+set -u
+cd "$(dirname "$0")/.." || exit 1
+OUT=build/check
+mkdir -p $OUT
+LOG=$OUT/log
+. checks/report.sh
+WARN="-Wall -Wextra"
+SAN="-fsanitize=address,undefined -fno-sanitize-recover=all"
+# Only tests.c needs this exception: it hashes pointers with stb_ds, which shifts into the sign bit.
+HASH=-fno-sanitize=shift-base
+CPPFLAGS=${CPPFLAGS:-}
+
+list() {
+    cat <<'END'
+make check C=...
+  lint         gcc -fanalyzer, clang-tidy and cppcheck: a minute
+  sanitizers   address and undefined behaviour, gcc and clang, each width of vector
+  threads      the thread sanitizer: the threads of attend(), two pools in two threads
+  valgrind     the tests under valgrind
+  compilers    all compilers here as C and C++, -O0 to -O3, fast paths or not
+  portability  32-bit x86, AArch64, big-endian s390x, musl
+  coverage     lines and branches of the engine that the tests never run; LONG=1
+  cuda         three generations of GPUs, and the benchmark, llama and replay
+  soak         random calls on full pools for SECONDS=1800
+  all          all of these but soak, the planted bugs and every stage of learn/
+END
+}
+
+# Tests that start each kernel: for tools under which the stand-in is too slow for all of them.
+KERNELS="rewind_may_end_in_a_shared_block unused_slots_may_hold_anything
+         extreme_values_agree_with_the_oracle every_kernel_agrees_with_the_oracle
+         any_shape_agrees_with_the_oracle"
+# A test that starts the tests themselves, and sizes that few have; and what takes too long in an
+# emulator.
+LEFT_OUT="failing_tests_are_reported|2_to_the_31"
+SLOW="any_shape_agrees|the_same_bits"
+
+# vectors OPTIONS: those options, if this processor has the vectors that they switch on.
+vectors() {
+    for option in $1; do
+        case $option in -m*) grep -qw "${option#-m}" /proc/cpuinfo || return ;; esac
+    done
+    echo "$1"
+}
+WIDTH_8=$(vectors "-DPAGED_FAST -mavx2 -mf16c -mfma")
+WIDTH_16=$(vectors "-DPAGED_FAST -mavx512f -mf16c -mfma")
+
+# build NAME COMMAND...: builds the tests as $program with the command.
+build() {
+    name=$1; shift
+    program=$OUT/$(echo "$name" | tr -c 'a-zA-Z0-9\n' '_')
+    compiles "$@" || { skip "$name: not here"; return 1; }
+    quietly "$name" "$@" $WARN -g $CPPFLAGS tests.c -o "$program" -lm
+}
+
+# variant NAME ARGUMENTS COMMAND...: builds the tests and runs them.
+variant() {
+    name=$1 arguments=$2; shift 2
+    build "$name" "$@" && check "$name" "$program" $arguments
+}
+
+# ---- sanitizers, threads, valgrind, soak ---------------------------------------------------------
+
+# programs NAME COMMAND...: llama, replay, paged, tour and hello, and what their tests say.
+programs() {
+    name=$1 to=$OUT/san-$2; shift
+    quietly "$name" "$@" $WARN -g $CPPFLAGS -DPAGED_NO_MAIN -c paged.cu.c -o $to.o || return
+    for program in llama replay tour hello; do
+        quietly "$name, $program" "$@" $WARN -g $CPPFLAGS examples/$program.c $to.o \
+            -o $to-$program -lm || return
+    done
+    quietly "$name, paged" "$@" $WARN -g $CPPFLAGS paged.cu.c -o $to-paged -lm || return
+    quietly "$name" cc -O1 $WARN checks/llama_tests.c -o $OUT/llama-tests -lm || return
+    check "$name: llama" env LLAMA=$to-llama $OUT/llama-tests --quick
+    check "$name: replay" env REPLAY=$to-replay TRACE=none sh checks/replay.sh
+    check "$name: paged, tour, hello" env PAGED=$to-paged TOUR=$to-tour HELLO=$to-hello \
+        COMPILERS=none sh checks/programs.sh
+}
+
+sanitizers() {
+    for cc in gcc clang; do
+        for options in "" -DPAGED_FAST; do
+            variant "$cc, sanitizers $options" "--cpu --quick" $cc -O1 $SAN $HASH $options ||
+                continue
+            check "  the same, on the stand-in for a GPU" "$program" --quick --standin $KERNELS
+            # Every seed is another run of the random operations.
+            for seed in ${SEEDS:-2 3 4}; do
+                check "  random operations, seed $seed" "$program" --cpu --seed $seed \
+                    random_operations_agree_with_the_oracle
+            done
+        done
+        for options in "$WIDTH_8" "$WIDTH_16"; do
+            [ -z "$options" ] ||
+                variant "$cc, sanitizers $options" "--cpu --quick" $cc -O1 $SAN $HASH $options
+        done
+        compiles $cc $SAN && programs "$cc, sanitizers" $cc -O1 $SAN -DPAGED_FAST
+    done
+}
+
+# The OpenMP runtime of clang is not instrumented, and need not be: what it calls is.
+threads() {
+    tsan="clang -O1 -fsanitize=thread"
+    export OMP_NUM_THREADS=4 TSAN_OPTIONS=ignore_noninstrumented_modules=1
+    variant "thread sanitizer, the threads of attend()" \
+        "--cpu --quick results_have_the_same_bits_however_cut any_shape_agrees_with_the_oracle
+         every_kernel_agrees_with_the_oracle a_chunk_sees_the_chunks_before_it" \
+        $tsan -fopenmp -DPAGED_FAST -DTHREADS_FROM=0 || return
+    for options in "" "-DPAGED_FAST"; do
+        name="thread sanitizer, two pools in two threads${options:+, $options}"
+        quietly "$name" $tsan $WARN -g $options $CPPFLAGS checks/fuzz_api.c -o $OUT/threads -lm &&
+            check "$name" $OUT/threads --threads
+    done
+}
+
+valgrind_runs() {
+    command -v valgrind >/dev/null || { skip "valgrind: not here"; return; }
+    build "tests for valgrind" gcc -O1 -DPAGED_FAST || return
+    memcheck="valgrind -q --error-exitcode=9 --leak-check=full --max-stackframe=100000000"
+    check "valgrind" $memcheck "$program" --cpu --quick
+    check "valgrind, on the stand-in for a GPU" $memcheck "$program" --standin --quick $KERNELS
+}
+
+soak() {
+    quietly "soak" ${CC:-cc} -O2 -g $WARN $CPPFLAGS checks/fuzz_api.c -o $OUT/soak -lm &&
+        $OUT/soak --soak && ok soak || bad soak
+}
+
+# ---- compilers, portability ----------------------------------------------------------------------
+
+compilers() {
+    for cc in ${COMPILERS:-gcc gcc-10 gcc-11 gcc-13 gcc-14 clang clang-13 clang-15 clang-16 \
+        clang-17 clang-18}; do
+        command -v $cc >/dev/null || continue
+        for options in -O2 "-O2 -D_FORTIFY_SOURCE=2" "-O2 -DPAGED_FAST"; do
+            variant "$cc $options" --quick $cc $options
+        done
+        for options in -O0 -O1 -O3 "-O3 -march=native -fopenmp -DPAGED_FAST" "-O2 $WIDTH_8" \
+            "-O2 $WIDTH_16" "-O0 -x c++" "-O2 -x c++" "-O2 -DPAGED_FAST -x c++"; do
+            [ "$options" = "-O2 " ] || variant "$cc $options" "--quick --cpu" $cc $options
+        done
+    done
+}
+
+# machine NAME EMULATOR LEAVE_OUT COMMAND...: the tests that fit, and the kernels.
+machine() {
+    name=$1 emulator=$2 leave_out=$3; shift 3
+    for fast in "" -DPAGED_FAST; do
+        build "$name${fast:+ $fast}" "$@" $fast -isystem $OUT/include || return
+        tests=$($emulator "$program" --list | grep -vE "$leave_out")
+        check "$name" $emulator "$program" --quick --cpu $tests
+        [ -z "$kernels" ] || check "  the kernels" $emulator "$program" --quick \
+            --standin $kernels
+    done
+}
+
+# On Debian: gcc-12-multilib libc6-dev-i386 qemu-user-static gcc-12-aarch64-linux-gnu
+# libc6-dev-arm64-cross gcc-12-s390x-linux-gnu libc6-dev-s390x-cross musl-tools libstb-dev
+portability() {
+    # Compilers for other systems do not look where the headers of this one are.
+    mkdir -p $OUT/include
+    for folder in /usr/include/stb /usr/local/include/stb; do
+        [ -d $folder ] && ln -sfn $folder $OUT/include/stb
+    done
+    kernels=every_kernel_agrees_with_the_oracle
+    for cc in gcc clang; do
+        for opt in -O0 -O2; do
+            machine "x86-32, $cc $opt" "" "$LEFT_OUT" $cc -m32 -msse2 -mfpmath=sse $opt
+        done
+    done
+    machine "x86-32, gcc -O2, x87" "" "$LEFT_OUT" gcc -m32 -O2
+    for arch in aarch64 s390x; do
+        for version in "" -14 -13 -12; do
+            command -v $arch-linux-gnu-gcc$version >/dev/null && break
+        done
+        command -v qemu-$arch-static >/dev/null || { skip "$arch: no qemu-$arch-static"; continue; }
+        machine "$arch" qemu-$arch-static "$LEFT_OUT|$SLOW" $arch-linux-gnu-gcc$version -O2 -static
+    done
+    # musl has no makecontext(), with which the stand-in for a GPU begins its lanes. So these tests
+    # get one that aborts, and run on the CPU only.
+    cat >$OUT/no_ucontext.c <<'END'
+#include <stdlib.h>
+int getcontext(void *c) { (void)c; abort(); }
+int setcontext(const void *c) { (void)c; abort(); }
+void makecontext(void *c, void (*f)(void), int n, ...) { (void)c, (void)f, (void)n; abort(); }
+END
+    kernels=
+    machine "musl" "" "$LEFT_OUT" musl-gcc -O2 -static -fno-builtin $OUT/no_ucontext.c &&
+        skip "musl has no makecontext(): nothing is run on the stand-in for a GPU"
+}
+
+# ---- lint ----------------------------------------------------------------------------------------
+
+# The answers to findings: `what the message says # why it is no bug`.
+answers() {
+    cat <<'END'
+stb_ds.h # not ours
+double-.free. of .old. # realloc_or_panic: if realloc fails, it panics and frees nothing
+invalidPointerCast # one allocation holds a table and then floats, or K and V of any dtype
+(llama.c|decoding.h).*([Nn]ull pointer passed|field) # NULL is the empty array of stb_ds
+llama.c.*dereference of NULL .end. # read_prompts() has put a line feed at the end of the text
+replay.c.*Dereference of null pointer # likewise: arrays that have as many entries as asked for
+replay.c.*signed char.* to .int. # a chain of assignments of 0
+replay.c.*leak of FILE # open_output() gives it to its caller, and close_output() closes it
+replay.c.*Uninitialized variable: bar # its first `at` characters are filled, and no others printed
+bench.c.*Uninitialized variable: samples # a parameter; its first n are filled by the caller
+bench.c.*leak of .m\. # manager_create() gives them to its caller, and manager_destroy() frees them
+bench.c.*uninitialized value .m\.ns # likewise: an array that its caller fills
+bench.c.*integer division # a vector of 4-byte floats: its size is a multiple of 4
+bench.c.*Access to field 'length' # the two loops above have filled all of it
+bench.c.*'(many|one_seq)' during its initialization # on a GPU they are not asked
+llama.c.*'half' is accessed at non-zero # a vector, read as the two halves it has
+leak of .<unknown>. # arrays of stb_ds that live as long as the program
+nullPointerArithmeticRedundantCheck # arrlen(NULL) is 0, and then the loop is not entered
+paged.cu.c.*global variable 'gpu' # the stand-in uses the job during launch() only
+paged.cu.c.*Null pointer passed to 1st # realloc_or_panic() does not return NULL
+paged.cu.c.*Uninitialized variable: q # its first head_dim elements are filled, and no others read
+END
+}
+
+# analyse NAME COMMAND...: for each file of C; shows the findings that have no answer.
+analyse() {
+    name=$1; shift
+    command -v $1 >/dev/null || { skip "$name: not here"; return; }
+    for file in paged.cu.c examples/*.c; do
+        case $1 in
+        clang-tidy) "$@" $file -- -x c -std=gnu11 -DPAGED_FAST $CPPFLAGS 2>/dev/null ;;
+        *) "$@" $file 2>&1 ;;
+        esac
+    done | grep -E '(warning|error|portability|performance|style):' | sort -u >$OUT/found
+    answers | sed 's/ # .*//' >$OUT/answered
+    if grep -vE -f $OUT/answered $OUT/found; then bad "$name"; return; fi
+    ok "$name: $(($(wc -l <$OUT/found))) findings, all answered in checks/check.sh"
+}
+
+lint() {
+    # Without the fast paths: it would follow the paths through them for minutes.
+    analyse "gcc -fanalyzer" gcc -O1 -fanalyzer $WARN $CPPFLAGS -c -o $OUT/object.o
+    analyse clang-tidy clang-tidy --quiet
+    analyse cppcheck cppcheck --quiet --std=c11 --enable=warning,performance,portability \
+        -D'__has_include(x)=1' -DPAGED_FAST --suppress='*:/usr/*' \
+        --template='{file}:{line}: {severity}: {message} [{id}]'
+}
+
+# ---- coverage ------------------------------------------------------------------------------------
+
+# Fails for each line of the engine that the tests never execute, and prints each condition one
+# side of which is never taken. Those are not wrong: a kernel is one body, inlined with other
+# constants in each copy; without nvcc no call of CUDA fails; no test has 2^31 rows or 2^63 bytes; one of several
+# conditions may hide another; without OpenMP, as here, heads are never split among threads.
+coverage() {
+    gcc=${GCC:-gcc} gcov=${GCOV:-gcov} root=$PWD to=$OUT/coverage
+    command -v $gcov >/dev/null || { skip "coverage: no $gcov"; return; }
+    rm -rf $to && mkdir -p $to
+    (cd $to && $gcc -O0 -w --coverage -DT_COVERAGE -DPAGED_FAST $CPPFLAGS -I"$root" \
+        -c "$root/tests.c" && $gcc --coverage tests.o -o tests -lm) ||
+        { bad "coverage: does not compile"; return; }
+    left_out="$LEFT_OUT"
+    [ "${LONG-}" ] || left_out="$left_out|$SLOW"
+    tests=$($to/tests --list | grep -vE "$left_out")
+    check "coverage: the tests" $to/tests --quick $tests
+    (cd $to && $gcov -b -c tests.gcda) >$LOG 2>&1
+    for file in paged.cu.c fast.c; do
+        # A branch belongs to the line above it; `branch N never executed` to one never reached.
+        awk -F: -v file=$file '
+            /^ *[0-9#=-]+\*?:/ {
+                number = $2 + 0
+                text = substr($0, index($0, $2 ":") + length($2) + 1)
+                if ($1 ~ /#####|=====/) missed[++misses] = file ":" number ": never: " text
+                if ($1 !~ /-/) compiled++
+            }
+            /^branch/ {
+                branches++
+                if ($0 ~ /taken 0|never executed/) {
+                    untaken++
+                    if (number != last) partly[++some] = file ":" number ": a side of:" text
+                    last = number
+                }
+            }
+            END {
+                for (i = 1; i <= some; i++) print partly[i]
+                for (i = 1; i <= misses; i++) print missed[i]
+                printf "%d of %d lines, %d of %d branches\n", compiled - misses, compiled,
+                    branches - untaken, branches
+                exit misses > 0 || !compiled
+            }' $to/$file.gcov >$to/report
+        status=$?
+        cat $to/report
+        if [ $status = 0 ]; then ok "coverage: every line of $file is run"
+        else bad "coverage of $file"; fi
+    done
+}
+
+# ---- which ---------------------------------------------------------------------------------------
+
+[ $# -gt 0 ] || { list; exit; }
+[ "$*" != all ] ||
+    set -- sanitizers threads valgrind compilers portability lint coverage cuda planted
+for part in "$@"; do
+    case $part in
+    lint | sanitizers | threads | compilers | portability | coverage | soak) $part ;;
+    valgrind) valgrind_runs ;;
+    cuda) check "the CUDA build" sh checks/cuda.sh --all ;;
+    planted)
+        check "the planted bugs" python3 learn/plant.py mutants
+        check "each stage of learn/" python3 checks/learn.py --all ;;
+    *) echo "there is no check called $part"; list; exit 2 ;;
+    esac
+done
+finish
