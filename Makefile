@@ -24,7 +24,7 @@ NVCC    = command -v nvcc >/dev/null || { echo "nvcc is not installed"; exit 1; 
 
 all: paged tour llama replay hello tests
 
-help:  # Lines that end in a comment after ## are shown, with the titles of the groups.
+help:
 	@sed -nE 's/^## (.*)/\n\1/p; s/^([a-z-]+):.*## */  \1\t/p' Makefile | expand -t 16
 
 ## Build and read
