@@ -324,7 +324,7 @@ typedef struct Server {
     Model model;
     Tokenizer tokenizer;
     Pool *pool;
-    Request **requests;  // all of them; these three are arrays of stb_ds
+    Request *requests;   // all of them; these three are arrays of stb_ds
     Request **waiting;   // first come, first served
     Request **running;   // the oldest first
     ModelInput input;
@@ -400,25 +400,11 @@ static int blocks_for(const Server *s, int tokens)
     return (tokens - 1) / s->options.block_size + 1;
 }
 
-static Request *new_request(Server *s, int forks)
-{
-    Request *r = calloc(1, sizeof *r);
-    if (!r) die(1, "out of memory");
-    r->id = arrlen(s->requests);
-    r->rng = s->options.seed + r->id;
-    r->forks = forks;
-    r->printed = 1;  // BOS is never printed
-    arrput(s->requests, r);
-    return r;
-}
-
-// Puts a prompt into the queue, or refuses it for good: what can never finish must not wait. Beams
+// Puts a request into the queue, or refuses it for good: what can never finish must not wait. Beams
 // go on together, so they must fit together, even if they come to share nothing.
-static void add_prompt(Server *s, const char *prompt)
+static void add_prompt(Server *s, Request *r, const char *prompt)
 {
     const Options *o = &s->options;
-    Request *r = new_request(s, o->samples - 1);
-    for (int i = 1; i < o->samples; i++) new_request(s, 0);
     size_t bytes = strlen(prompt);
     int64_t blocks = (int64_t)o->beams * blocks_for(s, o->steps);
     if (bytes / s->tokenizer.longest <= (size_t)o->steps) r->tokens = encode(&s->tokenizer, prompt);
@@ -430,6 +416,7 @@ static void add_prompt(Server *s, const char *prompt)
         note("request %d refused: %d tokens take %lld blocks, the whole pool has %d", r->id,
              o->beams * o->steps, (long long)blocks, o->num_blocks);
     else {
+        r->forks = o->samples - 1;
         arrput(s->waiting, r);
         return;
     }
@@ -521,7 +508,7 @@ static void print_request(const Tokenizer *t, Request *r)
 // write into the last block, if that is partly filled, gets a copy.
 static Request *fork_request(Server *s, Request *r)
 {
-    Request *child = s->requests[r->id + r->forks--];
+    Request *child = &s->requests[r->id + r->forks--];
     child->tokens = copy_tokens(r->tokens);
     must(seq_fork(r->seq, r->seq->length, &child->seq), "seq_fork");
     return child;
@@ -554,15 +541,14 @@ static void take_tokens(Server *s, const float *logits)
         publish_request(s, r);
         if (arrlen(s->requests) == 1) print_request(&s->tokenizer, r);
     }
-    ptrdiff_t kept = 0;
-    for (ptrdiff_t i = 0; i < arrlen(s->running); i++) {
+    for (ptrdiff_t i = 0; i < arrlen(s->running);) {
         Request *r = s->running[i];
-        if (r->ended)
+        if (r->ended) {
             give_back_blocks(r);
-        else
-            s->running[kept++] = r;
+            arrdel(s->running, i);
+        } else
+            i++;
     }
-    arrsetlen(s->running, kept);
 }
 
 static void serve(Server *s)
@@ -591,7 +577,12 @@ static void start(Server *s)
     if (o->steps > m->seq_len) o->steps = m->seq_len;
     if (!o->block_size) o->block_size = 16;
     if (o->cache == CACHE_CONTIGUOUS) o->block_size = m->seq_len;  // that is all it takes
-    for (ptrdiff_t i = 0; i < arrlen(o->prompts); i++) add_prompt(s, o->prompts[i]);
+    for (ptrdiff_t i = 0; i < arrlen(o->prompts) * o->samples; i++) {
+        Request r = {.id = (int)i, .rng = o->seed + i, .printed = 1};  // BOS is never printed
+        arrput(s->requests, r);
+    }
+    for (ptrdiff_t i = 0; i < arrlen(o->prompts); i++)
+        add_prompt(s, &s->requests[i * o->samples], o->prompts[i]);
     if (!o->num_blocks) {
         double all = (double)arrlen(s->waiting) * blocks_for(s, o->steps) * o->samples * o->beams;
         o->num_blocks = (int)fmin(fmax(all, 1), INT_MAX);
@@ -638,7 +629,7 @@ static void print_texts(Server *s)
 {
     for (ptrdiff_t i = 0; i < arrlen(s->requests); i++) {
         if (arrlen(s->requests) > 1) printf("=== request %d ===\n", (int)i);
-        print_request(&s->tokenizer, s->requests[i]);
+        print_request(&s->tokenizer, &s->requests[i]);
         printf("\n");
     }
     fflush(stdout);  // before the statistics, should both go to one place
