@@ -12,7 +12,7 @@
 //                              keeps its tokens, so later they are computed again, like a prompt
 //
 // None of them may change a word of the text, so no row of a matrix product may depend on what
-// else is in the batch: see dot(). Read forward() and schedule(), and what is around
+// else is in the batch: see product(). Read forward() and schedule(), and what is around
 // them. Files and the tokenizer are in llama_files.h; the choice of the next token (sampling,
 // speculation, beam search) is in decoding.h. Left out: top-p, quantized weights, chat.
 //
@@ -56,7 +56,7 @@ typedef struct Workspace {  // the activations: arrays of stb_ds
 // A sum of n products in a fixed order: first LANES sums, side by side in a vector of the processor,
 // then the sum of these. Out of line, so that every row goes through the same instructions:
 // otherwise a request would get other words when it shares a batch.
-__attribute__((noinline)) static float dot(const float *a, const float *b, int n)
+__attribute__((noinline)) static float product(const float *a, const float *b, int n)
 {
     float sums[LANES] = {0};
     int i = 0;
@@ -78,7 +78,7 @@ static void matmul(float *out, const float *x, const float *weights, int rows, i
 #endif
     for (int i = 0; i < d; i++)
         for (int row = 0; row < rows; row++)
-            out[(size_t)row * d + i] = dot(x + (size_t)row * n, weights + (size_t)i * n, n);
+            out[(size_t)row * d + i] = product(x + (size_t)row * n, weights + (size_t)i * n, n);
 }
 
 static void rmsnorm(float *out, const float *x, const float *weight, int rows, int n)
