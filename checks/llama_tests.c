@@ -4,8 +4,8 @@
 //
 // The promise is that no way to serve a request changes a byte of its text. The first test has the
 // rules of llama2.c and of the scheduler once more, as plainly as can be, and draws the rest: the
-// weights, the vocabulary, the prompts, the options. After it comes what it cannot draw: numbers
-// worked out by hand, refusals, and real weights. LLAMA names the program, otherwise ./llama; MODELS
+// weights, the vocabulary, the prompts, the options. After it comes what it cannot draw: refusals
+// and real weights. LLAMA names the program, otherwise ./llama; MODELS
 // the folder of the weights, otherwise ../shared/models; without them those tests are skipped.
 //
 // A failing check says where it stands, which command was run and what it wrote to standard error;
@@ -746,11 +746,6 @@ static Story search(Paper *p, const char *prompt, int max, int dtype)
 
 // ---- everything drawn -------------------------------------------------------------------------
 
-#define TEST(name) \
-    static void name(void); \
-    __attribute__((constructor)) static void add_##name(void) { add_test(#name, name); } \
-    static void name(void)
-
 static struct {
     const char *name;
     void (*run)(void);
@@ -758,11 +753,14 @@ static struct {
 
 static int num_tests;
 
-static void add_test(const char *name, void (*run)(void))
-{
-    tests[num_tests].name = name;
-    tests[num_tests++].run = run;
-}
+#define TEST(test) \
+    static void test(void); \
+    __attribute__((constructor)) static void add_##test(void) \
+    { \
+        tests[num_tests].name = #test; \
+        tests[num_tests++].run = test; \
+    } \
+    static void test(void)
 
 typedef struct Draw {
     Paper paper;  // and the options it knows
@@ -923,72 +921,6 @@ TEST(any_options_give_the_text_that_the_rules_give)
     CHECK(quick || (preempted > draws / 8 && found > draws / 16 && decided > draws * 3 / 4));
 }
 
-// ---- worked out by hand -----------------------------------------------------------------------
-
-// Blocks of 4, and 12 positions for each request. A prompt of n letters x is n + 2 tokens: BOS and
-// a blank stand in front.
-TEST(the_newest_gives_way_and_waits_at_the_head_of_the_queue)
-{
-    const char *options = "--block-size 4 --steps";
-    make_model();
-    // Four blocks. A has 3 tokens; B and C have 8, and C has to wait. Step 2: B takes the last
-    // block. Step 3: A lacks one, and B, which has 9 tokens in the cache, is preempted. It is the
-    // head of the queue again, so C, for which there is room, has to wait for it. A ends in step
-    // 10. Step 11: B computes 10 tokens; two more steps. Step 14: C computes 8; four more steps.
-    text_of(format("%s 12 --blocks 4 -p Q -p xxxxxx -p xxxxxx", options));
-    CHECK_HAS(err, "; 45 tokens in 18 steps, ");
-    CHECK_HAS(err, "llama: preemptions: 1; 9 tokens computed again\n");
-    CHECK_HAS(err, "sequences at the peak: 2, in 4 blocks of 4 tokens, ");
-    // The same with the prefix cache. When A takes its third block in step 7, it is the second of
-    // the two that B has left there, the leaf. Step 11: B finds its first block, and computes 6 of
-    // its 10 tokens. So does C, and computes 4 of 8; its second block is given up for that of B.
-    // Step 13: B ends. Step 15: C ends.
-    text_of(format("%s 12 --blocks 4 -p Q -p xxxxxx -p xxxxxx --prefix-cache", options));
-    CHECK_HAS(err, "; 37 tokens in 15 steps, ");
-    CHECK_HAS(err, "llama: preemptions: 1; 5 tokens computed again\n");
-    CHECK_HAS(err, "8 tokens were found");
-}
-
-TEST(at_most_256_requests_run_at_a_time)
-{
-    char lines[300];
-    make_model();
-    save("lines", memset(lines, '\n', sizeof lines), sizeof lines);
-    text_of(format("--block-size 4 --steps 3 -f %s/lines", folder));  // 44 wait for three steps
-    CHECK_HAS(err, "; 900 tokens in 6 steps, ");
-    CHECK_HAS(err, "sequences at the peak: 256, in 256 blocks of 4 tokens, ");
-}
-
-// How many tokens a prompt takes: BOS, the blank in front, and of all pairs the one with the best
-// score first, the later in the list of make_model(). A prompt of n tokens is served with --steps
-// n, and refused with one position less.
-TEST(pairs_merge_by_score_and_then_from_the_left)
-{
-    const struct {
-        const char *prompt;
-        int tokens;
-    } cases[] = {
-        {"", 1},            // nothing in front of nothing
-        {" ", 3},           // two blanks
-        {"x", 3},           // blank x
-        {"the", 3},         // blank t he, blank the
-        {"in an inn", 8},   // blank in blank an blank in n
-        {"hat", 3},         // " h" before at, and then hat can no longer be made
-        {"wxy", 3},         // blank w xy, blank wxy
-        {"wxyz", 5},        // blank w x yz: had xy come first, blank wxy z
-        {"klll", 4},        // blank k ll l, blank kll l: the leftmost of equals
-        {"Zo\xc3\xab", 6},  // blank Z o, and two bytes
-    };
-    make_model();
-    for (int i = 0; i < 10; i++) {
-        int tokens = cases[i].tokens;
-        CHECK_EQ(llama(format("--steps %d -p '%s'", tokens, cases[i].prompt)), 0);
-        if (tokens == 1) continue;
-        CHECK_EQ(llama(format("--steps %d -p '%s'", tokens - 1, cases[i].prompt)), 1);
-        CHECK_HAS(err, "refused");
-    }
-}
-
 // ---- files and options ------------------------------------------------------------------------
 
 TEST(prompts_come_from_a_file_one_a_line)
@@ -1014,6 +946,16 @@ TEST(prompts_come_from_a_file_one_a_line)
     CHECK_TEXT(out, "");
     CHECK_EQ(llama("-f /no/such/file"), 1);
     CHECK_EQ(llama(format("-f %s", folder)), 1);
+}
+
+TEST(at_most_256_requests_run_at_a_time)
+{
+    char lines[300];
+    make_model();
+    save("lines", memset(lines, '\n', sizeof lines), sizeof lines);
+    text_of(format("--block-size 4 --steps 3 -f %s/lines", folder));  // 44 wait for three steps
+    CHECK_HAS(err, "; 900 tokens in 6 steps, ");
+    CHECK_HAS(err, "sequences at the peak: 256, in 256 blocks of 4 tokens, ");
 }
 
 // With one line and exit status 1; the others are served.
@@ -1174,22 +1116,6 @@ TEST(every_cache_prints_the_published_text)
             CHECK_TEXT(request(out, 0), expected);
         }
     }
-}
-
-TEST(samples_beams_and_guesses_change_no_real_text)
-{
-    const char *base = "--steps 120 -p 'Once upon a time'";
-    char *samples = real_text(format("%s --samples 8 --temperature 0.9", base));
-    for (int i = 0; i < 8; i++)
-        CHECK_TEXT(request(samples, i),
-                   real_text(format("%s --temperature 0.9 --seed %d", base, 1 + i)));
-    char *beams = real_text(format("%s --beam 4 --cache contiguous", base));
-    CHECK_TEXT(real_text(format("%s --beam 4 --block-size 3", base)), beams);
-    CHECK(!strstr(real_text("--steps 400 --beam 2"), "<s>"));  // no beam goes on after its end
-    char *whole = real_text("--steps 400");  // the model ends the text after 346 tokens
-    CHECK_TEXT(real_text("--steps 400 --speculate 5"), whole);
-    char *both = real_text("--steps 400 --speculate 5 --samples 2 --prefix-cache");
-    for (int i = 0; i < 2; i++) CHECK_TEXT(request(both, i), whole);
 }
 
 // The GPU, or the stand-in for one: the same text on every cache, whatever the order of the lanes,
