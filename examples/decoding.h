@@ -127,28 +127,20 @@ static void release_beams(Beam *beams)
     arrfree(beams);
 }
 
-// Computes a step of all beams that have not ended. Returns 0 if there are none, or no positions
-// are left.
-static int compute_beams(Server *s, const Beam *beams)
-{
-    clear_input(&s->input);
-    for (int b = 0; b < arrlen(beams); b++)
-        if (beams[b].seq && beams[b].seq->length < s->options.steps)
-            must(add_rows(s, beams[b].seq, beams[b].tokens, NULL), "seq_append");
-    if (arrlen(s->input.seqs) == 0) return 0;
-    compute(s);
-    return 1;
-}
-
 static void beam_search(Server *s, Request *r)
 {
     Beam *beams = NULL;
     arrput(beams, (Beam){.tokens = r->tokens});
     must(seq_create(s->pool, &beams[0].seq), "seq_create");
-    while (compute_beams(s, beams)) {
+    for (;;) {
+        clear_input(&s->input);
+        for (int b = 0; b < arrlen(beams); b++)
+            if (beams[b].seq && beams[b].seq->length < s->options.steps)
+                must(add_rows(s, beams[b].seq, beams[b].tokens, NULL), "seq_append");
+        if (arrlen(s->input.seqs) == 0) break;  // all have ended, or no positions are left
+        const float *logits = compute(s);
         if (arrlen(s->input.wanted) == 0) continue;  // the prompt is not all in yet
-        Beam *best =
-            best_candidates(beams, s->options.beams, s->work.logits, s->model.vocab_size);
+        Beam *best = best_candidates(beams, s->options.beams, logits, s->model.vocab_size);
         for (int b = 0; b < arrlen(best); b++) take_candidate(&best[b], &beams[best[b].parent]);
         release_beams(beams);
         beams = best;

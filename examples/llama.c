@@ -324,9 +324,9 @@ typedef struct Server {
     Model model;
     Tokenizer tokenizer;
     Pool *pool;
-    Request *requests;   // all of them; these three are arrays of stb_ds
-    Request **waiting;   // first come, first served
-    Request **running;   // the oldest first
+    Request *requests;  // all of them; these three are arrays of stb_ds
+    Request **waiting;  // first come, first served
+    Request **running;  // the oldest first
     ModelInput input;
     Workspace work;
     long num_refused, num_steps, num_tokens, num_preemptions, num_recomputed;
@@ -563,9 +563,6 @@ static void serve(Server *s)
 
 static void start(Server *s)
 {
-    const uint16_t one = 1;
-    if (!*(const unsigned char *)&one)
-        die(1, "checkpoints are little-endian and this machine is big-endian: not supported");
     Options *o = &s->options;
     const Model *m = &s->model;
     read_model(&s->model, o->checkpoint);

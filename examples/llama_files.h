@@ -60,7 +60,8 @@ static void expect_end(const File *file, const char *kind)
 }
 
 // ---- the checkpoint ---------------------------------------------------------------------------
-// A checkpoint is seven int32 and then all weights as float32, little-endian, in one fixed order.
+// A checkpoint is seven int32 and then all weights as float32, little-endian, in one fixed order. A
+// big-endian machine finds the seven numbers out of range.
 
 typedef struct Model {
     int dim, hidden_dim, num_layers, num_heads, num_kv_heads, vocab_size, seq_len;
