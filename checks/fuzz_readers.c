@@ -151,13 +151,13 @@ __attribute__((unused)) static void put_count(int32_t value)
 #if READER == MODEL
 static void draw_file(void)
 {
-    int kv_heads = between(1, 2);
-    int heads = kv_heads * between(1, 2);
-    int head_dim = 2 * between(1, 3);
-    int dim = heads * head_dim;
+    int kv_heads = between(1, 3);  // may be more than the heads, or not divide them
+    int heads = between(1, 3);
+    int head_dim = between(1, 4);  // should be even
+    int dim = heads * head_dim + between(0, 9) / 9;
     int hidden = between(1, 6);
     int layers = between(1, 2);
-    int vocab = between(2, 9);
+    int vocab = between(1, 9);
     int context = between(1, 8);
     int separate = between(0, 1);
     const int header[] = {dim, hidden, layers, heads, kv_heads, vocab, context};
@@ -275,14 +275,18 @@ static void use(void)
 }
 #endif
 
-// Spoils the file in one of several ways; one in six stays as it is.
+// Spoils the file in one of several ways; one in seven stays as it is.
 static void spoil(void)
 {
     static const int extremes[] = {0, -1, 1, 3, 64, 1 << 16, 1 << 20, INT_MAX, INT_MIN, -(1 << 20)};
     static const char characters[] = "0123456789 -:,.x\r\n";  // with the zero at its end
-    const int way = between(0, 5);
+    const int way = between(0, 6);
     if (way == 0) size = (size_t)between(0, (int)size);
     if (way == 1) put("more than it should have", (size_t)between(1, 24));
+    for (int i = 0; way == 5 && i < num_counts; i++) {  // products that overflow
+        int power = 1 << between(0, 30);
+        memcpy(bytes + counts[i], &power, sizeof power);
+    }
     for (int times = between(1, 3); times > 0 && size > 0; times--) {
         uint8_t *byte = &bytes[between(0, (int)size - 1)];
         if (way == 2) *byte ^= (uint8_t)(1 << between(0, 7));
