@@ -4,9 +4,11 @@
 //
 // READER says which: MODEL and TOKENIZER are files of ../examples/llama.c, TRACE of replay.c.
 // An input is the file; for a tokenizer, the size of the vocabulary, the length of a text and that
-// text come before it.
+// text come before it. The inputs are drawn here: a small file that is right, then spoiled.
 //
-//     cc -O1 -g -DREADER=MODEL checks/fuzz_readers.c -o fuzz_model -lm && ./fuzz_model FILE...
+//     cc -O1 -g -DREADER=MODEL checks/fuzz_readers.c -o fuzz_model -lm
+//     ./fuzz_model           all inputs that are drawn
+//     ./fuzz_model FOLDER    writes them there, for libFuzzer to begin with
 
 #define _GNU_SOURCE  // fmemopen(), and what the programs need
 
@@ -16,11 +18,13 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-#include "fuzz.h"
 
 #define MODEL 1
 #define TOKENIZER 2
@@ -33,67 +37,55 @@ static size_t input_size;
 static jmp_buf reader_left;
 static FILE *nowhere;  // for messages
 
-typedef struct Allocation {
-    void *memory;
-    size_t size;
-} Allocation;
+#define CHECK(x) ((x) ? (void)0 : (puts("failed: " #x), fflush(stdout), abort()))
 
-static Allocation *allocations;  // all that is allocated: [num_live]
-static size_t num_live, max_live, live_bytes;
+// All that is allocated, so that it can be freed when a reader is left in the middle.
+enum { MAX_LIVE = 1 << 14 };
+static void *live[MAX_LIVE];
+static size_t live_sizes[MAX_LIVE];
+static int num_live;
+static size_t live_bytes;
 
-static void forget(size_t i)
+static void forget(const void *memory)  // which may be of another allocator
 {
-    live_bytes -= allocations[i].size;
-    allocations[i] = allocations[--num_live];
+    int i = num_live - 1;
+    while (i >= 0 && live[i] != memory) i--;
+    if (i < 0) return;
+    live_bytes -= live_sizes[i];
+    live_sizes[i] = live_sizes[--num_live];
+    live[i] = live[num_live];
 }
 
 static void *fuzz_realloc(void *old, size_t size)
 {
-    for (size_t i = num_live; old && i-- > 0;)
-        if (allocations[i].memory == old) {
-            forget(i);
-            break;
-        }
+    if (old) forget(old);
     live_bytes += size;
-    if (live_bytes > (1 << 20) + 64 * input_size)
-        fuzz_fail(__FILE__, __LINE__, "more memory than 64 times the size of the file");
-    if (num_live == max_live) {
-        max_live = 2 * max_live + 64;
-        allocations = (Allocation *)realloc(allocations, max_live * sizeof *allocations);
-    }
+    CHECK(live_bytes <= (1 << 20) + 64 * input_size);  // so small a file needs no more
     void *memory = realloc(old, size ? size : 1);
-    CHECK(memory != NULL && allocations != NULL);
-    allocations[num_live].memory = memory;
-    allocations[num_live++].size = size;
-    return memory;
+    CHECK(memory != NULL && num_live < MAX_LIVE);
+    live_sizes[num_live] = size;
+    return live[num_live++] = memory;
 }
 
 static void *fuzz_calloc(size_t count, size_t size)
 {
-    CHECK(size == 0 || count <= SIZE_MAX / size);
     return memset(fuzz_realloc(NULL, count * size), 0, count * size);
 }
 
 static void fuzz_free(void *memory)
 {
-    for (size_t i = num_live; memory && i-- > 0;)
-        if (allocations[i].memory == memory) {
-            forget(i);
-            break;
-        }
+    if (memory) forget(memory);
     free(memory);
 }
 
+// A line of the input, as long as it may be.
 __attribute__((unused)) static ssize_t fuzz_getline(char **line, size_t *room, FILE *in)
 {
-    size_t size = 0;
-    for (int c = 0; c != '\n' && (c = getc(in)) != EOF;) {
-        if (*room < size + 2) *room = 2 * size + 100;
-        *line = (char *)fuzz_realloc(*line, *room);
-        (*line)[size++] = (char)c;
-        (*line)[size] = 0;
-    }
-    return size > 0 ? (ssize_t)size : -1;
+    if (!*line) *line = (char *)fuzz_realloc(NULL, *room = input_size + 1);
+    ssize_t size = 0;
+    for (int c = 0; c != '\n' && (c = getc(in)) != EOF;) (*line)[size++] = (char)c;
+    (*line)[size] = 0;
+    return size > 0 ? size : -1;
 }
 
 static FILE *fuzz_open(const char *mode)
@@ -118,9 +110,7 @@ __attribute__((noreturn)) static void fuzz_exit(int status)
 #define exit(status) fuzz_exit(status)
 
 #define PAGED_NO_MAIN
-#define Entry EngineEntry  // a name that the engine and llama.c both have
 #include "../paged.cu.c"
-#undef Entry
 #undef STB_DS_IMPLEMENTATION
 #define main program_main
 #if READER == TRACE
@@ -129,11 +119,58 @@ __attribute__((noreturn)) static void fuzz_exit(int status)
 #include "../examples/llama.c"
 #endif
 #undef main
+#undef fopen
+#undef free
+#undef exit
 
-// ---- one input --------------------------------------------------------------------------------
+// ---- inputs -----------------------------------------------------------------------------------
+
+static uint8_t bytes[1 << 16];  // of the input that is drawn
+static size_t size;
+static size_t counts[100];  // where an int32 stands that says how much follows
+static int num_counts;
+static uint64_t state;
+
+static int between(int low, int high)  // both included
+{
+    return low + (int)(random_bits(&state) % (uint64_t)(high - low + 1));
+}
+
+static void put(const void *from, size_t count)
+{
+    memcpy(bytes + size, from, count);
+    size += count;
+}
+
+__attribute__((unused)) static void put_count(int32_t value)
+{
+    counts[num_counts++] = size;
+    put(&value, sizeof value);
+}
 
 #if READER == MODEL
-static void run_model(void)
+static void draw_file(void)
+{
+    int kv_heads = between(1, 3);  // may be more than the heads, or not divide them
+    int heads = between(1, 3);
+    int head_dim = between(1, 4);  // should be even
+    int dim = heads * head_dim + between(0, 9) / 9;
+    int hidden = between(1, 6);
+    int layers = between(1, 2);
+    int vocab = between(1, 9);
+    int context = between(1, 8);
+    int separate = between(0, 1);
+    const int header[] = {dim, hidden, layers, heads, kv_heads, vocab, context};
+    for (int i = 0; i < 7; i++) put_count(i == 5 && separate ? -vocab : header[i]);
+    int per_layer = 2 * dim + 2 * dim * dim + 2 * dim * kv_heads * head_dim + 3 * dim * hidden;
+    int floats = (1 + separate) * vocab * dim + layers * per_layer + dim + context * head_dim;
+    for (int i = 0; i < floats; i++) {
+        float weight = (float)between(-1000, 1000) / 500;
+        put(&weight, sizeof weight);
+    }
+}
+
+static void use(void)
 {
     static Model model;
     static Workspace workspace;
@@ -148,36 +185,58 @@ static void run_model(void)
     must(pool_create(&config, &pool), "pool");
     must(seq_create(pool, &seq), "sequence");
     must(seq_append(seq, 3), "append");
-    ModelInput input;
-    memset(&input, 0, sizeof input);
-    arrput(input.seqs, seq);
-    arrput(input.num_tokens, 3);
+    ModelInput step;
+    memset(&step, 0, sizeof step);
+    arrput(step.seqs, seq);
+    arrput(step.num_tokens, 3);
     for (int i = 0; i < 3; i++) {
-        arrput(input.tokens, i % model.vocab_size);
-        arrput(input.positions, i);
+        arrput(step.tokens, i % model.vocab_size);
+        arrput(step.positions, i);
     }
-    arrput(input.wanted, 2);
-    const float *logits = forward(&model, pool, ATTEND_FAST, &input, &workspace);
+    arrput(step.wanted, 2);
+    const float *logits = forward(&model, pool, ATTEND_FAST, &step, &workspace);
     uint64_t rng = 1;
     int token = sample(logits, model.vocab_size, 1, &rng);
     CHECK(token >= 0 && token < model.vocab_size);
+    tensor_free(pool, workspace.tensor);
     pool_destroy(pool);
 }
 #elif READER == TOKENIZER
-static void run_tokenizer(void)
+static void draw_file(void)
+{
+    static const char *const texts[] = {"<unk>",    "\n<s>\n",  " ",   "a",      "b",
+                                        "ab",       "\xc3\xab", "bab", "<0x0A>", " ab",
+                                        "\xe6\x97", "ab",       "",    "aba"};
+    static const char prompt[] = "abab \xc3\xab\xe6\x97\xa5 baabbab";
+    int vocab = between(2, 40);
+    uint8_t before[] = {(uint8_t)(vocab - 2), (uint8_t)between(0, sizeof prompt - 1)};
+    put(before, sizeof before);
+    put(prompt, before[1]);
+    put_count(6);
+    for (int token = 0; token < vocab; token++) {
+        const char *text = texts[between(0, 13)];
+        float score = (float)between(-20, 20);
+        put(&score, sizeof score);
+        put_count((int)strlen(text));
+        put(text, strlen(text));
+    }
+}
+
+static void use(void)
 {
     static Tokenizer tokenizer;
     static char text[256];
     memset(&tokenizer, 0, sizeof tokenizer);
     if (input_size < 2) return;
-    int vocab_size = 2 + input[0], length = input[1] % 64;
+    const int vocab_size = 2 + input[0];
+    size_t length = input[1] % 64;
     input += 2;
     input_size -= 2;
-    if ((size_t)length > input_size) length = (int)input_size;
-    memcpy(text, input, (size_t)length);
+    if (length > input_size) length = input_size;
+    memcpy(text, input, length);
     text[length] = 0;
     input += length;
-    input_size -= (size_t)length;
+    input_size -= length;
     read_tokenizer(&tokenizer, "the input", vocab_size);
     int *tokens = encode(&tokenizer, text);
     for (int i = 0; i < arrlen(tokens); i++) {
@@ -186,7 +245,23 @@ static void run_tokenizer(void)
     }
 }
 #else
-static void run_trace(void)
+static void draw_file(void)
+{
+    static const char *const lines[] = {
+        "2023-11-16 18:15:46.6805900,374,44", "2023-11-16 18:15:50,396,109",
+        "2023-11-16 18:15:51.9,16777216,0",   "2023-11-30 18:15:54.12345678,1,16777217",
+        "2023-12-01 00:00:00.5,879,55",       "2024-02-29 23:59:59.9999999,1,1"};
+    const char *end = between(0, 2) ? "\n" : "\r\n";
+    put(header, strlen(header));
+    put(end, strlen(end));
+    for (int i = 0; i < 6; i++) {
+        if (between(0, 3) == 0) continue;
+        put(lines[i], strlen(lines[i]));
+        put(end, strlen(end));
+    }
+}
+
+static void use(void)
 {
     static Trace trace;
     memset(&trace, 0, sizeof trace);
@@ -200,26 +275,64 @@ static void run_trace(void)
 }
 #endif
 
-#undef fopen
-#undef free
-#undef exit
+// Spoils the file in one of several ways; one in seven stays as it is.
+static void spoil(void)
+{
+    static const int extremes[] = {0, -1, 1, 3, 64, 1 << 16, 1 << 20, INT_MAX, INT_MIN, -(1 << 20)};
+    static const char characters[] = "0123456789 -:,.x\r\n";  // with the zero at its end
+    const int way = between(0, 6);
+    if (way == 0) size = (size_t)between(0, (int)size);
+    if (way == 1) put("more than it should have", (size_t)between(1, 24));
+    for (int i = 0; way == 5 && i < num_counts; i++) {  // products that overflow
+        int power = 1 << between(0, 30);
+        memcpy(bytes + counts[i], &power, sizeof power);
+    }
+    for (int times = between(1, 3); times > 0 && size > 0; times--) {
+        uint8_t *byte = &bytes[between(0, (int)size - 1)];
+        if (way == 2) *byte ^= (uint8_t)(1 << between(0, 7));
+        if (way == 3) *byte = (uint8_t)characters[between(0, sizeof characters - 1)];
+        if (way == 4 && num_counts > 0)
+            memcpy(bytes + counts[between(0, num_counts - 1)], &extremes[between(0, 9)], 4);
+    }
+}
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+// ---- one input --------------------------------------------------------------------------------
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t count)
 {
     if (!nowhere) nowhere = fopen("/dev/null", "w");
     CHECK(nowhere != NULL);
     input = data;
-    input_size = size;
-    if (setjmp(reader_left) == 0) {
-#if READER == MODEL
-        run_model();
-#elif READER == TOKENIZER
-        run_tokenizer();
-#else
-        run_trace();
-#endif
-    }
-    while (num_live > 0) free(allocations[--num_live].memory);
-    live_bytes = 0;
+    input_size = count;
+    if (setjmp(reader_left) == 0) use();
+    while (num_live > 0) fuzz_free(live[num_live - 1]);
     return 0;
 }
+
+#ifndef LIBFUZZER
+int main(int argc, char **argv)
+{
+    enum { INPUTS = 1000 };
+    for (int i = 0; i < INPUTS; i++) {
+        state = (uint64_t)i;
+        size = 0;
+        num_counts = 0;
+        draw_file();
+        spoil();
+        uint8_t *exact = (uint8_t *)(malloc)(size + 1);  // so that a sanitizer sees its end
+        CHECK(exact != NULL);
+        memcpy(exact, bytes, size);
+        if (argc == 1) {
+            LLVMFuzzerTestOneInput(exact, size);
+        } else {
+            char path[500];
+            snprintf(path, sizeof path, "%s/%d", argv[1], i);
+            FILE *file = fopen(path, "wb");
+            CHECK(file && fwrite(bytes, 1, size, file) == size && fclose(file) == 0);
+        }
+        free(exact);
+    }
+    printf("\n%d inputs\n", INPUTS);
+    return 0;
+}
+#endif

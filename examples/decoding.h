@@ -73,30 +73,27 @@ typedef struct Beam {
     int *tokens;   // an array of stb_ds
     double score;  // sum of the logarithms of the probabilities
     int parent;    // of a candidate: the beam that it continues
-    int token;     // and how
+    int token;     // and how; BOS: not at all, its text has ended
 } Beam;
 
 // Puts a candidate into the list of the best `max`, which is sorted; of equals the first one stays.
-static void offer(Beam *best, int *count, int max, Beam candidate)
+static void offer(Beam **best, int max, Beam candidate)
 {
-    int at = *count;
-    while (at > 0 && best[at - 1].score < candidate.score) at--;
+    ptrdiff_t at = arrlen(*best);
+    while (at > 0 && (*best)[at - 1].score < candidate.score) at--;
     if (at == max) return;
-    if (*count < max) ++*count;
-    memmove(best + at + 1, best + at, (*count - at - 1) * sizeof *best);
-    best[at] = candidate;
+    if (arrlen(*best) == max) (void)arrpop(*best);
+    arrins(*best, at, candidate);
 }
 
 // Lists the best continuations of all beams. logits: a row for each beam that has not ended.
-// Returns how many there are.
-static int best_candidates(const Beam *beams, int count, int max, const float *logits, int n,
-                           Beam *best)
+static Beam *best_candidates(const Beam *beams, int max, const float *logits, int n)
 {
-    int found = 0;
-    for (int b = 0; b < count; b++) {
+    Beam *best = NULL;
+    for (int b = 0; b < arrlen(beams); b++) {
         Beam candidate = {.score = beams[b].score, .parent = b, .token = BOS};
         if (!beams[b].seq) {
-            offer(best, &found, max, candidate);
+            offer(&best, max, candidate);
             continue;
         }
         double top = logits[argmax(logits, n)];
@@ -105,64 +102,49 @@ static int best_candidates(const Beam *beams, int count, int max, const float *l
         for (int i = 0; i < n; i++) {
             candidate.score = beams[b].score + (logits[i] - top - log(sum));
             candidate.token = i;
-            offer(best, &found, max, candidate);
+            offer(&best, max, candidate);
         }
         logits += n;
     }
-    return found;
+    return best;
 }
 
-// Makes beams of the candidates: forks those that go on, then releases the old ones.
-static void take_candidates(Beam *beams, int *count, Beam *best, int found)
+// Makes a beam of a candidate: a fork of its parent.
+static void take_candidate(Beam *beam, const Beam *parent)
 {
-    for (int b = 0; b < found; b++) {
-        Beam *beam = &best[b];
-        const Beam *parent = &beams[beam->parent];
-        arrsetlen(beam->tokens, arrlenu(parent->tokens));
-        memcpy(beam->tokens, parent->tokens, arrlenu(parent->tokens) * sizeof(int));
-        if (beam->token == BOS) continue;  // ended
-        arrput(beam->tokens, beam->token);
-        must(seq_fork(parent->seq, parent->seq->length, &beam->seq), "seq_fork");
-    }
-    for (int b = 0; b < *count; b++) {
+    beam->tokens = copy_tokens(parent->tokens);
+    if (beam->token == BOS) return;
+    arrput(beam->tokens, beam->token);
+    must(seq_fork(parent->seq, parent->seq->length, &beam->seq), "seq_fork");
+}
+
+static void release_beams(Beam *beams)
+{
+    for (int b = 0; b < arrlen(beams); b++) {
         seq_release(beams[b].seq);
         arrfree(beams[b].tokens);
     }
-    memcpy(beams, best, found * sizeof *beams);
-    *count = found;
-}
-
-// Computes a step of all beams that have not ended. Returns 0 if there are none, or no positions
-// are left.
-static int compute_beams(Server *s, const Beam *beams, int count)
-{
-    clear_input(&s->input);
-    for (int b = 0; b < count; b++)
-        if (beams[b].seq && beams[b].seq->length < s->options.steps)
-            must(add_rows(s, beams[b].seq, beams[b].tokens, NULL), "seq_append");
-    if (arrlen(s->input.seqs) == 0) return 0;
-    compute(s);
-    return 1;
+    arrfree(beams);
 }
 
 static void beam_search(Server *s, Request *r)
 {
-    int max = s->options.beams;
-    int count = 1;
-    Beam *beams = calloc(2 * (size_t)max, sizeof *beams);
-    Beam *best = beams + max;
-    if (!beams) die(1, "out of memory");
-    beams[0].tokens = r->tokens;
+    Beam *beams = NULL;
+    arrput(beams, (Beam){.tokens = r->tokens});
     must(seq_create(s->pool, &beams[0].seq), "seq_create");
-    while (compute_beams(s, beams, count)) {
+    for (;;) {
+        clear_input(&s->input);
+        for (int b = 0; b < arrlen(beams); b++)
+            if (beams[b].seq && beams[b].seq->length < s->options.steps)
+                must(add_rows(s, beams[b].seq, beams[b].tokens, NULL), "seq_append");
+        if (arrlen(s->input.seqs) == 0) break;  // all have ended, or no positions are left
+        const float *logits = compute(s);
         if (arrlen(s->input.wanted) == 0) continue;  // the prompt is not all in yet
-        int found = best_candidates(beams, count, max, s->work.logits, s->model.vocab_size, best);
-        take_candidates(beams, &count, best, found);
+        Beam *best = best_candidates(beams, s->options.beams, logits, s->model.vocab_size);
+        for (int b = 0; b < arrlen(best); b++) take_candidate(&best[b], &beams[best[b].parent]);
+        release_beams(beams);
+        beams = best;
     }
-    r->tokens = beams[0].tokens;
-    for (int b = 0; b < count; b++) {
-        seq_release(beams[b].seq);
-        if (b > 0) arrfree(beams[b].tokens);
-    }
-    free(beams);
+    r->tokens = copy_tokens(beams[0].tokens);
+    release_beams(beams);
 }

@@ -12,7 +12,7 @@
 //                              keeps its tokens, so later they are computed again, like a prompt
 //
 // None of them may change a word of the text, so no row of a matrix product may depend on what
-// else is in the batch: see multiply_strip(). Read forward() and schedule(), and what is around
+// else is in the batch: see product(). Read forward() and schedule(), and what is around
 // them. Files and the tokenizer are in llama_files.h; the choice of the next token (sampling,
 // speculation, beam search) is in decoding.h. Left out: top-p, quantized weights, chat.
 //
@@ -24,7 +24,10 @@
 
 #include <getopt.h>
 
-enum { MAX_RUNNING = 256 };  // requests in a batch: bounds the memory that a step takes
+enum {
+    MAX_RUNNING = 256,  // requests in a batch: bounds the memory that a step takes
+    LANES = 16,         // sums that a matrix product adds up side by side
+};
 
 // ---- forward: one step of the model -----------------------------------------------------------
 
@@ -41,54 +44,41 @@ typedef struct ModelInput {
 typedef struct Workspace {  // the activations: arrays of stb_ds
     float *x;               // [rows][dim] the residual stream
     float *norm, *y;        // [rows][dim] what goes into a matrix product, and what comes back
-    float *q;               // [rows][num_heads][head_dim]
+    float *q;               // [rows][num_heads][head_dim], with room for k and v after it
     float *k, *v;           // [rows][num_kv_heads][head_dim]
     float *h1, *h3;         // [rows][hidden_dim]
     float *rope;            // [rows][head_dim / 2][2] cosine and sine
     float *logits;          // [num_wanted][vocab_size]
-    float *on_device;       // a tensor of q, k, v and the result, if the pool is not on the CPU
-    size_t device_rows;
+    float *tensor;          // q, k, v and the result of attention, where the cache lives
+    size_t tensor_rows;
 } Workspace;
 
-// x[rows][n] times a strip of weights, `width` rows of a matrix [d][n]. Each result is one sum, in
-// the order of n, whatever else is computed: otherwise a request would get other words when it
-// shares a batch.
-static inline __attribute__((always_inline)) void
-multiply_strip(float *out, const float *x, const float *strip, int rows, int n, int d, int width)
+// A sum of n products in a fixed order: first LANES sums, side by side in a vector of the processor,
+// then the sum of these. Out of line, so that every row goes through the same instructions:
+// otherwise a request would get other words when it shares a batch.
+__attribute__((noinline)) static float product(const float *a, const float *b, int n)
 {
-    for (int row = 0; row < rows; row++, x += n, out += d) {
-        float sum[STRIP] = {0};
-        for (int i = 0; i < n; i++)
-            for (int j = 0; j < width; j++) sum[j] += x[i] * strip[(size_t)i * width + j];
-        memcpy(out, sum, width * sizeof *sum);
-    }
+    float sums[LANES] = {0};
+    int i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int j = 0; j < LANES; j++) sums[j] += a[i + j] * b[i + j];
+    for (int j = 0; i + j < n; j++) sums[j] += a[i + j] * b[i + j];
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int j = 0; j < half; j++) sums[j] += sums[j + half];
+    return sums[0];
 }
 
 // out[rows][d] = x[rows][n] times weights[d][n] transposed. The weights do not fit into the caches
-// of the processor, a strip of them does: it is read once and meets the whole batch. This is what
+// of the processor, one row of them does: it is read once and meets the whole batch. This is what
 // batching buys.
 static void matmul(float *out, const float *x, const float *weights, int rows, int n, int d)
 {
-    if (rows == 0) return;  // then out may be NULL
 #ifdef _OPENMP
 #pragma omp parallel for if ((double)rows * n * d > 1e6)  // less is done before threads wake up
 #endif
-    for (int i = 0; i < d; i += STRIP) {
-        const float *strip = weights + (size_t)i * n;
-        if (i + STRIP <= d)  // a constant: compilers make vectors of it
-            multiply_strip(out + i, x, strip, rows, n, d, STRIP);
-        else
-            multiply_strip(out + i, x, strip, rows, n, d, d - i);
-    }
-}
-
-// Row `token` of the embedding.
-static void embed(const Model *m, int token, float *out)
-{
-    int row = token / STRIP * STRIP;  // the first one of its strip
-    int width = m->vocab_size - row < STRIP ? m->vocab_size - row : STRIP;
-    const float *strip = m->embedding + (size_t)row * m->dim;
-    for (int i = 0; i < m->dim; i++) out[i] = strip[(size_t)i * width + token - row];
+    for (int i = 0; i < d; i++)
+        for (int row = 0; row < rows; row++)
+            out[(size_t)row * d + i] = product(x + (size_t)row * n, weights + (size_t)i * n, n);
 }
 
 static void rmsnorm(float *out, const float *x, const float *weight, int rows, int n)
@@ -126,34 +116,17 @@ __attribute__((noinline)) static void rotate(float *x, const float *rope, int nu
         }
 }
 
-// The tensors that meet the cache live where the cache lives; the model is computed by the CPU. A
-// CPU pool takes them as they are.
-static void attention(const Model *m, Pool *pool, int flags, int layer, size_t rows, Workspace *w)
-{
-    float *q = w->q;
-    float *k = w->k;
-    float *v = w->v;
-    float *out = w->norm;
-    if (pool->config.device != PAGED_CPU) {
-        q = w->on_device;
-        k = q + rows * m->dim;
-        v = k + rows * m->kv_dim;
-        out = v + rows * m->kv_dim;
-        tensor_copy(pool, q, w->q, rows * m->dim);
-        tensor_copy(pool, k, w->k, rows * m->kv_dim);
-        tensor_copy(pool, v, w->v, rows * m->kv_dim);
-    }
-    must(pool_write(pool, layer, k, v), "pool_write");
-    must(attend(pool, flags, layer, m->num_heads, 0, q, out, NULL), "attend");
-    if (out != w->norm) tensor_copy(pool, w->norm, out, rows * m->dim);
-}
-
+// The tensors that meet the cache live where the cache lives; the model is computed by the CPU.
 static void attention_layer(const Model *m, Pool *pool, int flags, int layer, int rows,
                             Workspace *w)
 {
     size_t l = layer;
     size_t dim = m->dim;
     size_t kv_dim = m->kv_dim;
+    float *q = w->tensor;
+    float *k = q + rows * dim;
+    float *v = k + rows * kv_dim;
+    float *out = v + rows * kv_dim;
     rmsnorm(w->norm, w->x, m->rms_att + l * dim, rows, m->dim);
     matmul(w->q, w->norm, m->wq + l * dim * dim, rows, m->dim, m->dim);
     matmul(w->k, w->norm, m->wk + l * kv_dim * dim, rows, m->dim, m->kv_dim);
@@ -163,7 +136,10 @@ static void attention_layer(const Model *m, Pool *pool, int flags, int layer, in
         rotate(w->q + row * dim, rope, m->num_heads, m->head_dim);
         rotate(w->k + row * kv_dim, rope, m->num_kv_heads, m->head_dim);
     }
-    attention(m, pool, flags, layer, rows, w);
+    tensor_copy(pool, q, w->q, rows * (dim + 2 * kv_dim));
+    must(pool_write(pool, layer, k, v), "pool_write");
+    must(attend(pool, flags, layer, m->num_heads, 0, q, out, NULL), "attend");
+    tensor_copy(pool, w->norm, out, rows * dim);
     matmul(w->y, w->norm, m->wo + l * dim * dim, rows, m->dim, m->dim);
     for (size_t i = 0; i < rows * dim; i++) w->x[i] += w->y[i];
 }
@@ -188,18 +164,18 @@ static void size_workspace(Workspace *w, const Model *m, const Pool *pool, size_
     arrsetlen(w->x, rows * m->dim);
     arrsetlen(w->norm, rows * m->dim);
     arrsetlen(w->y, rows * m->dim);
-    arrsetlen(w->q, rows * m->dim);
-    arrsetlen(w->k, rows * m->kv_dim);
-    arrsetlen(w->v, rows * m->kv_dim);
+    arrsetlen(w->q, rows * (m->dim + 2 * m->kv_dim));
+    w->k = w->q + rows * m->dim;
+    w->v = w->k + rows * m->kv_dim;
     arrsetlen(w->h1, rows * m->hidden_dim);
     arrsetlen(w->h3, rows * m->hidden_dim);
     arrsetlen(w->rope, rows * m->head_dim);
     arrsetlen(w->logits, num_wanted * m->vocab_size);
-    if (pool->config.device == PAGED_CPU || w->device_rows >= rows) return;
-    tensor_free(pool, w->on_device);
-    w->on_device = tensor_create(pool, rows * 2 * (m->dim + m->kv_dim));
-    w->device_rows = rows;
-    if (!w->on_device) die(1, "out of device memory");
+    if (w->tensor_rows >= rows) return;
+    tensor_free(pool, w->tensor);
+    w->tensor = tensor_create(pool, rows * 2 * (m->dim + m->kv_dim));
+    w->tensor_rows = rows;
+    if (!w->tensor) die(1, "out of device memory");
 }
 
 // Takes the new tokens of a step through the model: their K and V go into the pool. Returns the
@@ -214,7 +190,8 @@ static const float *forward(const Model *m, Pool *pool, int flags, const ModelIn
     Batch batch = {(int)arrlen(input->seqs), input->seqs, input->num_tokens};
     must(pool_plan(pool, &batch), "pool_plan");
     size_workspace(w, m, pool, rows, num_wanted);
-    for (int row = 0; row < rows; row++) embed(m, input->tokens[row], w->x + row * dim);
+    for (int row = 0; row < rows; row++)
+        memcpy(w->x + row * dim, m->embedding + input->tokens[row] * dim, dim * sizeof(float));
     fill_rope(w->rope, input->positions, rows, m->head_dim);
     for (int layer = 0; layer < m->num_layers; layer++) {
         attention_layer(m, pool, flags, layer, rows, w);
@@ -347,9 +324,9 @@ typedef struct Server {
     Model model;
     Tokenizer tokenizer;
     Pool *pool;
-    Request **requests;  // all of them; these three are arrays of stb_ds
-    Request **waiting;   // first come, first served
-    Request **running;   // the oldest first
+    Request *requests;  // all of them; these three are arrays of stb_ds
+    Request **waiting;  // first come, first served
+    Request **running;  // the oldest first
     ModelInput input;
     Workspace work;
     long num_refused, num_steps, num_tokens, num_preemptions, num_recomputed;
@@ -379,6 +356,13 @@ static int add_rows(Server *s, Seq *seq, const int *tokens, const int *draft)
         arrput(input->positions, i);
     }
     return PAGED_OK;
+}
+
+static int *copy_tokens(const int *tokens)
+{
+    int *copy = NULL;
+    memcpy(arraddnptr(copy, arrlenu(tokens)), tokens, arrlenu(tokens) * sizeof *tokens);
+    return copy;
 }
 
 static void clear_input(ModelInput *input)
@@ -416,25 +400,11 @@ static int blocks_for(const Server *s, int tokens)
     return (tokens - 1) / s->options.block_size + 1;
 }
 
-static Request *new_request(Server *s, int forks)
-{
-    Request *r = calloc(1, sizeof *r);
-    if (!r) die(1, "out of memory");
-    r->id = arrlen(s->requests);
-    r->rng = s->options.seed + r->id;
-    r->forks = forks;
-    r->printed = 1;  // BOS is never printed
-    arrput(s->requests, r);
-    return r;
-}
-
-// Puts a prompt into the queue, or refuses it for good: what can never finish must not wait. Beams
+// Puts a request into the queue, or refuses it for good: what can never finish must not wait. Beams
 // go on together, so they must fit together, even if they come to share nothing.
-static void add_prompt(Server *s, const char *prompt)
+static void add_prompt(Server *s, Request *r, const char *prompt)
 {
     const Options *o = &s->options;
-    Request *r = new_request(s, o->samples - 1);
-    for (int i = 1; i < o->samples; i++) new_request(s, 0);
     size_t bytes = strlen(prompt);
     int64_t blocks = (int64_t)o->beams * blocks_for(s, o->steps);
     if (bytes / s->tokenizer.longest <= (size_t)o->steps) r->tokens = encode(&s->tokenizer, prompt);
@@ -446,6 +416,7 @@ static void add_prompt(Server *s, const char *prompt)
         note("request %d refused: %d tokens take %lld blocks, the whole pool has %d", r->id,
              o->beams * o->steps, (long long)blocks, o->num_blocks);
     else {
+        r->forks = o->samples - 1;
         arrput(s->waiting, r);
         return;
     }
@@ -537,9 +508,8 @@ static void print_request(const Tokenizer *t, Request *r)
 // write into the last block, if that is partly filled, gets a copy.
 static Request *fork_request(Server *s, Request *r)
 {
-    Request *child = s->requests[r->id + r->forks--];
-    arrsetlen(child->tokens, arrlenu(r->tokens));
-    memcpy(child->tokens, r->tokens, arrlenu(r->tokens) * sizeof(int));
+    Request *child = &s->requests[r->id + r->forks--];
+    child->tokens = copy_tokens(r->tokens);
     must(seq_fork(r->seq, r->seq->length, &child->seq), "seq_fork");
     return child;
 }
@@ -571,15 +541,14 @@ static void take_tokens(Server *s, const float *logits)
         publish_request(s, r);
         if (arrlen(s->requests) == 1) print_request(&s->tokenizer, r);
     }
-    ptrdiff_t kept = 0;
-    for (ptrdiff_t i = 0; i < arrlen(s->running); i++) {
+    for (ptrdiff_t i = 0; i < arrlen(s->running);) {
         Request *r = s->running[i];
-        if (r->ended)
+        if (r->ended) {
             give_back_blocks(r);
-        else
-            s->running[kept++] = r;
+            arrdel(s->running, i);
+        } else
+            i++;
     }
-    arrsetlen(s->running, kept);
 }
 
 static void serve(Server *s)
@@ -594,9 +563,6 @@ static void serve(Server *s)
 
 static void start(Server *s)
 {
-    const uint16_t one = 1;
-    if (!*(const unsigned char *)&one)
-        die(1, "checkpoints are little-endian and this machine is big-endian: not supported");
     Options *o = &s->options;
     const Model *m = &s->model;
     read_model(&s->model, o->checkpoint);
@@ -608,7 +574,12 @@ static void start(Server *s)
     if (o->steps > m->seq_len) o->steps = m->seq_len;
     if (!o->block_size) o->block_size = 16;
     if (o->cache == CACHE_CONTIGUOUS) o->block_size = m->seq_len;  // that is all it takes
-    for (ptrdiff_t i = 0; i < arrlen(o->prompts); i++) add_prompt(s, o->prompts[i]);
+    for (ptrdiff_t i = 0; i < arrlen(o->prompts) * o->samples; i++) {
+        Request r = {.id = (int)i, .rng = o->seed + i, .printed = 1};  // BOS is never printed
+        arrput(s->requests, r);
+    }
+    for (ptrdiff_t i = 0; i < arrlen(o->prompts); i++)
+        add_prompt(s, &s->requests[i * o->samples], o->prompts[i]);
     if (!o->num_blocks) {
         double all = (double)arrlen(s->waiting) * blocks_for(s, o->steps) * o->samples * o->beams;
         o->num_blocks = (int)fmin(fmax(all, 1), INT_MAX);
@@ -655,7 +626,7 @@ static void print_texts(Server *s)
 {
     for (ptrdiff_t i = 0; i < arrlen(s->requests); i++) {
         if (arrlen(s->requests) > 1) printf("=== request %d ===\n", (int)i);
-        print_request(&s->tokenizer, s->requests[i]);
+        print_request(&s->tokenizer, &s->requests[i]);
         printf("\n");
     }
     fflush(stdout);  // before the statistics, should both go to one place
@@ -680,7 +651,7 @@ int main(int argc, char **argv)
     }
     int missing = server.options.num_blocks - server.pool->num_free;
     if (missing > 0) die(1, "%d blocks were not given back", missing);
-    tensor_free(server.pool, server.work.on_device);
+    tensor_free(server.pool, server.work.tensor);
     pool_destroy(server.pool);
     return finish_output(server.num_refused > 0);
 }

@@ -2,9 +2,6 @@
 // has the texts of the tokens, and turns text into tokens and back. If a file is damaged, or of
 // another kind, a message says so and the program ends.
 
-#ifndef LLAMA_FILES_H
-#define LLAMA_FILES_H
-
 #include "util.h"
 
 #include <ctype.h>
@@ -12,7 +9,6 @@
 enum {
     BOS = 1,         // the token that begins a text; produced by the model, it ends it
     FIRST_BYTE = 3,  // token b + FIRST_BYTE stands for the single byte b
-    STRIP = 64,      // rows of a matrix that lie side by side in memory
 };
 
 // ---- files ------------------------------------------------------------------------------------
@@ -57,26 +53,6 @@ static int32_t take_int(File *file)
 
 static const float *take_floats(File *file, uint64_t count) { return take(file, 4 * count); }
 
-// Takes `count` matrices [d][n]. Each is turned, in its place, into strips of STRIP rows; the last
-// may have fewer. In a strip the first elements of all rows lie side by side, then the second ones.
-// A vector of the processor then computes many sums at once: see matmul().
-static const float *take_matrices(File *file, uint64_t count, int d, int n)
-{
-    float *first = (float *)take_floats(file, count * d * n);
-    float *copy = malloc((size_t)STRIP * n * sizeof *copy);
-    if (!copy) die(1, "out of memory");
-    for (uint64_t matrix = 0; matrix < count; matrix++)
-        for (int row = 0; row < d; row += STRIP) {
-            int rows = d - row < STRIP ? d - row : STRIP;
-            float *strip = first + (matrix * d + row) * n;
-            memcpy(copy, strip, (size_t)rows * n * sizeof *copy);
-            for (int i = 0; i < rows; i++)
-                for (int j = 0; j < n; j++) strip[(size_t)j * rows + i] = copy[(size_t)i * n + j];
-        }
-    free(copy);
-    return first;
-}
-
 static void expect_end(const File *file, const char *kind)
 {
     size_t left = arrlenu(file->bytes) - file->taken;
@@ -84,12 +60,13 @@ static void expect_end(const File *file, const char *kind)
 }
 
 // ---- the checkpoint ---------------------------------------------------------------------------
-// A checkpoint is seven int32 and then all weights as float32, little-endian, in one fixed order.
+// A checkpoint is seven int32 and then all weights as float32, little-endian, in one fixed order. A
+// big-endian machine finds the seven numbers out of range.
 
 typedef struct Model {
     int dim, hidden_dim, num_layers, num_heads, num_kv_heads, vocab_size, seq_len;
     int head_dim, kv_dim;            // kv_dim = num_kv_heads * head_dim
-    const float *embedding;          // [vocab_size][dim], in strips, like all matrices
+    const float *embedding;          // [vocab_size][dim]
     const float *rms_att, *rms_ffn;  // [num_layers][dim]
     const float *wq, *wo;            // [num_layers][dim][dim]
     const float *wk, *wv;            // [num_layers][kv_dim][dim]
@@ -97,71 +74,71 @@ typedef struct Model {
     const float *w2;                 // [num_layers][dim][hidden_dim]
     const float *rms_final;          // [dim]
     const float *classifier;         // [vocab_size][dim], often the embedding itself
-    File file;                       // the pointers above point into it
 } Model;
 
 // Takes the seven numbers. Returns 1 if the classifier has weights of its own, which a negative
 // vocab_size says.
-static int take_header(Model *m)
+static int take_header(Model *m, File *file)
 {
-    static const char *const names[] = {"dim",        "hidden_dim", "n_layers", "n_heads",
-                                        "n_kv_heads", "vocab_size", "seq_len"};
     int *const fields[] = {&m->dim,          &m->hidden_dim, &m->num_layers, &m->num_heads,
                            &m->num_kv_heads, &m->vocab_size, &m->seq_len};
     const int max = 1 << 20;  // above any model; the product of three still fits into 64 bits
+    int in_range = 1;
     for (int i = 0; i < 7; i++) {
-        int value = take_int(&m->file);
+        *fields[i] = take_int(file);
         int min = fields[i] == &m->vocab_size ? -max : 1;
-        if (value < min || value > max)
-            die(1, "%s: not a checkpoint: its %s is %d", m->file.path, names[i], value);
-        *fields[i] = value;
+        if (*fields[i] < min || *fields[i] > max) in_range = 0;
     }
+    if (!in_range || m->dim % m->num_heads || m->num_heads % m->num_kv_heads ||
+        m->dim / m->num_heads % 2 || m->dim / m->num_heads > PAGED_MAX_HEAD_DIM ||
+        abs(m->vocab_size) <= BOS)
+        die(1,
+            "%s: not a checkpoint, or not supported: dim %d, hidden_dim %d, n_layers %d, "
+            "n_heads %d, n_kv_heads %d, vocab_size %d, seq_len %d",
+            file->path, m->dim, m->hidden_dim, m->num_layers, m->num_heads, m->num_kv_heads,
+            m->vocab_size, m->seq_len);
     int separate = m->vocab_size < 0;
     m->vocab_size = abs(m->vocab_size);
     m->head_dim = m->dim / m->num_heads;
-    if (m->dim % m->num_heads || m->num_heads % m->num_kv_heads || m->head_dim % 2 ||
-        m->head_dim > PAGED_MAX_HEAD_DIM || m->vocab_size <= BOS)
-        die(1,
-            "%s: not a checkpoint, or not supported: dim %d, n_heads %d, n_kv_heads %d, "
-            "vocab_size %d",
-            m->file.path, m->dim, m->num_heads, m->num_kv_heads, m->vocab_size);
-    m->kv_dim = m->head_dim * m->num_kv_heads;  // which is now known to be at most dim
+    m->kv_dim = m->head_dim * m->num_kv_heads;  // at most dim
     return separate;
 }
 
+// The weights stay where they are read, in memory that lives as long as the program.
 static void read_model(Model *m, const char *path)
 {
-    m->file = read_file(path);
-    int separate = take_header(m);
-    File *file = &m->file;
+    File file = read_file(path);
+    int separate = take_header(m, &file);
     uint64_t dim = m->dim;
-    uint64_t layers = m->num_layers;
-    m->embedding = take_matrices(file, 1, m->vocab_size, dim);
-    m->rms_att = take_floats(file, layers * dim);
-    m->wq = take_matrices(file, layers, dim, dim);
-    m->wk = take_matrices(file, layers, m->kv_dim, dim);
-    m->wv = take_matrices(file, layers, m->kv_dim, dim);
-    m->wo = take_matrices(file, layers, dim, dim);
-    m->rms_ffn = take_floats(file, layers * dim);
-    m->w1 = take_matrices(file, layers, m->hidden_dim, dim);
-    m->w2 = take_matrices(file, layers, dim, m->hidden_dim);
-    m->w3 = take_matrices(file, layers, m->hidden_dim, dim);
-    m->rms_final = take_floats(file, dim);
-    take_floats(file, (uint64_t)m->seq_len * m->head_dim);  // cosines, sines: see fill_rope()
-    m->classifier = separate ? take_matrices(file, 1, m->vocab_size, dim) : m->embedding;
-    expect_end(file, "a checkpoint");
+    uint64_t square = m->num_layers * dim * dim;
+    uint64_t narrow = m->num_layers * dim * m->kv_dim;
+    uint64_t hidden = m->num_layers * dim * m->hidden_dim;
+    m->embedding = take_floats(&file, m->vocab_size * dim);
+    m->rms_att = take_floats(&file, m->num_layers * dim);
+    m->wq = take_floats(&file, square);
+    m->wk = take_floats(&file, narrow);
+    m->wv = take_floats(&file, narrow);
+    m->wo = take_floats(&file, square);
+    m->rms_ffn = take_floats(&file, m->num_layers * dim);
+    m->w1 = take_floats(&file, hidden);
+    m->w2 = take_floats(&file, hidden);
+    m->w3 = take_floats(&file, hidden);
+    m->rms_final = take_floats(&file, dim);
+    take_floats(&file, (uint64_t)m->seq_len * m->head_dim);  // cosines, sines: see fill_rope()
+    m->classifier = separate ? take_floats(&file, m->vocab_size * dim) : m->embedding;
+    expect_end(&file, "a checkpoint");
 }
 
 // ---- the tokenizer ----------------------------------------------------------------------------
 // The file: int32 longest token, then for each token float32 score, int32 length, bytes.
 
-typedef struct Entry {
+typedef struct TokenId {
     char *key;
     int value;
-} Entry;
+} TokenId;
 
 typedef struct Tokenizer {
-    Entry *ids;         // text -> token, a string map of stb_ds, which owns the texts
+    TokenId *ids;       // text -> token, a string map of stb_ds, which owns the texts
     const char **text;  // [vocab_size] token -> text
     float *scores;      // [vocab_size]
     char *pair;         // room for the texts of two tokens, one after the other
@@ -218,33 +195,17 @@ static int merged(Tokenizer *t, const int *tokens, ptrdiff_t i)
     return found < 0 ? -1 : t->ids[found].value;
 }
 
-// The leftmost of the merges with the best score, or -1 if no pair merges.
-static ptrdiff_t best_merge(const Tokenizer *t, const int *merges)
+// Merges the pair with the best score, of equals the leftmost, until no pair merges.
+static void merge_pairs(Tokenizer *t, int *tokens)
 {
-    ptrdiff_t best = -1;
-    float best_score = -1e10f;
-    for (ptrdiff_t i = 0; i < arrlen(merges); i++)
-        if (merges[i] >= 0 && t->scores[merges[i]] > best_score) {
-            best = i;
-            best_score = t->scores[merges[i]];
-        }
-    return best;
-}
-
-// Byte pair encoding: starts from characters, and merges the best pair until no pair merges.
-// Returns an array of stb_ds that begins with BOS.
-static int *encode(Tokenizer *t, const char *text)
-{
-    int *tokens = NULL;
     int *merges = NULL;  // merges[i] is merged(i), so that a round only compares
-    if (*text) add_character(t, " ", 1, &tokens);
-    for (int n; *text; text += n) {
-        n = 1;
-        while (n < 4 && (text[n] & 0xC0) == 0x80) n++;  // UTF-8: bytes 10xxxxxx continue
-        add_character(t, text, n, &tokens);
-    }
     for (ptrdiff_t i = 0; i < arrlen(tokens); i++) arrput(merges, merged(t, tokens, i));
-    for (ptrdiff_t best; (best = best_merge(t, merges)) >= 0;) {
+    for (;;) {
+        ptrdiff_t best = -1;
+        for (ptrdiff_t i = 0; i < arrlen(merges); i++)
+            if (merges[i] >= 0 && (best < 0 || t->scores[merges[i]] > t->scores[merges[best]]))
+                best = i;
+        if (best < 0) break;
         tokens[best] = merges[best];
         arrdel(tokens, best + 1);
         arrdel(merges, best + 1);
@@ -252,6 +213,20 @@ static int *encode(Tokenizer *t, const char *text)
         if (best > 0) merges[best - 1] = merged(t, tokens, best - 1);
     }
     arrfree(merges);
+}
+
+// Byte pair encoding: the characters, and then what they merge into. Returns an array of stb_ds
+// that begins with BOS.
+static int *encode(Tokenizer *t, const char *text)
+{
+    int *tokens = NULL;
+    if (*text) add_character(t, " ", 1, &tokens);
+    for (int n; *text; text += n) {
+        n = 1;
+        while (n < 4 && (text[n] & 0xC0) == 0x80) n++;  // UTF-8: bytes 10xxxxxx continue
+        add_character(t, text, n, &tokens);
+    }
+    merge_pairs(t, tokens);
     arrins(tokens, 0, BOS);
     return tokens;
 }
@@ -272,5 +247,3 @@ static void print_token(const Tokenizer *t, int previous, int token)
     if (strlen(text) != 1 || isprint((unsigned char)*text) || isspace((unsigned char)*text))
         fputs(text, stdout);
 }
-
-#endif
