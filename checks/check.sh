@@ -242,7 +242,7 @@ lint() {
 # Fails for each line of the engine that the tests never execute, and prints each condition one
 # side of which is never taken. Those are not wrong: a kernel is one body, inlined with other
 # constants in each copy; without nvcc no call of CUDA fails; no test has 2^31 rows or 2^63 bytes;
-# one of several conditions may hide another; without OpenMP, as here, heads are never split among threads.
+# one of several conditions may hide another; without OpenMP heads are never split.
 coverage() {
     gcc=${GCC:-gcc} gcov=${GCOV:-gcov} root=$PWD to=$OUT/coverage
     command -v $gcov >/dev/null || { skip "coverage: no $gcov"; return; }
