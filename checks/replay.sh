@@ -240,7 +240,8 @@ if [ -f "$TRACE" ]; then
     awk '/^```/ { text = /^```text/; on = 0; next }
          text && /^[0-9]+ requests: / { on = 1 } on' README.md >$dir/readme
     replay "$TRACE" --saturate --block-size 16
-    check "the README shows what the real trace gives" diff $dir/out $dir/readme
+    head -n "$(wc -l <$dir/readme)" $dir/out >$dir/shown
+    check "the README shows what the real trace gives" diff $dir/shown $dir/readme
 else
     skip "the real trace: $TRACE is not there"
 fi
