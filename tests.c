@@ -831,104 +831,88 @@ TEST(a_pool_asks_for_exactly_its_memory, ON_CPU)
 
 // ---- the plan of a step -----------------------------------------------------------------------
 
-enum { APPEND, FORK, REWIND, RELEASE, REPLACE, PUBLISH, FORGE, LOOKUP, SEARCH, CREATE, GATHER };
+static const int prompt[] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, others[] = {9, 2, 3, 4, 5, 6, 7, 8, 9};
 
-// a and b are planned, b is empty; c is not planned, and shares nothing. a and c have 8 tokens each
-// in blocks of 4, and c has published its own. FORGE publishes other tokens, SEARCH looks them up.
-static const struct {
-    const char *what;
-    int call;
-    char seq;
-    int n, result;
-    int expires;  // the plan
-} edits[] = {
-    {"one more token", APPEND, 'a', 1, PAGED_OK, 1},
-    {"a first token", APPEND, 'b', 1, PAGED_OK, 1},
-    {"a fork within", FORK, 'a', 5, PAGED_OK, 1},
-    {"a fork at the end", FORK, 'a', 8, PAGED_OK, 1},
-    {"one token less", REWIND, 'a', 1, PAGED_OK, 1},
-    {"all tokens less", REWIND, 'a', 8, PAGED_OK, 1},
-    {"a release", RELEASE, 'a', 0, PAGED_OK, 1},
-    {"a release of the empty one", RELEASE, 'b', 0, PAGED_OK, 1},
-    {"another one, perhaps in its memory", REPLACE, 'a', 8, PAGED_OK, 1},
-    {"two blocks are published", FORGE, 'a', 8, PAGED_OK, 1},
-    {"one block is published", FORGE, 'a', 4, PAGED_OK, 1},
-    {"its blocks become those of c", PUBLISH, 'a', 8, PAGED_OK, 1},
-    {"a hit", LOOKUP, 'b', 8, PAGED_OK, 1},
-    {"no token more", APPEND, 'a', 0, PAGED_OK, 0},
-    {"no token less", REWIND, 'a', 0, PAGED_OK, 0},
-    {"less than a block is published", FORGE, 'a', 3, PAGED_OK, 0},
-    {"no hit", SEARCH, 'b', 9, PAGED_OK, 0},
-    {"more than the pool", APPEND, 'a', 100, PAGED_TOO_LONG, 0},
-    {"more than is free", APPEND, 'a', 25, PAGED_OUT_OF_BLOCKS, 0},
-    {"more tokens less than it has", REWIND, 'a', 9, PAGED_BAD_ARGUMENT, 0},
-    {"a fork after the end", FORK, 'a', 9, PAGED_BAD_ARGUMENT, 0},
-    {"more published than it has", PUBLISH, 'a', 9, PAGED_BAD_ARGUMENT, 0},
-    {"a new sequence", CREATE, 'c', 0, PAGED_OK, 0},
-    {"one more token elsewhere", APPEND, 'c', 3, PAGED_OK, 0},
-    {"a fork elsewhere", FORK, 'c', 7, PAGED_OK, 0},
-    {"tokens less elsewhere", REWIND, 'c', 5, PAGED_OK, 0},
-    {"a release elsewhere", RELEASE, 'c', 0, PAGED_OK, 0},
-    {"a gather", GATHER, 'a', 1, PAGED_OK, 0},
-    {"a gather elsewhere", GATHER, 'c', 0, PAGED_OK, 0},
-};
-
-static int make_edit(int call, Seq *seq, int n)
+// A pool in which a and b are planned, b is empty, and c is not planned and shares nothing. a and c
+// have 8 tokens each in blocks of 4, and c has published its own.
+static Pool *pool_with_a_plan(Seq **a, Seq **b, Seq **c)
 {
-    const int tokens[] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, others[] = {9, 2, 3, 4, 5, 6, 7, 8, 9};
-    float x[8 * 8];
-    Pool *pool = seq->pool;
-    Seq *other = NULL;
-    switch (call) {
-    case APPEND: return seq_append(seq, n);
-    case FORK: return seq_fork(seq, n, &other);
-    case REWIND: return seq_rewind(seq, n);
-    case PUBLISH: return seq_publish(seq, tokens, n);
-    case FORGE: return seq_publish(seq, others, n);
-    case LOOKUP: return seq_lookup(seq, tokens, n);
-    case SEARCH: return seq_lookup(seq, others, n);
-    case CREATE: return seq_create(pool, &other);
-    case GATHER: return t_gather(seq, n, x, x);
+    Pool *pool = new_pool(small_config(4, 10));
+    const int counts[] = {2, 0};
+    const float *x = filled(8 * 8, 1);
+    *a = bare_seq(pool, 8);
+    *b = bare_seq(pool, 0);
+    *c = bare_seq(pool, 8);
+    Seq *const seqs[] = {*a, *b};
+    Batch batch = {2, seqs, counts};
+    for (int layer = 0; layer < 2; layer++) {
+        CHECK_OK(write_one(*a, 8, layer, x, x));
+        CHECK_OK(write_one(*c, 8, layer, x, x));
     }
-    seq_release(seq);
-    if (call == REPLACE) bare_seq(pool, n);
-    return PAGED_OK;
+    CHECK_OK(seq_publish(*c, prompt, 8));
+    CHECK_OK(pool_plan(pool, &batch));
+    CHECK_OK(t_write(pool, 0, x, x));
+    return pool;
 }
+
+// Makes a call that returns `code` in such a pool. After that, the plan says `plan`: PAGED_OK or,
+// if it is out of date, PAGED_BAD_ARGUMENT.
+#define EDIT(plan, code, call) \
+    do { \
+        Pool *pool = pool_with_a_plan(&a, &b, &c); \
+        note("%s", #call); \
+        CHECK_EQ(call, code); \
+        for (int flags = 0; flags < 4; flags++) \
+            KEEPS(pool, plan, t_attend(pool, flags, 0, 2, 0, x, out, NULL)); \
+        KEEPS(pool, plan, t_write(pool, 0, x, x)); /* the same values again */ \
+    } while (0)
+#define EXPIRES(call) EDIT(PAGED_BAD_ARGUMENT, PAGED_OK, call)
 
 // Any edit of a planned sequence makes the plan out of date, and nothing else does.
 TEST(only_edits_of_its_sequences_expire_a_plan, ON_BOTH)
 {
-    const int tokens[] = {1, 2, 3, 4, 5, 6, 7, 8}, counts[] = {2, 0}, all[] = {8, 8};
-    float *x = random_floats(2 * 8 * 8), *out = filled(2 * 8, 0);
-    for (int i = 0; i < (int)(sizeof edits / sizeof *edits); i++) {
-        note("%s", edits[i].what);
-        Pool *pool = new_pool(small_config(4, 10));
-        Seq *a = bare_seq(pool, 8), *b = bare_seq(pool, 0), *c = bare_seq(pool, 8);
-        Seq *ab[] = {a, b}, *ac[] = {a, c}, *abc[] = {a, b, c};
-        Batch batch = {2, ab, counts}, first = {2, ac, all};
-        CHECK_OK(pool_plan(pool, &first));
-        CHECK_OK(t_write(pool, 0, x, x));
-        CHECK_OK(t_write(pool, 1, x, x));
-        CHECK_OK(seq_publish(c, tokens, 8));
-        CHECK_OK(pool_plan(pool, &batch));
-        CHECK_OK(t_write(pool, 0, x, x));
-        CHECK_EQ(make_edit(edits[i].call, abc[edits[i].seq - 'a'], edits[i].n), edits[i].result);
-        int expected = edits[i].expires ? PAGED_BAD_ARGUMENT : PAGED_OK;
-        for (int flags = 0; flags < 4; flags++)
-            KEEPS(pool, expected, t_attend(pool, flags, 0, 2, 0, x, out, NULL));
-        KEEPS(pool, expected, t_write(pool, 0, x, x));  // the same values again
-        if (expected != PAGED_OK && edits[i].call <= REWIND && a->length >= 2) {  // planned anew
-            CHECK_OK(pool_plan(pool, &batch));
-            CHECK_OK(t_attend(pool, ATTEND_PAGED, 0, 2, 0, x, out, NULL));
-        }
-        end_pool(pool);
-    }
-    Pool *pool = new_pool(small_config(4, 4));
-    Seq *a = new_seq(pool, 8), *b = fork_seq(a, 8);
-    CHECK_OK(seq_publish(a, tokens, 8));
-    CHECK_OK(plan_one(b, 2));
-    CHECK_OK(seq_publish(b, tokens, 8));  // its blocks are published: it keeps them
-    CHECK(pool->plan_number != 0);
+    const float *x = filled(2 * 8, 1);
+    float *out = filled(2 * 8, 0), k[8 * 8], v[8 * 8];
+    Seq *a, *b, *c, *other = NULL;
+    EXPIRES(seq_append(a, 1));
+    EXPIRES(seq_append(b, 1));
+    EXPIRES(seq_fork(a, 5, &other));
+    EXPIRES(seq_fork(a, 8, &other));
+    EXPIRES(seq_rewind(a, 1));
+    EXPIRES(seq_rewind(a, 8));
+    EXPIRES((seq_release(a), PAGED_OK));
+    EXPIRES((seq_release(b), PAGED_OK));
+    EXPIRES((seq_release(a), bare_seq(c->pool, 8), PAGED_OK));  // it may get the same memory
+    EXPIRES(seq_publish(a, others, 8));                         // new blocks
+    EXPIRES(seq_publish(a, others, 4));
+    EXPIRES(seq_publish(a, prompt, 8));  // the blocks of c
+    EXPIRES(seq_lookup(b, prompt, 8));
+    EDIT(PAGED_OK, PAGED_OK, seq_append(a, 0));
+    EDIT(PAGED_OK, PAGED_OK, seq_rewind(a, 0));
+    EDIT(PAGED_OK, PAGED_OK, seq_publish(a, others, 3));  // not a block
+    EDIT(PAGED_OK, PAGED_OK, seq_lookup(b, others, 9));   // finds nothing
+    EDIT(PAGED_OK, PAGED_TOO_LONG, seq_append(a, 100));
+    EDIT(PAGED_OK, PAGED_OUT_OF_BLOCKS, seq_append(a, 25));
+    EDIT(PAGED_OK, PAGED_BAD_ARGUMENT, seq_rewind(a, 9));
+    EDIT(PAGED_OK, PAGED_BAD_ARGUMENT, seq_fork(a, 9, &other));
+    EDIT(PAGED_OK, PAGED_BAD_ARGUMENT, seq_publish(a, prompt, 9));
+    EDIT(PAGED_OK, PAGED_OK, seq_create(c->pool, &other));
+    EDIT(PAGED_OK, PAGED_OK, seq_append(c, 3));
+    EDIT(PAGED_OK, PAGED_OK, seq_fork(c, 7, &other));
+    EDIT(PAGED_OK, PAGED_OK, seq_rewind(c, 5));
+    EDIT(PAGED_OK, PAGED_OK, (seq_release(c), PAGED_OK));
+    EDIT(PAGED_OK, PAGED_OK, t_gather(a, 1, k, v));
+    EDIT(PAGED_OK, PAGED_OK, t_gather(c, 0, k, v));
+
+    pool_with_a_plan(&a, &b, &c);
+    CHECK_OK(plan_one(c, 2));
+    CHECK_OK(seq_publish(c, prompt, 8));  // its blocks are published: it keeps them
+    CHECK_OK(t_attend(c->pool, ATTEND_PAGED, 0, 2, 0, x, out, NULL));
+    CHECK_OK(seq_append(a, 1));
+    CHECK_OK(seq_append(c, 1));
+    KEEPS(c->pool, PAGED_BAD_ARGUMENT, t_attend(c->pool, ATTEND_PAGED, 0, 2, 0, x, out, NULL));
+    CHECK_OK(plan_one(c, 2));  // planned anew, it is good again
+    CHECK_OK(t_attend(c->pool, ATTEND_PAGED, 0, 2, 0, x, out, NULL));
 }
 
 // A plan is a copy: the caller's arrays may change, other calls use other memory, and layers come
@@ -1050,7 +1034,7 @@ TEST(a_plan_refuses_more_tokens_than_an_int, ON_CPU)
     BAD(pool_plan(pool, &batch));
 }
 
-// ---- check and dump ---------------------------------------------------------------------------
+// ---- check ------------------------------------------------------------------------------------
 
 #define DAMAGE(field, wrong, word) \
     do { \
@@ -1122,55 +1106,6 @@ TEST(pool_check_finds_each_kind_of_damage, ON_CPU)
     const char *text = pool_check(pool);
     fail_after = -1;
     CHECK_HAS(text, "no memory");
-}
-
-// What pool_dump() and seq_dump() print, to stdout if file is NULL.
-static const char *drawn(const Pool *pool, const Seq *seq, int to_stdout)
-{
-    char *text = (char *)alloc(4000);
-    FILE *file = tmpfile();
-    CHECK(file != NULL);
-    fflush(stdout);
-    int saved = dup(1);
-    CHECK(saved >= 0 && dup2(fileno(file), 1) == 1);
-    pool_dump(pool, to_stdout ? NULL : file);
-    seq_dump(seq, to_stdout ? NULL : file);
-    fflush(stdout);
-    fflush(file);
-    dup2(saved, 1);
-    close(saved);
-    rewind(file);
-    size_t size = fread(text, 1, 3999, file);
-    CHECK(size > 0 || !pool);
-    fclose(file);
-    return text;
-}
-
-// The drawings show counts and tables; NULL is allowed, and as a file stands for stdout.
-TEST(dumps_draw_counts_and_tables, ON_CPU)
-{
-    Pool *pool = new_pool(small_config(4, 100));
-    Seq *seq = new_seq(pool, 10);
-    fork_seq(seq, 6);
-    for (int i = 0; i < 10; i++) fork_seq(seq, 4);
-    const char *text = drawn(pool, seq, 0);
-    CHECK_HAS(text, "+21....");  // 12, 2 and 1 references, then free blocks
-    CHECK_HAS(text, "10 tokens");
-    CHECK_HAS(text, "\n        0         0       4         12\n");
-    CHECK_HAS(drawn(pool, fork_seq(seq, 0), 0), "of 0 tokens in 0 blocks");
-    CHECK_TEXT(drawn(NULL, NULL, 0), "");
-    end_pool(pool);
-    pool = new_pool(small_config(4, 8));
-    seq = new_seq(pool, 10);
-    publish(seq, 10);
-    rewind_seq(seq, 6);
-    CHECK_HAS(drawn(pool, seq, 0), "1p......\n");  // a free block that can be found
-    end_pool(pool);
-    pool = new_pool(small_config(4, 64 * 5));
-    text = drawn(pool, new_seq(pool, 57), 1);
-    CHECK_HAS(text, ".\n      64  ....");
-    CHECK_HAS(text, ".\n     256  ....");
-    CHECK_HAS(text, "\n       14        14       1          1\n");  // of 15 entries
 }
 
 // ---- prefix cache -----------------------------------------------------------------------------
@@ -1358,28 +1293,15 @@ TEST(a_sharer_continues_the_published_chain, ON_BOTH | IN_ONE_BUCKET_TOO)
     CHECK_EQ(pool->blocks[1].serial, 0);
     CHECK_EQ(pool->blocks[3].parent, pool->blocks[2].serial);
     KEEPS(pool, PAGED_OK, seq_publish(b, *tokens_of(b), 12));
+    Seq *d = fork_seq(b, 11);
+    KEEPS(pool, PAGED_OK, seq_publish(d, *tokens_of(d), 11));
     check_all(pool);
+    release(d);
     release(b);
     CHECK_TEXT(free_blocks(pool), "1 4 5 6 7 3");
     Seq *c = lookup(pool, *tokens_of(a), 8);
     publish(prefill(c, "aaaabbbbccccd"), 12);
     CHECK_TEXT(TABLE(c), "0 2 3 5");
-}
-
-// What a sequence shares was published by another one: there is nothing left to do, and it goes on
-// from there.
-TEST(a_block_is_published_by_one_of_its_sharers, ON_BOTH | IN_ONE_BUCKET_TOO)
-{
-    Pool *pool = new_pool(small_config(4, 8));
-    Seq *a = new_seq(pool, 8), *b = fork_seq(a, 8), *c = fork_seq(a, 7);
-    publish(a, 8);
-    KEEPS(pool, PAGED_OK, seq_publish(b, *tokens_of(b), 8));
-    KEEPS(pool, PAGED_OK, seq_publish(c, *tokens_of(c), 7));
-    CHECK_EQ(num_published(c), 2);
-    CHECK_EQ(pool->last_serial, 2);
-    append(b, 4);
-    publish(b, 12);
-    CHECK_EQ(num_published(b), 3);
 }
 
 // Arguments of publish and lookup that are refused, and calls that have nothing to do.
@@ -1748,22 +1670,6 @@ TEST(a_chunk_sees_the_chunks_before_it, ON_BOTH)
 
 // ---- attention --------------------------------------------------------------------------------
 
-// 0 as the scale stands for 1 / sqrt(head_dim), and lse may be left out.
-TEST(scale_0_stands_for_1_over_the_root_of_head_dim, ON_BOTH)
-{
-    const int n = 5;
-    PoolConfig config = {2, 2, 64, 8, 8, PAGED_F32, 1, PAGED_CPU};
-    Pool *pool = new_pool(config);
-    Seq *seq = new_seq(pool, 29);
-    attend_in_all_ways(&seq, &n, 1, 6, 0.01f);
-    float *q = random_floats(n * 6 * 64), *a = filled(n * 6 * 64, 0), *b = filled(n * 6 * 64, 0);
-    float lse[30];
-    CHECK_OK(plan_one(seq, n));
-    CHECK_OK(t_attend(pool, ATTEND_PAGED, 1, 6, 0, q, a, lse));
-    CHECK_OK(t_attend(pool, ATTEND_PAGED, 1, 6, 0.125f, q, b, NULL));
-    CHECK_BITS(a, b, n * 6 * 64);
-}
-
 // Queries far larger and far smaller than f16 holds, infinite ones, and of more bits: two tokens
 // have the same score, but for what is beyond 8 bits of q, made of a large q and a small K or of a
 // small and a large one.
@@ -2072,27 +1978,15 @@ static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t size)  // FN
 
 #define HASH(x) h = hash_bytes(h, &(x), sizeof(x))
 
-static uint64_t hash_plan(uint64_t h, const Pool *pool)
-{
-    HASH(pool->plan_number);
-    if (pool->plan_number == 0) return h;
-    const View *view = &pool->plan->view;
-    HASH(pool->plan->sealed);
-    HASH(view->num_query_tokens);
-    if (pool->config.device == PAGED_GPU) return h;
-    h = hash_bytes(h, view->queries, (size_t)view->num_query_tokens * sizeof *view->queries);
-    h = hash_bytes(h, view->starts, ((size_t)view->num_seqs + 1) * sizeof *view->starts);
-    return hash_bytes(h, view->tables, (size_t)view->starts[view->num_seqs].table * sizeof(int));
-}
-
 static uint64_t fingerprint(const Pool *pool)
 {
     size_t mark = arrlenu(memory);
-    uint64_t h = hash_plan(14695981039346656037u, pool);
+    uint64_t h = 14695981039346656037u;
     HASH(pool->config);
     HASH(pool->num_free);
     HASH(pool->num_copies);
     HASH(pool->last_serial);
+    HASH(pool->plan_number);
     h = hash_bytes(h, pool->buckets, (size_t)pool->num_buckets * sizeof(int));
     h = hash_bytes(h, pool->blocks, ((size_t)pool->config.num_blocks + 1) * sizeof(Block));
     for (int block = 0; block < pool->config.num_blocks; block++)
@@ -2106,6 +2000,18 @@ static uint64_t fingerprint(const Pool *pool)
         HASH(seq->plan);
         h = hash_bytes(h, seq->block_table, arrlenu(seq->block_table) * sizeof(int));
     }
+    if (pool->plan_number != 0) {
+        const View *view = &pool->plan->view;
+        const Start *starts = pool->plan->starts;
+        HASH(pool->plan->sealed);
+        HASH(view->num_query_tokens);
+        h = hash_bytes(h, starts, ((size_t)view->num_seqs + 1) * sizeof *starts);
+        size_t bytes = (size_t)((char *)(pool->plan->tables + starts[view->num_seqs].table) -
+                                (char *)starts);
+        void *copy = alloc(bytes);
+        memory_copy(pool->config.device, copy, pool->plan_memory, bytes);
+        h = hash_bytes(h, copy, bytes);
+    }
     h = hash_bytes(h, plane_copy(pool, pool->k), plane_bytes(pool));
     h = hash_bytes(h, plane_copy(pool, pool->v), plane_bytes(pool));
     free_to(mark);
@@ -2118,24 +2024,40 @@ static void check_pool(const Pool *pool)
     if (wrong) failed(PLACE, "pool_check", "%s", wrong);
 }
 
-// On a GPU, tensors have to be in its memory: a copy that goes there, and one that comes back.
-static float *to_device(const Pool *pool, const float *x, size_t count)
+// On a GPU, tensors have to be in its memory. These lend it copies, and take back the results.
+static struct {
+    float *x, *tensor;
+    size_t count;
+} loans[3];
+static int num_loans;
+
+static float *lend(const Pool *pool, const float *x, size_t count, int wanted_back)
 {
     if (!x || !pool || pool->config.device != PAGED_GPU) return (float *)x;
     float *tensor = tensor_create(pool, count + 1);
     tensor_copy(pool, tensor, x, count);
+    loans[num_loans].x = wanted_back ? (float *)x : NULL;
+    loans[num_loans].tensor = tensor;
+    loans[num_loans++].count = count;
     return tensor;
 }
 
-static void from_device(const Pool *pool, float *x, float *tensor, size_t count)
+static int take_back(const Pool *pool, int error)
 {
-    if (!pool || pool->config.device != PAGED_GPU) return;
-    tensor_copy(pool, x, tensor, count);  // x is NULL: the tensor was only read
-    tensor_free(pool, tensor);
+    while (num_loans > 0) {
+        num_loans--;
+        tensor_copy(pool, loans[num_loans].x, loans[num_loans].tensor, loans[num_loans].count);
+        tensor_free(pool, loans[num_loans].tensor);
+    }
+    return error;
 }
 
-// Query tokens of the plan.
-static size_t num_planned(const Pool *pool)
+static size_t row_floats(const Pool *pool)
+{
+    return (size_t)pool->config.num_kv_heads * pool->config.head_dim;
+}
+
+static size_t num_planned(const Pool *pool)  // query tokens of the plan
 {
     if (!pool || !pool->plan) return 0;
     return (size_t)pool->plan->view.num_query_tokens;
@@ -2143,25 +2065,17 @@ static size_t num_planned(const Pool *pool)
 
 static int t_write(Pool *pool, int layer, const float *k, const float *v)
 {
-    size_t row = pool ? (size_t)pool->config.num_kv_heads * pool->config.head_dim : 0;
-    float *k_tensor = to_device(pool, k, num_planned(pool) * row);
-    float *v_tensor = to_device(pool, v, num_planned(pool) * row);
-    int error = pool_write(pool, layer, k_tensor, v_tensor);
-    from_device(pool, NULL, k_tensor, 0);
-    from_device(pool, NULL, v_tensor, 0);
-    return error;
+    size_t n = num_planned(pool) > 0 ? num_planned(pool) * row_floats(pool) : 0;
+    int error = pool_write(pool, layer, lend(pool, k, n, 0), lend(pool, v, n, 0));
+    return take_back(pool, error);
 }
 
 static int t_gather(const Seq *seq, int layer, float *k, float *v)
 {
     const Pool *pool = seq ? seq->pool : NULL;
-    size_t n = seq ? (size_t)seq->length * pool->config.num_kv_heads * pool->config.head_dim : 0;
-    float *k_tensor = to_device(pool, k, n);
-    float *v_tensor = to_device(pool, v, n);
-    int error = seq_gather(seq, layer, k_tensor, v_tensor);
-    from_device(pool, k, k_tensor, n);
-    from_device(pool, v, v_tensor, n);
-    return error;
+    size_t n = seq ? seq->length * row_floats(pool) : 0;
+    int error = seq_gather(seq, layer, lend(pool, k, n, 1), lend(pool, v, n, 1));
+    return take_back(pool, error);
 }
 
 static int t_attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const float *q,
@@ -2169,15 +2083,10 @@ static int t_attend(Pool *pool, int flags, int layer, int num_q_heads, float sca
 {
     size_t heads = num_q_heads > 0 && num_q_heads < 1000 ? (size_t)num_q_heads : 0;
     size_t rows = num_planned(pool) * heads;
-    size_t n = pool ? rows * pool->config.head_dim : 0;
-    float *q_tensor = to_device(pool, q, n);
-    float *out_tensor = to_device(pool, out, n);
-    float *lse_tensor = to_device(pool, lse, rows);
-    int error = attend(pool, flags, layer, num_q_heads, scale, q_tensor, out_tensor, lse_tensor);
-    from_device(pool, NULL, q_tensor, 0);
-    from_device(pool, out, out_tensor, n);
-    from_device(pool, lse, lse_tensor, rows);
-    return error;
+    size_t n = rows > 0 ? rows * pool->config.head_dim : 0;
+    int error = attend(pool, flags, layer, num_q_heads, scale, lend(pool, q, n, 0),
+                       lend(pool, out, n, 1), lend(pool, lse, rows, 1));
+    return take_back(pool, error);
 }
 
 // ---- how the words work: sequences and their twins in the oracle ------------------------------
@@ -2276,11 +2185,6 @@ static void make_wild(int kinds, const PoolConfig *c, float *k, float *v)
     if (kinds & HUGE_V) v[any] = 3e38f;
     if (kinds & INFINITE_V) v[any] = INFINITY;
     if (kinds & NAN_IN_V) v[head + between(0, c->head_dim - 1)] = NAN;
-}
-
-static size_t row_floats(const Pool *pool)
-{
-    return (size_t)pool->config.num_kv_heads * pool->config.head_dim;
 }
 
 // K and V that a model could have for the newest n tokens: random numbers that depend on the layer,
@@ -2927,7 +2831,7 @@ TEST(results_have_the_same_bits_however_cut, ON_BOTH)
 
 #ifndef TESTS_NO_MAIN
 
-// ---- what ends the program --------------------------------------------------------------------
+// ---- what it prints, and what ends the program ------------------------------------------------
 
 #ifdef T_COVERAGE
 #ifdef __cplusplus
@@ -2976,6 +2880,49 @@ static const char *last_words(Child child, int *status)
     close(child.output);
     CHECK(waitpid(child.id, status, 0) == child.id);
     return words;
+}
+
+// What pool_dump() and seq_dump() print.
+static const char *drawn(const Pool *pool, const Seq *seq)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *file = open_memstream(&text, &size);
+    pool_dump(pool, file);
+    seq_dump(seq, file);
+    fclose(file);
+    arrput(memory, text);
+    return text;
+}
+
+// The drawings show counts and tables; NULL is allowed, and as a file stands for stdout.
+TEST(dumps_draw_counts_and_tables, ON_CPU)
+{
+    Pool *pool = new_pool(small_config(4, 100));
+    Seq *seq = new_seq(pool, 10);
+    Seq *sharer = fork_seq(seq, 6);
+    for (int i = 0; i < 10; i++) fork_seq(seq, 4);
+    CHECK_HAS(drawn(pool, seq), "+21....");  // 12, 2 and 1 references, then free blocks
+    CHECK_HAS(drawn(pool, seq), "10 tokens");
+    CHECK_HAS(drawn(pool, seq), "\n        0         0       4         12\n");
+    CHECK_HAS(drawn(pool, fork_seq(seq, 0)), "of 0 tokens in 0 blocks");
+    CHECK_TEXT(drawn(NULL, NULL), "");
+    release(sharer);
+    publish(seq, 10);
+    rewind_seq(seq, 6);
+    CHECK_HAS(drawn(pool, seq), "+p......");  // a free block that can be found
+    pool = new_pool(small_config(4, 64 * 5));
+    int status = 0;
+    Child child = begin_child();
+    if (child.id == 0) {
+        pool_dump(pool, NULL);
+        seq_dump(new_seq(pool, 57), NULL);
+        exit(0);
+    }
+    const char *text = last_words(child, &status);
+    CHECK_HAS(text, ".\n      64  ....");
+    CHECK_HAS(text, ".\n     256  ....");
+    CHECK_HAS(text, "\n       14        14       1          1\n");  // of 15 entries
 }
 
 // A statement that must end with abort(), as INVARIANT does, and say both texts.
@@ -3234,25 +3181,23 @@ static void run_tests(int on, int num_named, int *count)
     }
 }
 
-// Says what the tests of the device are going to run on; 0 if there is nothing.
+// Says what the tests are going to run on; 0 if it is not there.
 static int find_device(void)
 {
-#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
-    printf("stand-in: SKIPPED: ThreadSanitizer does not follow its coroutines\n");
-    return 0;
-#elif defined(__CUDACC__)
-    cudaDeviceProp properties;
-    if (!device_exists(PAGED_GPU)) {
-        printf("GPU: SKIPPED: %s\n", paged_error(PAGED_NO_GPU));
-        return 0;
+    const char *why = NULL;
+#ifdef __CUDACC__
+    cudaDeviceProp gpu;
+    if (device == PAGED_GPU && device_exists(PAGED_GPU)) {
+        CUDA(cudaGetDeviceProperties(&gpu, 0));
+        printf("gpu: %s, sm_%d%d\n", gpu.name, gpu.major, gpu.minor);
     }
-    CUDA(cudaGetDeviceProperties(&properties, 0));
-    printf("GPU: %s, sm_%d%d\n", properties.name, properties.major, properties.minor);
-    return 1;
-#else
-    printf("stand-in for a GPU, its lanes in three orders\n");
-    return 1;
+#elif defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
+    why = "ThreadSanitizer does not follow its coroutines";
 #endif
+    if (device != OTHER_DEVICE) why = "this build does not have it";
+    if (!why && !device_exists(device)) why = paged_error(PAGED_NO_GPU);
+    if (why) printf("%s: SKIPPED: %s\n", device_names[device], why);
+    return why == NULL;
 }
 
 static int choose_test(const char *name)
@@ -3269,50 +3214,42 @@ int main(int argc, char **argv)
 {
     int count[3] = {0, 0, 0};
     int num_named = 0;
-    int on = 0;        // ON_CPU and ON_DEVICE, if asked for
-    int not_here = 0;  // so is what this build does not have
+    int on[3] = {0, 0, 0};  // the devices that are asked for
+    int list = 0;
+    const struct {
+        const char *name;
+        int *value;
+    } options[] = {{"--quick", &quick},      {"--huge", &huge},           {"--list", &list},
+                   {"--cpu", &on[PAGED_CPU]}, {"--gpu", &on[PAGED_GPU]},
+                   {"--standin", &on[PAGED_STANDIN]}, {NULL, NULL}};
     program = argv[0];
     noted = (char *)mmap(NULL, NOTE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (noted == MAP_FAILED) return perror("mmap"), 2;
     setvbuf(stdout, NULL, _IOLBF, BUFSIZ);  // what was printed stands, should a sanitizer stop it
     for (int i = 1; i < argc; i++) {
-        const char *option = argv[i];
-        if (strcmp(option, "--list") == 0) {
-            for (int t = 0; t < num_tests; t++)
-                if (!(tests[t].on & WHEN_NAMED)) printf("%s\n", tests[t].name);
-            return 0;
-        } else if (strcmp(option, "--seed") == 0 && i + 1 < argc) {
+        int option = 0;
+        while (options[option].name && strcmp(argv[i], options[option].name) != 0) option++;
+        if (options[option].name)
+            *options[option].value = 1;
+        else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
             seed = strtoull(argv[++i], NULL, 10);
-        } else if (strcmp(option, "--ops") == 0 && i + 1 < argc) {
+        else if (strcmp(argv[i], "--ops") == 0 && i + 1 < argc)
             num_operations = atoi(argv[++i]);
-        } else if (strcmp(option, "--quick") == 0) {
-            quick = 1;
-        } else if (strcmp(option, "--huge") == 0) {
-            huge = 1;
-        } else if (strcmp(option, "--cpu") == 0) {
-            on |= ON_CPU;
-        } else if (option[0] == '-' && strcmp(option + 2, device_names[OTHER_DEVICE]) == 0) {
-            on |= ON_DEVICE;
-        } else if (strcmp(option, "--gpu") == 0 || strcmp(option, "--standin") == 0) {
-            not_here = 1;
-        } else if (choose_test(option)) {
+        else if (choose_test(argv[i]))
             num_named++;
-        } else {
-            fprintf(stderr, "%s: no test or option is called %s; see --list\n", program, option);
-            return 2;
-        }
+        else
+            return fprintf(stderr, "%s: there is no test or option %s\n", program, argv[i]), 2;
     }
-    if (on == 0 && !not_here) on = ON_BOTH;
+    for (int t = 0; list && t < num_tests; t++)
+        if (!(tests[t].on & WHEN_NAMED)) printf("%s\n", tests[t].name);
+    if (list) return 0;
+    if (!on[PAGED_CPU] && !on[PAGED_GPU] && !on[PAGED_STANDIN]) on[PAGED_CPU] = on[OTHER_DEVICE] = 1;
     printf("seed %llu%s\nATTEND_FAST is %s\n", (unsigned long long)seed,
            quick ? ", quick: random work is cut to a twentieth" : "",
            NUM_WAYS == 4 ? "the code of fast/" : "the plain code, for want of -DPAGED_FAST");
-    if (not_here) {
-        printf("%s: SKIPPED: not in this build\n", OTHER_DEVICE == (int)PAGED_GPU ? "stand-in" : "GPU");
-        count[SKIPPED]++;
-    }
-    if (on & ON_CPU) run_tests(ON_CPU, num_named, count);
-    device = OTHER_DEVICE;
-    if (on & ON_DEVICE) {
+    if (on[PAGED_CPU]) run_tests(ON_CPU, num_named, count);
+    for (device = PAGED_GPU; device <= PAGED_STANDIN; device++) {
+        if (!on[device]) continue;
         if (find_device())
             run_tests(ON_DEVICE, num_named, count);
         else
