@@ -21,8 +21,9 @@
 #include <stdlib.h>
 
 // Allocations of the engine that may fail ask this first, so that a test can make one fail.
-static int fail_after = -1;  // this many allocations succeed, then one fails; -1: none fails
-static size_t bytes_asked;   // by all allocations
+static __thread int fail_after =
+    -1;  // this many allocations succeed, then one fails; -1: none fails
+static __thread size_t bytes_asked;  // by all allocations
 
 static int fails_now(size_t size)
 {
@@ -63,8 +64,8 @@ enum { ON_CPU = 1, ON_DEVICE = 2, ON_BOTH = 3, WHEN_NAMED = 4, IN_ONE_BUCKET_TOO
 typedef struct Test {
     const char *name;
     void (*run)(void);
-    int on;    // which pools it runs on, and how
-    int line;  // where it stands
+    int on;     // which pools it runs on, and how
+    int line;   // where it stands
     int named;  // on the command line
 } Test;
 
@@ -85,7 +86,8 @@ static void add_test(Test test);
 #define CHECK_EQ(actual, expected) check_eq(PLACE, #actual, actual, expected)
 #define CHECK_TEXT(actual, expected) check_text(PLACE, #actual, actual, expected)
 #define CHECK_HAS(actual, part) check_has(PLACE, #actual, actual, part)
-#define CHECK_CLOSE(actual, expected, largest) check_close(PLACE, #actual, actual, expected, largest)
+#define CHECK_CLOSE(actual, expected, largest) \
+    check_close(PLACE, #actual, actual, expected, largest)
 #define CHECK_BITS(actual, expected, floats) check_bits(PLACE, #actual, actual, expected, floats)
 #ifndef CHECK_OK  // the fuzzer has its own, under which an allocation may fail
 #define CHECK_OK(call) check_eq(PLACE, #call, call, PAGED_OK)
@@ -100,10 +102,11 @@ static void add_test(Test test);
     } while (0)
 #define BAD(call) KEEPS(pool, PAGED_BAD_ARGUMENT, call)
 
-__attribute__((noreturn, format(printf, 3, 4))) static void failed(
-    const char *place, const char *what, const char *format, ...);
+__attribute__((noreturn, format(printf, 3, 4))) static void
+failed(const char *place, const char *what, const char *format, ...);
 static void check_eq(const char *place, const char *what, long long actual, long long expected);
-static void check_text(const char *place, const char *what, const char *actual, const char *expected);
+static void check_text(const char *place, const char *what, const char *actual,
+                       const char *expected);
 static void check_has(const char *place, const char *what, const char *actual, const char *part);
 static void check_close(const char *place, const char *what, float actual, float expected,
                         double largest);
@@ -117,13 +120,13 @@ enum { OTHER_DEVICE = PAGED_GPU };  // what this build has besides CPU pools
 #else
 enum { OTHER_DEVICE = PAGED_STANDIN };
 #endif
-static int device = PAGED_CPU;  // where the pools of the test live
-static int one_bucket;          // 1: the prefix caches of new pools have a single bucket
-static int quick, huge;         // --quick, --huge
+static __thread int device = PAGED_CPU;  // where the pools of the test live
+static int one_bucket;                   // 1: the prefix caches of new pools have a single bucket
+static int quick, huge;                  // --quick, --huge
 
 // Memory for the test, all zeros, which is freed when it ends.
 static void *alloc(size_t size);
-static int times(int n, int cut);        // how often to do random work: n, or by --quick n / cut
+static int times(int n, int cut);  // how often to do random work: n, or by --quick n / cut
 static uint64_t next_random(void);
 static int between(int low, int high);  // a random number, both included
 static float *random_floats(size_t n);  // in [-1, 1)
@@ -134,13 +137,13 @@ static char *format_text(const char *format, ...);
 static Pool *new_pool(PoolConfig config);
 static Seq *bare_seq(Pool *pool, int length);
 static const char *list_table(const Seq *seq, int counts);
-#define TABLE(seq) list_table(seq, 0)             // the blocks that its table names: "7 2"
-#define COUNTS(seq) list_table(seq, 1)            // their reference counts: "3 1"
+#define TABLE(seq) list_table(seq, 0)              // the blocks that its table names: "7 2"
+#define COUNTS(seq) list_table(seq, 1)             // their reference counts: "3 1"
 static const char *free_blocks(const Pool *pool);  // the free list: "0 1 4", next one first
 static void fill_planes(Pool *pool, int byte);
 static size_t plane_bytes(const Pool *pool);
 static unsigned char *plane_copy(const Pool *pool, const void *plane);  // in host memory
-static uint64_t fingerprint(const Pool *pool);     // of all there is to know about a pool
+static uint64_t fingerprint(const Pool *pool);  // of all there is to know about a pool
 
 // A sequence with a twin in the oracle. These calls do the same to both, and check what it costs.
 // K and V are random numbers that depend on the token and on all tokens before it, as in a model.
@@ -314,9 +317,9 @@ TEST(append_takes_a_block_with_its_first_token, ON_BOTH)
 TEST(append_takes_all_its_blocks_or_none, ON_BOTH)
 {
     Pool *pool = new_pool(small_config(4, 4));
-    Seq *a = new_seq(pool, 10), *b = fork_seq(a, 10);       // blocks 0 1 2; the last half full, shared
-    CHECK_EQ(try_append(b, 3), PAGED_OUT_OF_BLOCKS);  // a copy and one more block
-    append(b, 2);                                     // just the copy
+    Seq *a = new_seq(pool, 10), *b = fork_seq(a, 10);  // blocks 0 1 2; the last half full, shared
+    CHECK_EQ(try_append(b, 3), PAGED_OUT_OF_BLOCKS);   // a copy and one more block
+    append(b, 2);                                      // just the copy
     CHECK_TEXT(TABLE(b), "0 1 3");
     append(a, 1);  // in place, no block needed
     Seq *c = fork_seq(a, 11);
@@ -802,8 +805,9 @@ TEST(a_call_without_memory_changes_nothing, ON_CPU)
     STARVE(0, pool, t_gather(seq, 0, filled(6 * 8, 0), filled(6 * 8, 0)));
     for (int flags = 0; flags < 4; flags++) {
         float *out = filled(SIZE, 7);
-        STARVE(0, pool, (CHECK_BITS(out, filled(SIZE, 7), SIZE),
-                         t_attend(pool, flags, 0, 2, 0, x, out, NULL)));
+        STARVE(
+            0, pool,
+            (CHECK_BITS(out, filled(SIZE, 7), SIZE), t_attend(pool, flags, 0, 2, 0, x, out, NULL)));
     }
     end_pool(pool);
     end_pool(fresh);
@@ -1404,7 +1408,8 @@ static int nearest(float x, int dtype)
         int middle = (low + high) / 2;
         *(value_of_bits(dtype, middle) <= magnitude ? &low : &high) = middle;
     }
-    double down = magnitude - value_of_bits(dtype, low), up = value_of_bits(dtype, high) - magnitude;
+    double down = magnitude - value_of_bits(dtype, low),
+           up = value_of_bits(dtype, high) - magnitude;
     return sign | (down < up || (down == up && low % 2 == 0) ? low : high);
 }
 
@@ -1751,7 +1756,8 @@ static jmp_buf test_end;  // where a failing check goes ...
 static int in_a_test;     // ... in a test; anywhere else the program aborts
 static char own_note[NOTE];
 static char *noted = own_note;
-static uint64_t seed = 1, random_state;
+static uint64_t seed = 1;
+static __thread uint64_t random_state;
 static int num_operations = OPERATIONS;
 static volatile int operation;  // number of the random operation that runs, for a debugger
 static unsigned turns;          // what is done only every so often: counted in each test anew
@@ -1861,7 +1867,7 @@ static int times(int n, int cut)  // how often to do random work
 
 static float random_float(void) { return (float)(int64_t)next_random() * 0x1p-63f; }
 
-static void **memory;  // what alloc() gave out
+static __thread void **memory;  // what alloc() gave out
 
 static void *alloc(size_t size)
 {
@@ -1928,7 +1934,7 @@ static void fill_planes(Pool *pool, int byte)
     memory_copy(pool->config.device, pool->v, bytes, plane_bytes(pool));
 }
 
-static Pool **pools;  // that are not ended
+static __thread Pool **pools;  // that are not ended
 
 static Pool *new_pool(PoolConfig config)
 {
@@ -2006,8 +2012,8 @@ static uint64_t fingerprint(const Pool *pool)
         HASH(pool->plan->sealed);
         HASH(view->num_query_tokens);
         h = hash_bytes(h, starts, ((size_t)view->num_seqs + 1) * sizeof *starts);
-        size_t bytes = (size_t)((char *)(pool->plan->tables + starts[view->num_seqs].table) -
-                                (char *)starts);
+        size_t bytes =
+            (size_t)((char *)(pool->plan->tables + starts[view->num_seqs].table) - (char *)starts);
         void *copy = alloc(bytes);
         memory_copy(pool->config.device, copy, pool->plan_memory, bytes);
         h = hash_bytes(h, copy, bytes);
@@ -2098,7 +2104,7 @@ typedef struct Twin {
     int published;  // leading tokens that are published for sure, in whole blocks
 } Twin;
 
-static Twin *twins;  // an array of stb_ds
+static __thread Twin *twins;  // an array of stb_ds
 static int token_odds;  // 0: no two tokens are alike; else one in token_odds tokens is 1, others 0
 
 // With `wild` set, the id of some tokens is minus one of these, or minus a sum, and one of their
@@ -2408,9 +2414,11 @@ static void check_rows(Seq *seq, int layer, int num_tokens, int num_q_heads, flo
     for (size_t i = 0; i < rows * dim; i++) {
         size_t row = i / dim;
         size_t token = oracle->length - num_tokens + row / num_q_heads;
-        size_t column = row % num_q_heads * oracle->config.num_kv_heads / num_q_heads * dim + i % dim;
+        size_t column =
+            row % num_q_heads * oracle->config.num_kv_heads / num_q_heads * dim + i % dim;
         for (; seen < (token + 1) * kv_row; seen++)
-            if (isfinite(v[seen])) largest[seen % kv_row] = fmax(largest[seen % kv_row], fabs(v[seen]));
+            if (isfinite(v[seen]))
+                largest[seen % kv_row] = fmax(largest[seen % kv_row], fabs(v[seen]));
         if (!wild) CHECK(isfinite(expected[i]) && isfinite(expected_lse[row]));
         for (int way = 0; way < NUM_WAYS; way += 2) {  // gathered is the same in every bit
             CHECK_CLOSE(out[way][first * dim + i], expected[i], largest[column]);
@@ -2528,7 +2536,8 @@ TEST(extreme_values_agree_with_the_oracle, ON_BOTH)
         int turn = (int)((seed + i) % 4), n = turn == 0 ? between(510, 600) : between(1, 50);
         int leading = turn == 1 ? n : 0;  // of score -infinity
         if (turn == 0) leading = n - between(0, 90);
-        PoolConfig config = {1, 1, dims[between(0, 5)], 4, (n + 3) / 4, between(0, 2), 1, PAGED_CPU};
+        PoolConfig config = {1, 1,        dims[between(0, 5)], 4, (n + 3) / 4, between(0, 2),
+                             1, PAGED_CPU};
         Pool *pool = new_pool(config);
         Seq *seq = empty_seq(pool, n);
         CHECK_OK(make_room(seq, n));
@@ -2715,8 +2724,8 @@ static void check_same_bits(Pool *pool, int num_q_heads, int flags)
         omp_set_num_threads(between(1, 4));
 #endif
         CHECK_OK(plan_one(copy, newest));
-        CHECK_OK(t_attend(other, flags ^ between(0, 1), layer, num_q_heads, 0, own_q, own_out,
-                          own_lse));
+        CHECK_OK(
+            t_attend(other, flags ^ between(0, 1), layer, num_q_heads, 0, own_q, own_out, own_lse));
         CHECK_BITS(own_out, out + (first + at) * row, newest * row);
         CHECK_BITS(own_lse, lse + (first + at) * num_q_heads, newest * num_q_heads);
 #ifdef _OPENMP
@@ -2732,7 +2741,7 @@ static void check_same_bits(Pool *pool, int num_q_heads, int flags)
 // prefix cache has hits, some of the time with all blocks in one bucket. The first sequence begins
 // with `length` tokens. What fails says which operation it was, so that a debugger can stop there.
 static void operate(PoolConfig config, int length, int num_q_heads, int operations, int every,
-                      int most)
+                    int most)
 {
     int refused = 0, hits = 0;
     int chunk = every < 50 ? between(3, 40) : 3 * config.block_size;
@@ -3001,8 +3010,8 @@ TEST(the_stand_in_panics_on_wrong_kernels, ON_DEVICE)
 #else
     const char *const lane = "wrong_kernel, thread block (0, 0, 0), thread 0 (warp 0, lane 0): ";
     const char *const place = "paged.cu.c:";
-    PANICS("the other threads wait at another barrier", "thread 32 (warp 1, lane 0): ",
-           (run_wrong_kernel(BARRIERS, 0), 0));
+    PANICS("the other threads wait at another barrier",
+           "thread 32 (warp 1, lane 0): ", (run_wrong_kernel(BARRIERS, 0), 0));
     PANICS("the stand-in knows shuffles of whole warps only", place,
            (run_wrong_kernel(HALF_A_WARP, 0), 0));
     PANICS("deadlock", lane, (run_wrong_kernel(AT_A_BARRIER, 0), 0));
@@ -3219,9 +3228,13 @@ int main(int argc, char **argv)
     const struct {
         const char *name;
         int *value;
-    } options[] = {{"--quick", &quick},      {"--huge", &huge},           {"--list", &list},
-                   {"--cpu", &on[PAGED_CPU]}, {"--gpu", &on[PAGED_GPU]},
-                   {"--standin", &on[PAGED_STANDIN]}, {NULL, NULL}};
+    } options[] = {{"--quick", &quick},
+                   {"--huge", &huge},
+                   {"--list", &list},
+                   {"--cpu", &on[PAGED_CPU]},
+                   {"--gpu", &on[PAGED_GPU]},
+                   {"--standin", &on[PAGED_STANDIN]},
+                   {NULL, NULL}};
     program = argv[0];
     noted = (char *)mmap(NULL, NOTE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (noted == MAP_FAILED) return perror("mmap"), 2;
@@ -3243,7 +3256,8 @@ int main(int argc, char **argv)
     for (int t = 0; list && t < num_tests; t++)
         if (!(tests[t].on & WHEN_NAMED)) printf("%s\n", tests[t].name);
     if (list) return 0;
-    if (!on[PAGED_CPU] && !on[PAGED_GPU] && !on[PAGED_STANDIN]) on[PAGED_CPU] = on[OTHER_DEVICE] = 1;
+    if (!on[PAGED_CPU] && !on[PAGED_GPU] && !on[PAGED_STANDIN])
+        on[PAGED_CPU] = on[OTHER_DEVICE] = 1;
     printf("seed %llu%s\nATTEND_FAST is %s\n", (unsigned long long)seed,
            quick ? ", quick: random work is cut to a twentieth" : "",
            NUM_WAYS == 4 ? "the code of fast/" : "the plain code, for want of -DPAGED_FAST");
