@@ -164,7 +164,7 @@ static int **tokens_of(Seq *seq);
 static int num_published(const Seq *seq);  // leading blocks
 
 // The pool must be sound, and its bytes those of the twins. end_pool() checks that, releases all
-// sequences, and then all blocks must be free. A test ends with that for each pool that it has left.
+// sequences, and then all blocks must be free. Pools that a test leaves are ended after it.
 static void check_pool(const Pool *pool);
 static void check_seq(Seq *seq);
 static void check_all(const Pool *pool);
@@ -249,7 +249,6 @@ TEST(attention_is_a_softmax_by_hand, ON_BOTH)
             CHECK_CLOSE(out[i % 4], sums[i % 4] / weights[i % 4], 1);
             CHECK_CLOSE(lse[i % 4], logf(weights[i % 4]), 1);
         }
-        end_pool(pool);
     }
 }
 
@@ -512,7 +511,6 @@ TEST(a_gather_written_back_restores_every_bit, ON_BOTH)
         set_twin(seq, oracle);
         for (int layer = 0; layer < 2; layer++)
             CHECK_OK(write_one(seq, n, layer, k[layer], v[layer]));
-        end_pool(pool);
     }
 }
 
@@ -558,7 +556,6 @@ TEST(poison_marks_every_unwritten_slot, ON_BOTH)
         a = new_seq(pool, 7);
         CHECK_OK(seq_rewind(a, 7));
         CHECK_OK(seq_append(a, 7));
-        end_pool(pool);
     }
 }
 
@@ -1420,8 +1417,8 @@ static void check_rounding(float x)
     CHECK_EQ(f32_to_bf16(x), nearest(x, PAGED_BF16));
 }
 
-// By hand, through a cache of each dtype: numbers that it holds, ties to even and their neighbours,
-// the largest number, the first that overflows, the smallest, zero, infinity. NaN stays NaN.
+// Through a cache of each dtype: numbers that it holds, ties to even and their neighbours, the
+// largest number, the first that overflows, the smallest, zero, infinity. NaN stays NaN.
 TEST(floats_round_to_nearest_ties_to_even, ON_BOTH)
 {
     enum { N = 14 };
@@ -1435,8 +1432,7 @@ TEST(floats_round_to_nearest_ties_to_even, ON_BOTH)
     // clang-format on
     for (int dtype = PAGED_F32; dtype <= PAGED_BF16; dtype++) {
         PoolConfig config = {1, 1, N, 1, 1, dtype, 1, PAGED_CPU};
-        Pool *pool = new_pool(config);
-        Seq *seq = bare_seq(pool, 1);
+        Seq *seq = bare_seq(new_pool(config), 1);
         float in[N], expected[N], k[N], v[N];
         for (int i = 0; i < N; i++) {
             in[i] = rows[i][0];
@@ -1446,13 +1442,11 @@ TEST(floats_round_to_nearest_ties_to_even, ON_BOTH)
         CHECK_OK(t_gather(seq, 0, k, v));
         CHECK_BITS(k, expected, N);
         CHECK_BITS(v, expected, N);
-        end_pool(pool);
     }
     CHECK_EQ(f32_to_f16(NAN), 0x7e00);
     CHECK_EQ(f32_to_bf16(NAN), 0x7fc0);
     for (uint32_t nan = 0x7f800001; nan - 1 < 0x7fffffff; nan = nan * 2 - 0x7f800000) {
-        float x;  // a NaN with one more low bit set each time: none may round to infinity
-        memcpy(&x, &nan, sizeof x);
+        float x = bits_float(nan);  // one more low bit is set each time: none may become infinity
         CHECK(isnan(x) && isnan(f16_to_f32(f32_to_f16(x))) && isnan(bf16_to_f32(f32_to_bf16(x))));
     }
 }
@@ -1617,7 +1611,6 @@ TEST(unused_slots_may_hold_anything, ON_BOTH)
         seq = new_seq(pool, 11);
         check_all(pool);
         rewind_seq(seq, 1);
-        end_pool(pool);
     }
 }
 
@@ -1650,7 +1643,6 @@ TEST(equal_scores_of_any_size_weigh_the_same, ON_BOTH)
             for (int d = 0; d < heads * dim; d++) CHECK_CLOSE(out[d], v, v);
             CHECK_CLOSE(lse[heads - 1], score + logf((float)n), fabs(score));
         }
-        end_pool(pool);
     }
 }
 
@@ -1669,7 +1661,6 @@ TEST(a_chunk_sees_the_chunks_before_it, ON_BOTH)
             attend_in_all_ways(&seq, &chunks[script][i], 1, 4, 0);
         }
         rewind_seq(seq, 3);
-        end_pool(pool);
     }
 }
 
@@ -1706,7 +1697,6 @@ TEST(queries_may_be_of_any_size, ON_BOTH)
             CHECK_OK(t_attend(pool, flags, 0, 2, 1, q, out, lse));
             CHECK(out[16] == 0 && lse[3] == -INFINITY);
         }
-        end_pool(pool);
     }
 }
 
@@ -2737,9 +2727,9 @@ static void check_same_bits(Pool *pool, int num_q_heads, int flags)
 }
 
 // Random operations on up to `most` sequences in a pool that keeps running out, compared with the
-// oracle after each one; every so often a step. Sequences often begin alike (token_odds), so that the
-// prefix cache has hits, some of the time with all blocks in one bucket. The first sequence begins
-// with `length` tokens. What fails says which operation it was, so that a debugger can stop there.
+// oracle after each one; every so often a step. Sequences often begin alike (token_odds), so that
+// the prefix cache has hits, some of the time with all blocks in one bucket. The first sequence
+// begins with `length` tokens. What fails says which operation it was, for a debugger to stop there.
 static void operate(PoolConfig config, int length, int num_q_heads, int operations, int every,
                     int most)
 {
@@ -2834,7 +2824,6 @@ TEST(results_have_the_same_bits_however_cut, ON_BOTH)
         new_seq(pool, 75);
         new_seq(pool, 50 + i);
         for (int flags = 0; flags < NUM_WAYS; flags++) check_same_bits(pool, 4, flags);
-        end_pool(pool);
     }
 }
 

@@ -1,23 +1,16 @@
 // fuzz_api: calls of paged.h, chosen by bytes. The first bytes are the shape of a pool, each of the
-// following groups is a call. Whatever the bytes say, after every call
+// following groups is a call. Whatever the bytes say, after every call pool_check() finds nothing,
+// a call that was refused has changed nothing, every sequence gathers the same bits as its twin, a
+// plan is refused if, and only if, one of its sequences was edited since, and attention is that of
+// the oracle. The twins, and the rules of append and lookup, are those of tests.c.
 //
-//     pool_check() finds nothing, and a call that was refused has changed nothing;
-//     every sequence gathers the same bits as its twin, the contiguous cache of the oracle;
-//     append takes as many blocks as the rule of paged.h says, and lookup finds as much as a search
-//     through all blocks finds, without the buckets;
-//     a plan is refused if, and only if, one of its sequences was edited since;
-//
-// and attention is that of the oracle, within 1e-5. The twins and the rules are those of tests.c.
-//
-//     cc -O1 -g checks/fuzz_api.c -o fuzz_api -lm
+//     cc -O1 -g checks/fuzz_api.c -o fuzz_api -lm    (-DPAGED_FAST: the fast paths)
 //     ./fuzz_api                 400 inputs of random bytes, and what they have reached
 //     ./fuzz_api 7               one of them, which has failed
-//     ./fuzz_api --faults        each allocation fails once, pools have one block less, two less ...
+//     ./fuzz_api --faults        each allocation fails once; pools have a block less, two less ...
 //     ./fuzz_api --soak          for SECONDS (1800), on pools that are nearly always full
 //     ./fuzz_api --threads       two pools, each in a thread of its own: for the thread sanitizer
 //     clang -fsanitize=fuzzer,address,undefined -DLIBFUZZER ...     looks for more inputs
-//
-// Add -DPAGED_FAST for the fast paths.
 
 #include <pthread.h>
 #include <stdint.h>
@@ -270,8 +263,8 @@ static void call_publish(void)
     if (byte() % 8 == 0) KEEPS(pool, PAGED_OK, seq_publish(seq, *tokens_of(seq), n));
 }
 
-// The tokens are those of a sequence, or differ in one. An empty sequence, which may be in the plan,
-// or a new one gets what is found.
+// The tokens are those of a sequence, or differ in one. What is found goes to a new sequence, or to
+// an empty one, which may be in the plan.
 static void call_lookup(void)
 {
     int *tokens = (int *)alloc(MOST_TOKENS * sizeof *tokens);
