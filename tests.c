@@ -664,6 +664,21 @@ TEST(a_refused_sequence_call_changes_nothing, ON_CPU)
         BAD(t_gather(seq, wrong[i], x, x));
     }
     CHECK(result == seq);
+    Seq *empty = new_seq(pool, 0), *one = new_seq(pool, 1);
+    const int *tokens = *tokens_of(seq);
+    BAD(seq_publish(NULL, tokens, 4));
+    BAD(seq_publish(seq, NULL, 1));
+    BAD(seq_publish(seq, tokens, -1));
+    BAD(seq_publish(seq, tokens, 11));
+    BAD(seq_lookup(NULL, tokens, 4));
+    BAD(seq_lookup(empty, NULL, 1));
+    BAD(seq_lookup(empty, tokens, -1));
+    BAD(seq_lookup(seq, tokens, 4));  // not empty
+    BAD(seq_lookup(one, tokens, 4));
+    KEEPS(pool, PAGED_OK, seq_publish(seq, NULL, 0));
+    KEEPS(pool, PAGED_OK, seq_publish(seq, tokens, 3));
+    KEEPS(pool, PAGED_OK, seq_lookup(empty, NULL, 0));
+    KEEPS(pool, PAGED_OK, seq_lookup(empty, tokens, 9));
     KEEPS(pool, PAGED_OK, seq_rewind(seq, 0));
     KEEPS(pool, PAGED_TOO_LONG, seq_append(seq, INT_MAX));
     pool->config.block_size = 1 << 30;  // as if it were a pool of 2^33 tokens
@@ -1303,27 +1318,6 @@ TEST(a_sharer_continues_the_published_chain, ON_BOTH | IN_ONE_BUCKET_TOO)
     Seq *c = lookup(pool, *tokens_of(a), 8);
     publish(prefill(c, "aaaabbbbccccd"), 12);
     CHECK_TEXT(TABLE(c), "0 2 3 5");
-}
-
-// Arguments of publish and lookup that are refused, and calls that have nothing to do.
-TEST(publish_and_lookup_refuse_bad_arguments, ON_CPU | IN_ONE_BUCKET_TOO)
-{
-    Pool *pool = new_pool(small_config(4, 8));
-    Seq *seq = new_seq(pool, 8), *empty = new_seq(pool, 0), *one = new_seq(pool, 1);
-    int tokens[9] = {0};
-    BAD(seq_publish(NULL, tokens, 4));
-    BAD(seq_publish(seq, NULL, 1));
-    BAD(seq_publish(seq, tokens, -1));
-    BAD(seq_publish(seq, tokens, 9));
-    BAD(seq_lookup(NULL, tokens, 4));
-    BAD(seq_lookup(empty, NULL, 1));
-    BAD(seq_lookup(empty, tokens, -1));
-    BAD(seq_lookup(seq, tokens, 4));  // not empty
-    BAD(seq_lookup(one, tokens, 4));
-    KEEPS(pool, PAGED_OK, seq_publish(seq, NULL, 0));
-    KEEPS(pool, PAGED_OK, seq_publish(seq, tokens, 3));
-    KEEPS(pool, PAGED_OK, seq_lookup(empty, NULL, 0));
-    KEEPS(pool, PAGED_OK, seq_lookup(empty, tokens, 9));
 }
 
 // pool_check() sees what is wrong with the prefix cache.
@@ -3187,14 +3181,14 @@ static int find_device(void)
     cudaDeviceProp gpu;
     if (device == PAGED_GPU && device_exists(PAGED_GPU)) {
         CUDA(cudaGetDeviceProperties(&gpu, 0));
-        printf("gpu: %s, sm_%d%d\n", gpu.name, gpu.major, gpu.minor);
+        printf("GPU: %s, sm_%d%d\n", gpu.name, gpu.major, gpu.minor);
     }
 #elif defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
     why = "ThreadSanitizer does not follow its coroutines";
 #endif
     if (device != OTHER_DEVICE) why = "this build does not have it";
     if (!why && !device_exists(device)) why = paged_error(PAGED_NO_GPU);
-    if (why) printf("%s: SKIPPED: %s\n", device_names[device], why);
+    if (why) printf("%s: SKIPPED: %s\n", device == PAGED_GPU ? "GPU" : "stand-in", why);
     return why == NULL;
 }
 
