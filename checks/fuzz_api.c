@@ -1,254 +1,155 @@
-// fuzz_api: calls of paged.h, read from bytes. The first bytes are the shape of a pool, each of the
-// following groups is a call. Whatever the bytes say, after every call
+// fuzz_api: calls of paged.h, chosen by bytes. The first bytes are the shape of a pool, each of the
+// following groups is a call. Whatever the bytes say, after every call pool_check() finds nothing,
+// a call that was refused has changed nothing, every sequence gathers the same bits as its twin, a
+// plan is refused if, and only if, one of its sequences was edited since, and attention is that of
+// the oracle. The twins, and the rules of append and lookup, are those of tests.c.
 //
-//     pool_check() finds nothing, and a call that was refused has changed nothing;
-//     every sequence gathers the same bits as its twin, the contiguous cache of the oracle;
-//     append takes as many blocks as the rule of paged.h says, and lookup finds as much as a search
-//     through all blocks finds, without the buckets;
-//     a plan is refused if, and only if, one of its sequences was edited since;
-//
-// and attention is that of the oracle, within 1e-5. K and V of a token are a function of it and of
-// all tokens before it, as in a model, so that the prefix cache may share them.
-//
-//     cc -O1 -g checks/fuzz_api.c -o fuzz_api -lm && ./fuzz_api FILE...      runs these inputs
-//     clang -fsanitize=fuzzer,address,undefined -DLIBFUZZER ...              looks for more
-//
-// Add -DPAGED_FAST for the fast paths. faults.c makes allocations fail under the same calls, and
-// soak.c makes them for hours.
+//     cc -O1 -g checks/fuzz_api.c -o fuzz_api -lm    (-DPAGED_FAST: the fast paths)
+//     ./fuzz_api                 400 inputs of random bytes, and what they have reached
+//     ./fuzz_api 7               one of them, which has failed
+//     ./fuzz_api --faults        each allocation fails once; pools have a block less, two less ...
+//     ./fuzz_api --soak          for SECONDS (1800), on pools that are nearly always full
+//     ./fuzz_api --threads       two pools, each in a thread of its own: for the thread sanitizer
+//     clang -fsanitize=fuzzer,address,undefined -DLIBFUZZER ...     looks for more inputs
 
-#define PAGED_NO_MAIN
-#include "../paged.cu.c"
+#include <pthread.h>
+#include <stdint.h>
 
-#include "fuzz.h"
+// A call that must succeed. Under --faults an allocation in it may fail: that must be reported, and
+// have changed nothing, and the same call must succeed when it is made again.
+static uint64_t begin_call(void);
+static int has_failed(const char *place, const char *call, int error, uint64_t before);
+#define CHECK_OK(call) \
+    do { \
+        uint64_t before_ = begin_call(); \
+        int error_ = (call); \
+        if (has_failed(PLACE, #call, error_, before_)) error_ = (call); \
+        check_eq(PLACE, #call, error_, PAGED_OK); \
+    } while (0)
 
-enum { MAX_SEQS = 8, MAX_TOKENS = 48, MAX_CALLS = 120, MAX_CALLS_STANDIN = 12 };
+#define TESTS_NO_MAIN
+#include "../tests.c"
 
-typedef struct Twin {
-    Seq *seq;
-    Oracle *oracle;
-    int tokens[MAX_TOKENS];
-    int published;  // leading tokens that are published for sure, as this sequence holds them
-} Twin;
+enum { MOST_SEQS = 8, MOST_TOKENS = 48, MOST_CALLS = 120, MOST_CALLS_STANDIN = 12 };
 
-// What the pool was told about the step. The sequences of the plan are named by their addresses.
-typedef struct Told {
-    int usable;  // there is a plan, and none of its sequences was edited since
-    int sealed;  // it has a query token in a block that may not be written
-    int num_seqs;
-    Seq *seqs[MAX_SEQS];
-    int counts[MAX_SEQS];
-} Told;
+static __thread Pool *pool;
+static __thread struct {  // what the pool was told about the step
+    int usable;           // there is a plan, and none of its sequences was edited since
+    int sealed;           // it has a query token in a block that may not be written
+    int n;
+    Seq *seqs[MOST_SEQS];
+    int counts[MOST_SEQS];
+} told;
+static __thread long results[PAGED_NO_GPU + 1];  // how often calls returned each code
+static __thread long num_stale, num_withdrawn, hits, num_copied;  // of which else no code tells
 
-static Pool *pool;
-static Twin twins[MAX_SEQS];
-static int num_twins;
-static Told told;
+// ---- allocations that fail --------------------------------------------------------------------
+
+static __thread int fault_after =
+    -1;  // this many allocations succeed, then one fails; -1: none does
+
+static uint64_t begin_call(void)
+{
+    fail_after = fault_after;
+    return pool && fault_after >= 0 ? fingerprint(pool) : 0;
+}
+
+static int has_failed(const char *place, const char *call, int error, uint64_t before)
+{
+    int taken = fault_after >= 0 && fail_after < 0;
+    fault_after = fail_after;
+    fail_after = -1;
+    if (!taken) return 0;
+    check_eq(place, call, error, PAGED_OUT_OF_MEMORY);
+    if (pool && fingerprint(pool) != before) failed(place, call, "it changed something");
+    results[error]++;
+    return 1;
+}
 
 // ---- the bytes --------------------------------------------------------------------------------
 
-static const uint8_t *input;
-static size_t input_left;
-static uint64_t *endless;  // a state of random numbers that come instead, unless NULL
+static __thread const uint8_t *input;
+static __thread size_t input_left;
+static __thread uint64_t endless;  // a state of random numbers that come instead, unless 0
 
 static int byte(void)  // 0 when there are no more
 {
-    if (input_left == 0) return endless ? (int)(fuzz_random(endless) & 255) : 0;
-    input_left--;
-    return *input++;
+    if (input_left > 0) {
+        input_left--;
+        return *input++;
+    }
+    if (endless == 0) return 0;
+    uint64_t own = random_state;
+    random_state = endless;
+    int random_byte = (int)(next_random() & 255);
+    endless = random_state;
+    random_state = own;
+    return random_byte;
 }
 
 static int below(int n) { return byte() % n; }
-static Twin *any_twin(void) { return &twins[below(num_twins)]; }
-
-// ---- the state --------------------------------------------------------------------------------
-
-// All that a refused call must leave: records, tables, counts, the plan, the bytes of K and V.
-static uint64_t state(void)
-{
-    if (!pool) return 0;
-    uint64_t h = fuzz_hash(&pool->num_free, sizeof pool->num_free, pool->num_copies);
-    h = fuzz_hash(&pool->plan_number, sizeof pool->plan_number, h);
-    h = fuzz_hash(pool->buckets, (size_t)pool->num_buckets * sizeof(int), h);
-    size_t plane = pool_bytes_per_block(&pool->config) / 2 * pool->config.num_blocks;
-    h = fuzz_hash(pool->blocks, ((size_t)pool->config.num_blocks + 1) * sizeof(Block), h);
-    h = fuzz_hash(pool->k, plane, h);
-    h = fuzz_hash(pool->v, plane, h);
-    for (int i = 0; i < arrlen(pool->seqs); i++) {
-        const Seq *seq = pool->seqs[i];
-        h = fuzz_hash(&seq->length, sizeof seq->length, h + (uint64_t)seq->num_computed_tokens);
-        h = fuzz_hash(seq->block_table, arrlenu(seq->block_table) * sizeof(int), h);
-    }
-    return h;
-}
-
-#ifndef FAULTS  // faults.c has its own, which let an allocation fail
-#define ARM(on) (void)0
-static int fault_taken(void) { return 0; }
-#endif
-static float *watched;  // the output of a call, which a failing one must not touch: [WATCHED]
-enum { WATCHED = 96 };
-static long num_results[PAGED_NO_GPU + 1];  // how often calls returned each code
-static long num_withdrawn, num_stale;       // appends that withdrew a block, plans out of date
-
-// The call returns this code, and what is not PAGED_OK has changed nothing. Where the call fails
-// for an allocation that was made to fail, that has changed nothing either, and it works next time.
-#define RETURNS(code, call) \
-    do { \
-        uint64_t before_ = state(), output_ = fuzz_hash(watched, watched ? 4 * WATCHED : 0, 0); \
-        ARM(1); \
-        int error_ = (call); \
-        ARM(0); \
-        if (fault_taken()) { \
-            CHECK(error_ == PAGED_OUT_OF_MEMORY); \
-            CHECK(state() == before_); \
-            CHECK(fuzz_hash(watched, watched ? 4 * WATCHED : 0, 0) == output_); \
-            error_ = (call); \
-        } \
-        CHECK(error_ == (code)); \
-        if (error_ != PAGED_OK) CHECK(state() == before_); \
-        num_results[error_]++; \
-    } while (0)
-#define CALL(call) RETURNS(PAGED_OK, call)
-
-// The same, and the state is that before the call though it may be PAGED_OK.
-#define KEEPS(code, call) \
-    do { \
-        uint64_t kept_ = state(); \
-        RETURNS(code, call); \
-        CHECK(state() == kept_); \
-    } while (0)
-
-static size_t row_floats(void) { return (size_t)pool->config.num_kv_heads * pool->config.head_dim; }
-
-// K and V of the newest n tokens, in the order of pool_write(), made of the tokens up to each.
-static void make_rows(const Twin *twin, int n, int layer, float *k, float *v)
-{
-    int length = twin->seq->length;
-    for (int t = length - n; t < length; t++) {
-        uint64_t h = fuzz_hash(twin->tokens, (size_t)(t + 1) * sizeof(int), (uint64_t)layer);
-        for (size_t i = 0; i < row_floats(); i++) {
-            *k++ = fuzz_float(h, 2 * i);
-            *v++ = fuzz_float(h, 2 * i + 1);
-        }
-    }
-}
-
-static void check_all(void)
-{
-    static float k[MAX_TOKENS * 64], v[MAX_TOKENS * 64];
-    const char *wrong = pool_check(pool);
-    if (wrong) fuzz_fail(__FILE__, __LINE__, wrong);
-    for (int i = 0; i < num_twins; i++) {
-        const Twin *twin = &twins[i];
-        const Oracle *oracle = twin->oracle;
-        CHECK(twin->seq->length == oracle->length);
-        for (int layer = 0; layer < pool->config.num_layers; layer++) {
-            size_t at = (size_t)layer * MAX_TOKENS * row_floats();
-            size_t bytes = oracle->length * row_floats() * sizeof(float);
-            CALL(seq_gather(twin->seq, layer, k, v));
-            CHECK(memcmp(k, oracle->k + at, bytes) == 0);
-            CHECK(memcmp(v, oracle->v + at, bytes) == 0);
-        }
-    }
-}
+static int num_seqs(void) { return (int)arrlen(pool->seqs); }
+static Seq *any_seq(void) { return pool->seqs[below(num_seqs())]; }
 
 // ---- the calls --------------------------------------------------------------------------------
 
-static Twin *twin_of(const Seq *seq)
-{
-    for (int i = 0; i < num_twins; i++)
-        if (twins[i].seq == seq) return &twins[i];
-    fuzz_fail(__FILE__, __LINE__, "a sequence without a twin");
-    return NULL;
-}
+// A call that must be refused, and change nothing.
+#define REFUSED(code, call) \
+    do { \
+        KEEPS(pool, code, call); \
+        results[code]++; \
+    } while (0)
 
-// The sequence is about to be edited.
-static void edit(const Seq *seq)
+// The sequence was edited.
+static void edited(const Seq *seq)
 {
-    for (int i = 0; i < told.num_seqs; i++)
+    for (int i = 0; i < told.n; i++)
         if (told.seqs[i] == seq) told.usable = 0;
-}
-
-static Twin *add_twin(Seq *seq, Oracle *oracle)
-{
-    Twin *twin = &twins[num_twins++];
-    memset(twin, 0, sizeof *twin);
-    twin->seq = seq;
-    twin->oracle = oracle;
-    return twin;
 }
 
 static void call_create(void)
 {
-    Seq *seq = NULL;
-    if (num_twins == MAX_SEQS) return;
-    CALL(seq_create(pool, &seq));
-    add_twin(seq, oracle_create(&pool->config, MAX_TOKENS));
+    if (num_seqs() < MOST_SEQS) empty_seq(pool, MOST_TOKENS);
 }
 
-static void release(Twin *twin)
+static void call_release(void)
 {
-    edit(twin->seq);
-    seq_release(twin->seq);
-    oracle_release(twin->oracle);
-    *twin = twins[--num_twins];
+    Seq *seq = any_seq();
+    edited(seq);
+    release(seq);
 }
-
-static void call_release(void) { release(any_twin()); }
 
 // Makes room for n more tokens. Returns 0 if there was none, and that was as the rules say.
-static int append(Twin *twin, int n)
+static int grow(Seq *seq, int n)
 {
-    Seq *seq = twin->seq;
-    int b = pool->config.block_size;
-    int length = seq->length + n;
-    int have = (seq->length + b - 1) / b;
-    int need = (length + b - 1) / b;
-    int last = -1;      // the block that the new tokens begin in, if they begin inside one
-    int copy = 0;       // it may not be written ...
-    int alone = 0;      // ... but only because it is published
-    int withdrawn = 0;  // and there is no room for a copy
-    if (length > MAX_TOKENS) return 0;
-    if (n > 0 && seq->length % b != 0) {
-        last = seq->block_table[have - 1];
-        copy = pool->blocks[last].ref_count > 1 || pool->blocks[last].serial != 0;
-        alone = copy && pool->blocks[last].ref_count == 1;
-    }
-    if (need > pool->config.num_blocks) {
-        RETURNS(PAGED_TOO_LONG, seq_append(seq, n));
-        return 0;
-    }
-    if (alone && need - have == pool->num_free) withdrawn = 1;
-    if (need - have + copy - withdrawn > pool->num_free) {
-        RETURNS(PAGED_OUT_OF_BLOCKS, seq_append(seq, n));
-        return 0;
-    }
-    int num_free = pool->num_free;
-    size_t num_copies = pool->num_copies;
-    if (n > 0) edit(seq);
-    CALL(seq_append(seq, n));
-    CHECK(num_free - pool->num_free == need - have + copy - alone);
-    CHECK(pool->num_copies - num_copies == (size_t)(copy - withdrawn));
-    if (withdrawn) CHECK(seq->block_table[have - 1] == last && pool->blocks[last].serial == 0);
-    num_withdrawn += withdrawn;
-    twin->oracle->length += n;
-    for (int t = length - n; t < length; t++) twin->tokens[t] = below(2);  // so that many are alike
+    int length = seq->length;
+    int last = length > 0 ? arrlast(seq->block_table) : 0;
+    uint64_t serial = pool->blocks[last].serial;
+    size_t copies = pool->num_copies;
+    if (length + n > MOST_TOKENS) return 0;
+    int error = make_room(seq, n);
+    results[error]++;
+    if (error) return 0;
+    if (n > 0) edited(seq);
+    num_copied += (long)(pool->num_copies - copies);
+    if (length > 0 && serial != 0 && pool->blocks[last].serial == 0) num_withdrawn++;
+    for (int t = length; t < seq->length; t++) (*tokens_of(seq))[t] = below(2);  // often alike
     return 1;
 }
 
-static void plan(int num_seqs, Seq *const *seqs, const int *counts)
+static void plan(int n, Seq *const *seqs, const int *counts)
 {
-    Batch batch = {num_seqs, seqs, counts};
-    CALL(pool_plan(pool, &batch));
-    memset(&told, 0, sizeof told);
+    Batch batch = {n, seqs, counts};
+    CHECK_OK(pool_plan(pool, &batch));
     told.usable = 1;
-    told.num_seqs = num_seqs;
-    for (int i = 0; i < num_seqs; i++) {
+    told.sealed = 0;
+    told.n = n;
+    for (int i = 0; i < n; i++) {
         told.seqs[i] = seqs[i];
         told.counts[i] = counts[i];
         for (int t = seqs[i]->length - counts[i]; t < seqs[i]->length; t++) {
             const Block *block = &pool->blocks[seqs[i]->block_table[t / pool->config.block_size]];
-            told.sealed |= block->ref_count > 1 || block->serial != 0;
+            if (block->ref_count > 1 || block->serial != 0) told.sealed = 1;
         }
     }
 }
@@ -257,283 +158,202 @@ static void plan(int num_seqs, Seq *const *seqs, const int *counts)
 // already.
 static void write_layer(int layer)
 {
-    static float k[MAX_SEQS * MAX_TOKENS * 64], v[MAX_SEQS * MAX_TOKENS * 64];
-    size_t row = 0;
-    for (int i = 0; i < told.num_seqs; i++) {
-        const Twin *twin = twin_of(told.seqs[i]);
-        size_t at = row * row_floats();
-        make_rows(twin, told.counts[i], layer, k + at, v + at);
-        oracle_write(twin->oracle, layer, told.counts[i], k + at, v + at);
-        row += (size_t)told.counts[i];
+    float *k = filled(num_planned(pool) * row_floats(pool), 0);
+    float *v = filled(num_planned(pool) * row_floats(pool), 0);
+    size_t at = 0;
+    for (int i = 0; i < told.n; i++) {
+        make_rows(told.seqs[i], layer, told.counts[i], k + at, v + at);
+        at += told.counts[i] * row_floats(pool);
     }
-    if (told.sealed && row > 0)
-        RETURNS(PAGED_BLOCK_SHARED, pool_write(pool, layer, k, v));
+    if (told.sealed && at > 0)
+        REFUSED(PAGED_BLOCK_SHARED, pool_write(pool, layer, k, v));
     else
-        CALL(pool_write(pool, layer, k, v));
+        CHECK_OK(pool_write(pool, layer, k, v));
 }
 
 // Room for some tokens in some sequences, and K and V for all of them in one ragged batch. They
 // are computed, and may be published, once the last layer is written.
 static void call_step(void)
 {
-    Seq *seqs[MAX_SEQS];
-    int counts[MAX_SEQS];
-    int computed[MAX_SEQS];
+    Seq *seqs[MOST_SEQS];
+    int counts[MOST_SEQS], computed[MOST_SEQS];
     int n = 0;
     int mask = byte();
     int last = pool->config.num_layers - 1;
-    for (int i = 0; i < num_twins; i++) {
+    for (int i = 0; i < num_seqs(); i++) {
+        Seq *seq = pool->seqs[i];
         int count = mask >> i & 1 ? below(2 * pool->config.block_size + 2) : -1;
-        if (count < 0 || !append(&twins[i], count)) continue;
-        seqs[n] = twins[i].seq;
-        computed[n] = seqs[n]->num_computed_tokens;
+        if (count < 0 || !grow(seq, count)) continue;
+        seqs[n] = seq;
+        computed[n] = seq->num_computed_tokens;
         counts[n++] = count;
     }
     plan(n, seqs, counts);
     for (int layer = 0; layer < last; layer++) write_layer(layer);
     for (int i = 0; i < n && last > 0; i++) {
-        CHECK(seqs[i]->num_computed_tokens == computed[i]);
-        if (counts[i] > 0)
-            RETURNS(PAGED_BAD_ARGUMENT,
-                    seq_publish(seqs[i], twin_of(seqs[i])->tokens, seqs[i]->length));
+        CHECK_EQ(seqs[i]->num_computed_tokens, computed[i]);
+        if (counts[i] > 0) BAD(seq_publish(seqs[i], *tokens_of(seqs[i]), seqs[i]->length));
     }
     write_layer(last);
-    for (int i = 0; i < n; i++) CHECK(seqs[i]->num_computed_tokens == seqs[i]->length);
+    for (int i = 0; i < n; i++) CHECK_EQ(seqs[i]->num_computed_tokens, seqs[i]->length);
 }
 
 // The last plan once more: the same K and V change nothing, and a plan of sequences that were
 // edited since is refused.
 static void call_write_again(void)
 {
-    static float x[MAX_SEQS * MAX_TOKENS * 64];
     int layer = below(pool->config.num_layers);
     if (told.usable) {
-        uint64_t before = state();
+        uint64_t before = fingerprint(pool);
         write_layer(layer);
-        CHECK(state() == before);
-    } else {
-        RETURNS(PAGED_BAD_ARGUMENT, pool_write(pool, layer, x, x));
-        RETURNS(PAGED_BAD_ARGUMENT, attend(pool, 0, layer, 6, 0, x, x, NULL));
-        num_stale++;
+        CHECK(fingerprint(pool) == before);
+        return;
     }
+    float *x = filled(MOST_SEQS * MOST_TOKENS * 64, 0);
+    REFUSED(PAGED_BAD_ARGUMENT, pool_write(pool, layer, x, x));
+    REFUSED(PAGED_BAD_ARGUMENT, attend(pool, 0, layer, 6, 0, x, x, NULL));
+    num_stale++;
 }
 
 static void call_fork(void)
 {
-    Twin *parent = any_twin();
-    Seq *seq = NULL;
-    int at = below(parent->seq->length + 1), num_free = pool->num_free;
-    if (num_twins == MAX_SEQS) return;
-    edit(parent->seq);
-    CALL(seq_fork(parent->seq, at, &seq));
-    CHECK(pool->num_free == num_free);
-    Twin *child = add_twin(seq, oracle_fork(parent->oracle, at));
-    memcpy(child->tokens, parent->tokens, sizeof child->tokens);
-    child->published = parent->published < at ? parent->published : at;
-}
-
-static void rewind_by(Twin *twin, int n)
-{
-    if (n > 0) edit(twin->seq);
-    CALL(seq_rewind(twin->seq, n));
-    twin->oracle->length -= n;
-    if (twin->published > twin->seq->length) twin->published = twin->seq->length;
+    Seq *parent = any_seq();
+    if (num_seqs() == MOST_SEQS) return;
+    fork_seq(parent, below(parent->length + 1));
+    edited(parent);
 }
 
 static void call_rewind(void)
 {
-    Twin *twin = any_twin();
-    rewind_by(twin, below(twin->seq->length + 1));
+    Seq *seq = any_seq();
+    int n = below(seq->length + 1);
+    if (n > 0) edited(seq);
+    rewind_seq(seq, n);
 }
 
 // A fork between plan and write makes the plan out of date, and one between append and plan the
 // write impossible, until a step is planned after one of the two has let go.
 static void call_write_shared(void)
 {
-    static float x[MAX_TOKENS * 64];
-    Twin *twin = any_twin();
-    Seq *child = NULL;
+    Seq *seq = any_seq();
     int n = 1 + below(3);
     int layer = below(pool->config.num_layers);
-    if (!append(twin, n)) return;
-    plan(1, &twin->seq, &n);
-    edit(twin->seq);
-    CALL(seq_fork(twin->seq, twin->seq->length, &child));
-    RETURNS(PAGED_BAD_ARGUMENT, pool_write(pool, layer, x, x));
-    plan(1, &twin->seq, &n);
-    RETURNS(PAGED_BLOCK_SHARED, pool_write(pool, layer, x, x));
-    seq_release(child);
-    RETURNS(PAGED_BLOCK_SHARED, pool_write(pool, layer, x, x));
-    plan(1, &twin->seq, &n);
+    const float *x = filled(3 * row_floats(pool), 0);
+    if (!grow(seq, n)) return;
+    plan(1, &seq, &n);
+    Seq *child = fork_seq(seq, seq->length);
+    REFUSED(PAGED_BAD_ARGUMENT, pool_write(pool, layer, x, x));
+    plan(1, &seq, &n);
+    REFUSED(PAGED_BLOCK_SHARED, pool_write(pool, layer, x, x));
+    release(child);
+    REFUSED(PAGED_BLOCK_SHARED, pool_write(pool, layer, x, x));
+    plan(1, &seq, &n);
     write_layer(layer);
-    rewind_by(twin, n);  // a draft that was rejected
-}
-
-static uint64_t table_hash(const Seq *seq)
-{
-    return fuzz_hash(seq->block_table, arrlenu(seq->block_table) * sizeof(int), 1);
+    edited(seq);
+    rewind_seq(seq, n);  // a draft that was rejected
 }
 
 static void call_publish(void)
 {
-    Twin *twin = any_twin();
-    int n = below(twin->seq->length + 1), b = pool->config.block_size;
-    uint64_t serial = pool->last_serial, table = table_hash(twin->seq);
-    CALL(seq_publish(twin->seq, twin->tokens, n));
-    if (pool->last_serial != serial || table_hash(twin->seq) != table) edit(twin->seq);
-    if (n >= b) CHECK(pool->blocks[twin->seq->block_table[n / b - 1]].serial != 0);
-    uint64_t parent = 0;
-    for (int i = 0; i < n / b; i++) {  // the chain from the first block on: a lookup must find it
-        const Block *block = &pool->blocks[twin->seq->block_table[i]];
-        if (block->serial == 0 || block->parent != parent) break;
-        if (twin->published < (i + 1) * b) twin->published = (i + 1) * b;
-        parent = block->serial;
-    }
-    if (byte() % 8 == 0) KEEPS(PAGED_OK, seq_publish(twin->seq, twin->tokens, n));
+    Seq *seq = any_seq();
+    int n = below(seq->length + 1);
+    uint64_t before = fingerprint(pool);
+    publish(seq, n);
+    if (fingerprint(pool) != before) edited(seq);
+    if (byte() % 8 == 0) KEEPS(pool, PAGED_OK, seq_publish(seq, *tokens_of(seq), n));
 }
 
-// The longest beginning of the tokens that published blocks hold: no buckets, every block is asked.
-static int search(const int *tokens, int n)
-{
-    int b = pool->config.block_size, found = 0;
-    uint64_t parent = 0;
-    for (int matches = 1; matches && found + b < n; found += matches ? b : 0) {
-        matches = 0;
-        for (int i = 0; i < pool->config.num_blocks; i++) {
-            const Block *block = &pool->blocks[i];
-            const int *held = pool->tokens + (size_t)i * b;
-            if (!block->serial || block->parent != parent || matches) continue;
-            if (memcmp(held, tokens + found, b * sizeof(int)) != 0) continue;
-            matches = 1 + i;
-        }
-        if (matches) parent = pool->blocks[matches - 1].serial;
-    }
-    return found;
-}
-
+// The tokens are those of a sequence, or differ in one. What is found goes to a new sequence, or to
+// an empty one, which may be in the plan.
 static void call_lookup(void)
 {
-    static float k[MAX_TOKENS * 64], v[MAX_TOKENS * 64];
-    int tokens[MAX_TOKENS], n = below(MAX_TOKENS + 1), b = pool->config.block_size;
-    memset(tokens, 0, sizeof tokens);
-    if (num_twins > 0) memcpy(tokens, any_twin()->tokens, sizeof tokens);
+    int *tokens = (int *)alloc(MOST_TOKENS * sizeof *tokens);
+    int n = below(MOST_TOKENS + 1);
+    Seq *like = any_seq();
+    Seq *seq = any_seq();
+    for (int t = 0; t < like->length; t++) tokens[t] = (*tokens_of(like))[t];
     if (n > 0 && below(2)) tokens[below(n)] ^= 1;
-    int expected = search(tokens, n);
-    for (int i = 0; i < num_twins; i++) {  // what a sequence holds cannot have been forgotten
-        int alike = 0;
-        while (alike < twins[i].published && twins[i].tokens[alike] == tokens[alike]) alike++;
-        if (alike > n - 1) alike = n - 1;
-        CHECK(n == 0 || expected >= alike / b * b);
+    if (seq->length > 0) {
+        if (num_seqs() == MOST_SEQS) return;
+        seq = empty_seq(pool, MOST_TOKENS);
     }
-    Twin *twin = num_twins > 0 ? any_twin() : NULL;  // an empty one may be in the plan
-    if (!twin || twin->seq->length > 0) {
-        if (num_twins == MAX_SEQS) return;
-        call_create();
-        twin = &twins[num_twins - 1];
-    }
-    if (expected > 0) edit(twin->seq);
-    memcpy(twin->tokens, tokens, sizeof tokens);
-    CALL(seq_lookup(twin->seq, tokens, n));
-    CHECK(twin->seq->length == expected);
-    twin->published = expected;
-    twin->oracle->length += expected;
-    for (int layer = 0; layer < pool->config.num_layers; layer++) {
-        make_rows(twin, expected, layer, k, v);
-        oracle_write(twin->oracle, layer, expected, k, v);
-    }
-}
-
-static void compare(const float *a, const float *b, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        CHECK(isfinite(a[i]) && isfinite(b[i]) &&
-              fabsf(a[i] - b[i]) <= 1e-5f * fmaxf(1, fabsf(b[i])));
+    look_up(seq, tokens, n);
+    if (seq->length > 0) edited(seq);
+    if (seq->length > 0) hits++;
 }
 
 // Attention in all ways, of the last plan or of a new one.
 static void call_attend(void)
 {
-    enum { ROWS = MAX_SEQS * MAX_TOKENS, SIZE = ROWS * 64 * 3, WAYS = 4 };
-    static float q[SIZE], out[WAYS][SIZE], lse[WAYS][ROWS * 6], expected[SIZE];
-    static float expected_lse[ROWS * 6];
-    Seq *seqs[MAX_SEQS];
-    int counts[MAX_SEQS];
+    Seq *seqs[MOST_SEQS];
+    int counts[MOST_SEQS];
     int n = 0;
     int mask = byte();
     int layer = below(pool->config.num_layers);
-    int q_heads = pool->config.num_kv_heads * (1 + below(3));
-    float scale = below(2) ? 0.5f : 0;
-    size_t row = (size_t)q_heads * pool->config.head_dim;
-    size_t rows = 0;
-    uint64_t seed = (uint64_t)byte();
-    for (int i = 0; i < num_twins; i++) {
+    int heads = pool->config.num_kv_heads * (1 + below(3));
+    random_state = (uint64_t)byte();
+    for (int i = 0; i < num_seqs(); i++) {
         if (!(mask >> i & 1)) continue;
-        seqs[n] = twins[i].seq;
-        counts[n++] = below((twins[i].seq->length < 4 ? twins[i].seq->length : 4) + 1);
+        seqs[n] = pool->seqs[i];
+        counts[n++] = below(min_int(pool->seqs[i]->length, 4) + 1);
     }
     if (!told.usable || below(2)) plan(n, seqs, counts);
-    for (int i = 0; i < told.num_seqs; i++) rows += (size_t)told.counts[i];
-    CHECK(rows <= ROWS);
-    for (size_t i = 0; i < rows * row; i++) q[i] = fuzz_float(seed, i);
-    rows = 0;
-    for (int i = 0; i < told.num_seqs; i++) {
-        oracle_attend(twin_of(told.seqs[i])->oracle, layer, told.counts[i], q_heads, scale,
-                      q + rows * row, expected + rows * row, expected_lse + rows * q_heads);
-        rows += (size_t)told.counts[i];
-    }
-    for (int flags = 0; flags < WAYS; flags++) {
-        watched = out[flags];
-        KEEPS(PAGED_OK, attend(pool, flags, layer, q_heads, scale, q, out[flags], lse[flags]));
-        watched = NULL;
-        compare(out[flags], expected, rows * row);
-        compare(lse[flags], expected_lse, rows * q_heads);
-        if (flags & ATTEND_GATHER)  // the same bits as without
-            CHECK(memcmp(out[flags], out[flags - 1], rows * row * sizeof(float)) == 0);
-    }
+    uint64_t before = fingerprint(pool);
+    if (told.n > 0)
+        attend_as_planned(told.seqs, told.counts, told.n, layer, heads, below(2) ? 0.5f : 0);
+    else
+        CHECK_OK(attend(pool, below(4), layer, heads, 0, NULL, NULL, NULL));
+    CHECK(fingerprint(pool) == before);
 }
 
-// Numbers that no call takes, or that it takes for nothing.
+// Numbers that no call takes.
 static void call_wrong(void)
 {
-    static const int wrong[] = {-1, INT_MIN, INT_MAX, MAX_TOKENS * 8, 1 << 30};
-    static float x[64];
+    static const int wrong[] = {-1, INT_MIN, INT_MAX, MOST_TOKENS * 8, 1 << 30};
+    float x[64];
     int bad = wrong[below(5)];
-    Twin *twin = any_twin();
-    Seq *seq = twin->seq, *other = NULL, *twice[2] = {seq, seq};
+    Seq *seq = any_seq(), *other = NULL, *twice[2] = {seq, seq};
+    const int *tokens = *tokens_of(seq);
     int counts[2] = {seq->length > 0, 0}, too_many[1] = {seq->length + 1}, negative[1] = {-1};
     Batch batches[] = {{2, twice, counts},  {1, &seq, too_many}, {1, &seq, negative},
                        {bad, &seq, counts}, {1, NULL, counts},   {1, &seq, NULL},
                        {1, &other, counts}};
     const Batch *batch = &batches[below(7)];
-    switch (below(11)) {
-    case 0: RETURNS(bad < 0 ? PAGED_BAD_ARGUMENT : PAGED_TOO_LONG, seq_append(seq, bad)); break;
-    case 1: RETURNS(PAGED_BAD_ARGUMENT, seq_rewind(seq, bad)); break;
-    case 2: RETURNS(PAGED_BAD_ARGUMENT, seq_fork(seq, bad, &other)); break;
-    case 3: RETURNS(PAGED_BAD_ARGUMENT, seq_gather(seq, bad, x, x)); break;
-    case 4: RETURNS(PAGED_BAD_ARGUMENT, pool_plan(pool, batch)); break;
-    case 5: RETURNS(PAGED_BAD_ARGUMENT, pool_write(pool, bad, x, x)); break;
-    case 6: RETURNS(PAGED_BAD_ARGUMENT, attend(pool, 1, bad, 6, 0, x, x, x)); break;
-    case 7: RETURNS(PAGED_BAD_ARGUMENT, attend(pool, bad, 0, 6, 0, x, x, x)); break;
-    case 8: RETURNS(PAGED_BAD_ARGUMENT, attend(pool, 0, 0, 0, 0, x, x, x)); break;
-    case 9: RETURNS(PAGED_BAD_ARGUMENT, seq_publish(seq, twin->tokens, bad)); break;
+    PoolConfig config = pool->config;
+    Pool *none = NULL;
+    config.device = PAGED_GPU;
+    int error = PAGED_BAD_ARGUMENT;
+    switch (below(12)) {
+    case 0:
+        if (bad > 0) error = PAGED_TOO_LONG;
+        REFUSED(error, seq_append(seq, bad));
+        break;
+    case 1: REFUSED(error, seq_rewind(seq, bad)); break;
+    case 2: REFUSED(error, seq_fork(seq, bad, &other)); break;
+    case 3: REFUSED(error, seq_gather(seq, bad, x, x)); break;
+    case 4: REFUSED(error, pool_plan(pool, batch)); break;
+    case 5: REFUSED(error, pool_write(pool, bad, x, x)); break;
+    case 6: REFUSED(error, attend(pool, 1, bad, 6, 0, x, x, x)); break;
+    case 7: REFUSED(error, attend(pool, bad, 0, 6, 0, x, x, x)); break;
+    case 8: REFUSED(error, attend(pool, 0, 0, 0, 0, x, x, x)); break;
+    case 9: REFUSED(error, seq_publish(seq, tokens, bad)); break;
+    case 10: REFUSED(PAGED_NO_GPU, pool_create(&config, &none)); break;
     default:
-        if (seq->length > 0) RETURNS(PAGED_BAD_ARGUMENT, seq_lookup(seq, twin->tokens, 1));
+        if (seq->length > 0) REFUSED(error, seq_lookup(seq, tokens, 1));
     }
-    CHECK(other == NULL);
+    CHECK(other == NULL && none == NULL);
 }
 
 // ---- one input --------------------------------------------------------------------------------
 
-static void make_pool(PoolConfig config)
+static void begin_pool(PoolConfig config)
 {
-    size_t plane = pool_bytes_per_block(&config) / 2 * config.num_blocks;
-    pool = NULL;
-    num_twins = 0;
     memset(&told, 0, sizeof told);
-    CALL(pool_create(&config, &pool));
-    memset(pool->k, 0xff, plane);  // NaN; what was never written must not be used
-    memset(pool->v, 0xff, plane);
-    if (below(2)) pool->num_buckets = 1;  // every published block collides
+    random_state = 1;
+    device = config.device;
+    pool = new_pool(config);
+    if (!config.poison) fill_planes(pool, 0xff);  // NaN; what was never written must not be used
+    if (below(2)) pool->num_buckets = 1;          // every published block collides
 }
 
 static void one_call(void)
@@ -543,24 +363,28 @@ static void one_call(void)
         call_fork,    call_rewind,      call_attend,      call_attend,
         call_publish, call_lookup,      call_release,     call_wrong,
         call_publish, call_write_again, call_write_again, call_write_shared};
-    if (num_twins == 0) call_create();
+    if (num_seqs() == 0) call_create();
     calls[below(16)]();
-    check_all();
+    check_pool(pool);
+    for (int i = 0; i < num_seqs(); i++) check_seq(pool->seqs[i]);
+    free_to(0);
 }
 
-static void end_pool(void)
+static void finish_pool(void)
 {
-    while (num_twins > 0) release(&twins[num_twins - 1]);
-    CHECK(pool_check(pool) == NULL);
-    CHECK(pool->num_free == pool->config.num_blocks);
-    pool_destroy(pool);
+    while (num_seqs() > 0) release(pool->seqs[0]);
+    end_pool(pool);
+    pool = NULL;
+    free_to(0);
 }
 
-#ifndef NO_TARGET
-static PoolConfig shape(void)
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const int dims[] = {1, 4, 5, 8, 9, 16, 33, 64};
     PoolConfig c;
+    input = data;
+    input_left = size;
     c.num_layers = 1 + below(2);
     c.num_kv_heads = 1 + below(2);
     c.head_dim = dims[below(8)];
@@ -570,17 +394,158 @@ static PoolConfig shape(void)
     c.poison = below(2);
     c.device = below(8) == 7 ? PAGED_STANDIN : PAGED_CPU;
     if (c.head_dim > 32) c.num_kv_heads = 1;  // at most 64 floats a row
-    return c;
-}
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
-{
-    input = data, input_left = size;
-    PoolConfig config = shape();
-    int most = config.device == PAGED_STANDIN ? MAX_CALLS_STANDIN : MAX_CALLS;
-    make_pool(config);
+    begin_pool(c);
+    int most = c.device == PAGED_STANDIN ? MOST_CALLS_STANDIN : MOST_CALLS;
     for (int i = 0; i < most && input_left > 0; i++) one_call();
-    end_pool();
+    finish_pool();
     return 0;
 }
+
+#ifndef LIBFUZZER
+
+// The input of a seed: up to 1500 random bytes.
+static void run_seed(uint64_t number)
+{
+    note("seed %llu", (unsigned long long)number);
+    random_state = number * 0x9e3779b97f4a7c15u;
+    size_t size = (size_t)between(10, 1500);
+    uint8_t *bytes = (uint8_t *)malloc(size);
+    for (size_t i = 0; i < size; i++) bytes[i] = (uint8_t)next_random();
+    LLVMFuzzerTestOneInput(bytes, size);
+    free(bytes);
+}
+
+static void print_results(void)
+{
+    for (int code = 0; code <= PAGED_NO_GPU; code++)
+        printf("%8ld calls returned: %s\n", results[code], paged_error(code));
+    printf("%8ld plans out of date, %ld hits, %ld blocks copied, %ld withdrawn\n", num_stale, hits,
+           num_copied, num_withdrawn);
+}
+
+// All of them, or one. All together must reach whatever calls can return.
+static void run_seeds(int only)
+{
+    for (int number = 1; number <= 400 && only == 0; number++) run_seed((uint64_t)number);
+    if (only > 0) run_seed((uint64_t)only);
+    print_results();
+    for (int code = 0; code <= PAGED_NO_GPU && only == 0; code++)
+        CHECK(code == PAGED_OUT_OF_MEMORY || results[code] > 0);
+    CHECK(only > 0 || (num_stale > 0 && hits > 0 && num_copied > 0 && num_withdrawn > 0));
+}
+
+// ---- many calls on one pool -------------------------------------------------------------------
+
+// The same calls for each seed, on a pool that is soon full. Returns the most blocks in use.
+static int run_calls(PoolConfig config, int num_calls, uint64_t number)
+{
+    int peak = 0;
+    endless = number;
+    begin_pool(config);
+    for (int i = 0; i < num_calls; i++) {
+        call_create();
+        if (i % 2 == 0) call_step();
+        one_call();
+        int used = config.num_blocks - pool->num_free;
+        if (used > peak) peak = used;
+    }
+    finish_pool();
+    return peak;
+}
+
+// First its first allocation fails, the next time its second, until one run goes through. Then the
+// pool is one block too small, two blocks, and so on, down to one block.
+static void run_faults(void)
+{
+    for (int i = 0; i < 6; i++) {
+        int where = i < 3 ? PAGED_CPU : PAGED_STANDIN;
+        PoolConfig config = {2, 1, 4, 3 + i % 3, 16, i % 3, 1, where};
+        int number = 0;
+        do {
+            note("run %d, allocation %d", i, number);
+            fault_after = number++;
+            run_calls(config, i < 3 ? 60 : 24, 1 + (uint64_t)i);
+        } while (fault_after < 0);
+        fault_after = -1;
+    }
+    for (uint64_t number = 1; number <= 10; number++) {
+        PoolConfig config = {1, 2, 4, 1 + (int)number % 5, 380, PAGED_F32, 1, PAGED_CPU};
+        config.num_blocks /= config.block_size;
+        for (int blocks = run_calls(config, 40, number) - 1; blocks > 0; blocks--) {
+            note("seed %d, %d blocks", (int)number, blocks);
+            config.num_blocks = blocks;
+            run_calls(config, 40, number);
+        }
+    }
+    print_results();
+    CHECK(results[PAGED_OUT_OF_MEMORY] > 100 && results[PAGED_OUT_OF_BLOCKS] > 0);
+    CHECK(results[PAGED_TOO_LONG] > 0 && num_stale > 0);
+}
+
+// Memory of the process that is in RAM, in KB; 0 where the system does not tell.
+static long resident(void)
+{
+    long pages = 0;
+    FILE *in = fopen("/proc/self/statm", "r");
+    if (in && fscanf(in, "%*d %ld", &pages) != 1) pages = 0;
+    if (in) fclose(in);
+    return pages * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+// The memory must not grow: at the end it may be 4 MB above what it was after a tenth of the time.
+static void run_soak(double seconds)
+{
+    long allowed = 0;
+    time_t start = time(NULL);
+    for (int i = 0; difftime(time(NULL), start) < seconds; i++) {
+        int block_size = 1 + i % 8;
+        int num_blocks = MOST_TOKENS * 2 / block_size;  // a quarter of what all could use
+        PoolConfig config = {2, 2, 8, block_size, num_blocks, i % 3, i / 3 % 2, PAGED_CPU};
+        run_calls(config, 4000, 1 + (uint64_t)i);
+        if (allowed == 0 && difftime(time(NULL), start) >= seconds / 10)
+            allowed = resident() + 4096;
+        CHECK(allowed == 0 || resident() <= allowed);
+    }
+    print_results();
+    CHECK(results[PAGED_OUT_OF_BLOCKS] > 0 && num_copied > 0);
+    CHECK(num_stale > 0 && num_withdrawn > 0);
+}
+
+// The sanitizer sees what two threads still share. What they compute, they compare with the oracle.
+static void *live(void *seed_of_it)
+{
+    PoolConfig config = {2, 2, 64, 4, 24, PAGED_F16, 1, PAGED_CPU};
+    for (int i = 0; i < 4; i++) run_calls(config, 40, *(const uint64_t *)seed_of_it + i);
+    pool = new_pool(config);
+    pool->num_free++;  // wrong: the check writes its message, which each thread has one of
+    CHECK(pool_check(pool) != NULL);
+    pool->num_free--;
+    end_pool(pool);
+    return NULL;
+}
+
+static void run_threads(void)
+{
+    uint64_t seeds[] = {1, 100};
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) CHECK_EQ(pthread_create(&threads[i], NULL, live, &seeds[i]), 0);
+    for (int i = 0; i < 2; i++) CHECK_EQ(pthread_join(threads[i], NULL), 0);
+}
+
+int main(int argc, char **argv)
+{
+    const char *mode = argc > 1 ? argv[1] : "";
+    const char *seconds = getenv("SECONDS");
+    if (strcmp(mode, "--faults") == 0)
+        run_faults();
+    else if (strcmp(mode, "--soak") == 0)
+        run_soak(seconds ? atof(seconds) : 1800);
+    else if (strcmp(mode, "--threads") == 0)
+        run_threads();
+    else
+        run_seeds(atoi(mode));
+    printf("1 passed, 0 failed, 0 skipped\n");
+    return 0;
+}
+
 #endif
