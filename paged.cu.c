@@ -249,8 +249,7 @@ static void free_list_remove(Pool *pool, int block)
     Block *blocks = pool->blocks;
     blocks[blocks[block].prev].next = blocks[block].next;
     blocks[blocks[block].next].prev = blocks[block].prev;
-    blocks[block].prev = -1;
-    blocks[block].next = -1;
+    blocks[block].prev = blocks[block].next = -1;
     pool->num_free--;
 }
 
@@ -301,8 +300,7 @@ int pool_create(const PoolConfig *config, Pool **out)
     }
     pool->num_buckets = n;
     memset(pool->buckets, 0xff, n * sizeof(int));  // -1: empty
-    pool->blocks[n].prev = n;
-    pool->blocks[n].next = n;
+    pool->blocks[n].prev = pool->blocks[n].next = n;
     for (int block = 0; block < n; block++)  // each at the back, so 0 is first
         free_list_insert_after(pool, pool->blocks[n].prev, block);
     *out = pool;
@@ -563,8 +561,7 @@ static void prefix_insert(Pool *pool, int block, uint64_t parent, const int *tok
 {
     Block *b = &pool->blocks[block];
     *prefix_find(pool, parent, tokens) = block;
-    pool->last_serial++;
-    b->serial = pool->last_serial;
+    b->serial = ++pool->last_serial;
     b->parent = parent;
     b->next_in_bucket = -1;
     memcpy(block_tokens(pool, block), tokens, pool->config.block_size * sizeof *tokens);
@@ -577,8 +574,7 @@ static void prefix_remove(Pool *pool, int block)
     int *link = prefix_find(pool, b->parent, block_tokens(pool, block));
     INVARIANT(*link == block, "a published block is not in its bucket");
     *link = b->next_in_bucket;
-    b->serial = 0;
-    b->parent = 0;
+    b->serial = b->parent = 0;
 }
 
 int seq_lookup(Seq *seq, const int *tokens, int n)
@@ -594,8 +590,7 @@ int seq_lookup(Seq *seq, const int *tokens, int n)
         plan_expire(seq);
         block_share(pool, block);
         arrput(seq->block_table, block);
-        seq->length = (int)end;
-        seq->num_computed_tokens = (int)end;
+        seq->length = seq->num_computed_tokens = (int)end;
         parent = pool->blocks[block].serial;
     }
     return PAGED_OK;
@@ -670,8 +665,7 @@ static int batch_check(Pool *pool, const Batch *batch, int64_t *tokens, int64_t 
 {
     if (!batch || batch->num_seqs < 0 || batch->num_seqs > arrlen(pool->seqs)) return 0;
     if (batch->num_seqs > 0 && (!batch->seqs || !batch->num_tokens)) return 0;
-    *tokens = 0;
-    *entries = 0;
+    *tokens = *entries = 0;
     pool->batch_number++;
     for (int i = 0; i < batch->num_seqs; i++) {
         Seq *seq = batch->seqs[i];
@@ -711,8 +705,7 @@ static void plan_add(Plan *plan, int i, const Seq *seq, int n)
 
 int pool_plan(Pool *pool, const Batch *batch)
 {
-    int64_t tokens;
-    int64_t entries;
+    int64_t tokens, entries;
     if (!pool || !batch_check(pool, batch, &tokens, &entries)) return PAGED_BAD_ARGUMENT;
 
     // 1. Memory for the arrays, on the device and here.
@@ -874,6 +867,13 @@ HD static void copy_vectors(const View *to, size_t to_at, const View *from, size
 {
     int to_dtype = to->config.dtype;
     int from_dtype = from->config.dtype;
+    if (threads == 1 && to_dtype == from_dtype) {
+        size_t size = dtype_size(to_dtype);
+        size_t bytes = to->config.head_dim * size;
+        memcpy((char *)to->k + to_at * size, (char *)from->k + from_at * size, bytes);
+        memcpy((char *)to->v + to_at * size, (char *)from->v + from_at * size, bytes);
+        return;
+    }
     for (int i = thread; i < to->config.head_dim; i += threads) {
         copy_element(to->k, to_at + i, to_dtype, from->k, from_at + i, from_dtype);
         copy_element(to->v, to_at + i, to_dtype, from->v, from_at + i, from_dtype);
@@ -1576,9 +1576,7 @@ static unsigned gpu_lane_order;
 static struct {
     Thread threads[THREADS];        // the running one is threads[threadIdx.x]
     const Meeting *waits[THREADS];  // what each thread waits for; NULL: nothing
-    Meeting block;
-    Meeting warps[WARPS];
-    Meeting end;
+    Meeting block, warps[WARPS], end;
     int shared_floats;  // of this launch
     jmp_buf launcher;
     Entry kernel;
