@@ -1256,8 +1256,10 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
         job.view = gather(&job.view, k, k + bytes / 2, c->dtype);
     }
 #ifdef PAGED_FAST
-    int error = flags & ATTEND_FAST ? attend_fast(pool, &job) : -1;
-    if (error >= 0) return error;
+    if (flags & ATTEND_FAST) {
+        int error = attend_fast(pool, &job);
+        if (error >= 0) return error;
+    }
 #endif
     int rows = job.view.num_query_tokens;
     if (c->device != PAGED_CPU) {
@@ -1405,8 +1407,10 @@ void pool_dump(const Pool *pool, FILE *out)
     for (int block = 0; block < n; block++) {
         if (block % WIDTH == 0) fprintf(out, "%8d  ", block);
         int count = pool->blocks[block].ref_count;
-        int sign = pool->blocks[block].serial ? 'p' : '.';
-        if (count > 0) sign = count < 10 ? '0' + count : '+';
+        int sign = '.';
+        if (pool->blocks[block].serial) sign = 'p';
+        if (count > 0) sign = '0' + count;
+        if (count > 9) sign = '+';
         fputc(sign, out);
         if (block % WIDTH == WIDTH - 1 || block == n - 1) fputc('\n', out);
     }
