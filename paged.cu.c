@@ -640,7 +640,7 @@ typedef struct SeqOffset {  // where a sequence begins in the flat arrays
 
 typedef struct View {
     PoolConfig config;
-    void *k, *v;  // planes of that layout; or a dense copy of one layer
+    void *k, *v;  // the planes of the pool, or a dense copy of one layer
     int layer;
     int num_seqs;
     int num_query_tokens;       // total_tokens in paged.h
@@ -1004,7 +1004,7 @@ typedef void (*Entry)(const void *job);
 static struct {
     unsigned x, y, z;
 } threadIdx, blockIdx, gridDim;
-enum { SHARED_FLOATS = 12288 };  // 48 KB, as any thread block can have
+enum { SHARED_FLOATS = 12288 };  // 48 KB, which any thread block can have
 static __attribute__((aligned(16))) float shared[SHARED_FLOATS];
 static void gpu_barrier(int line);
 static float gpu_shuffle_xor(unsigned mask, float x, int bits, int line);
@@ -1779,7 +1779,7 @@ static void show_tables(void)
     Seq *a = new_seq(pool, 6);
     new_seq(pool, 5);
     must(seq_append(a, 4));
-    printf("The block table of a sequence says where its tokens are. That of A:\n");
+    printf("The block table of a sequence says where its tokens are. This is A's:\n");
     seq_dump(a, stdout);
     printf("Token 9: entry 9 / 4 = 2 of the table is block %d; slot 9 %% 4 = 1.\n"
            "Blocks 2 and 3 belong to a third sequence.\n",
@@ -1839,7 +1839,7 @@ static void show_attention(int device, const char *device_name)
         float largest = 0;
         for (int i = 0; i < Q; i++) {
             float difference = fabsf(out[i] - expected[i]);
-            if (!(difference <= largest)) largest = difference;  // negated so that NaN propagates
+            if (difference > largest || isnan(difference)) largest = difference;
         }
         int ok = largest <= 1e-5f;
         printf("  %s on %-24s differs by %.1e at most  %s\n", ways[flags], device_name, largest,

@@ -31,7 +31,7 @@
 // Errors. Every function that can fail returns PAGED_OK (0) or one of the codes below. A call that
 // fails changes nothing: no table, no count, no order of the free list, no byte of K and V, no
 // plan, and none of the caller's result variables. A null, negative or oversized argument is such a
-// failure; only an array of no elements may be null. A broken invariant is another matter: the
+// failure; only an empty array may be null. A broken invariant is another matter: the
 // program prints what broke and aborts (it panics). It also panics when one of its growing arrays
 // cannot grow.
 //

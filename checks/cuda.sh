@@ -135,8 +135,8 @@ count() {
 # Rung 3 has the loop of rung 2.
 count_table() {
     command -v nvdisasm >/dev/null || { skip "CUDA: no nvdisasm to count with"; return; }
-    sed 's/int dtype = view->layout.dtype;/int dtype = PAGED_F16;/
-        s/int head_dim = view->layout.head_dim;/int head_dim = 128;/
+    sed 's/int dtype = view->config.dtype;/int dtype = PAGED_F16;/
+        s/int head_dim = view->config.head_dim;/int head_dim = 128;/
         s/if (!view->tables) {/if (0) {/' paged.cu.c >build/cuda-plain.cu
     [ "$(diff paged.cu.c build/cuda-plain.cu | grep -c '^>')" = 3 ] ||
         { bad "CUDA: attend_tokens() is not written as checks/cuda.sh expects"; return; }

@@ -304,6 +304,7 @@ KERNEL(merge_splits, AttendJob)
 {
     int splits = job.view.queries[blockIdx.x].position / SPLIT + 1;
     merge(split_state(&job, blockIdx.y), splits, job.view.config.head_dim, shared);
+    __syncthreads();
     finish(&job, blockIdx.y, shared);
 }
 
