@@ -1,22 +1,23 @@
 // paged: PagedAttention in one file.
 //
-// How long a request gets is not known in advance, and a KV cache that reserves the maximum for
-// each wastes most of its memory. PagedAttention (Kwon et al., SOSP 2023) does what operating
-// systems do with pages: a block of a few tokens is handed out when a token needs it, and attention
-// looks the blocks of a sequence up in its table while it reads.
+// The length of an answer is not known in advance, and a KV cache that reserves the maximum for
+// every request wastes most of its memory. PagedAttention (Kwon et al., SOSP 2023) does what
+// operating systems do with pages: a request gets a block of a few tokens when it needs one, and
+// attention finds the blocks of a sequence through its block table.
 //
 // Read paged.h first, then this file from top to bottom:
 //
-//     numbers, layout    16-bit floats; where the element of a token, layer and head lies
-//     memory, pool       where the bytes are; free list and reference counts
+//     layout, memory     where K and V of a token, layer and head lie; allocation
+//     pool               the free list, and reference counts
 //     sequences          append, fork, rewind, release: nothing but edits of tables and counts
-//     prefix cache       blocks that are found again by the tokens in them
-//     K and V            how they are written and gathered, on any processor
+//     prefix cache       finding blocks again by the tokens in them
+//     a step             a batch, validated and flattened once for all layers
+//     numbers, K and V   16-bit floats; writing and gathering tokens, on any processor
 //     attention          online softmax through a block table, on the CPU
 //     kernels            the same work in CUDA: dense gather, then paged
-//     calls              a step is planned, then written and attended to layer by layer
+//     calls              write and attend, layer by layer
 //     check, dump        recount everything; draw pools and tables
-//     oracle             the same cache without blocks: the judge of all the above
+//     oracle             the same cache without blocks, which judges all of the above
 //     stand-in           runs the kernels without a GPU, for debuggers and tests
 //     main               one screen that shows the ideas on live pools
 //
@@ -26,7 +27,7 @@
 //     cc -O2 paged.cu.c -o paged -lm && ./paged
 
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE  // headers declare all that they have, with -std=c11, too
+#define _GNU_SOURCE  // makes headers expose GNU names even under -std=c11
 #endif
 #include "paged.h"
 
@@ -39,7 +40,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// A broken invariant means that the memory can no longer be trusted. A debugger shows the moment.
+// After a broken invariant, memory can no longer be trusted. A debugger stops here.
 __attribute__((noreturn)) static void panic(const char *file, int line, const char *what,
                                             const char *why)
 {
@@ -51,8 +52,8 @@ __attribute__((noreturn)) static void panic(const char *file, int line, const ch
 
 // stb_ds: a dynamic array is a plain pointer `int *a` with its length hidden in front of it:
 // arrlen(a), arrput(a, x), arrpop(a); NULL is the empty one. arrput may move the array and assigns
-// to `a`, so never keep a second pointer to it. stb_ds does not check that its realloc succeeded,
-// so this one does; plans and oracles use it, too. All other allocations can return an error.
+// to `a`, so never keep a second pointer to it. stb_ds does not check whether its realloc succeeds,
+// so this one does. Plans and oracles use it, too; all other allocations can return an error.
 static void *realloc_or_panic(void *old, size_t size)
 {
     void *p = realloc(old, size);
@@ -68,7 +69,7 @@ static void *realloc_or_panic(void *old, size_t size)
 #if __has_include("stb_ds.h")
 #include "stb_ds.h"
 #else
-#include <stb/stb_ds.h>
+#include <stb/stb_ds.h>  // missing? apt install libstb-dev, or put stb_ds.h beside this file
 #endif
 
 const char *paged_error(int error)
@@ -92,79 +93,6 @@ const char *paged_error(int error)
 #define HD
 #endif
 
-// ---- numbers ----------------------------------------------------------------------------------
-// Tensors outside the cache are float32; the cache may store 16 bits. Both 16-bit types are a
-// float32 with fewer bits: f16 has 5 bits of exponent and 10 of mantissa, bf16 has 8 and 7, the
-// upper half of a float32. Reading one back is exact, so only storing rounds: to nearest, ties to
-// even. (These lines need IEEE arithmetic, with subnormals; -ffast-math breaks them, and every test
-// for NaN.)
-
-HD static uint32_t float_bits(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-HD static float bits_float(uint32_t bits)
-{
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-HD static uint16_t f32_to_f16(float x)
-{
-    uint32_t sign = float_bits(x) >> 16 & 0x8000;
-    uint32_t bits = float_bits(x) & 0x7fffffff;
-    if (bits > 0x7f800000) return (uint16_t)(sign | 0x7e00);   // NaN
-    if (bits >= 0x477ff000) return (uint16_t)(sign | 0x7c00);  // 65520 and above: infinity
-    if (bits < 0x38800000)  // below 2^-14: next to 0.5, one float32 ulp is one f16 subnormal step
-        return (uint16_t)(sign | (float_bits(bits_float(bits) + 0.5f) - 0x3f000000));
-    bits += 0xfff + (bits >> 13 & 1);  // half a unit, less one if the last kept bit is even
-    return (uint16_t)(sign | (bits - 0x38000000) >> 13);
-}
-
-HD static float f16_to_f32(uint16_t h)
-{
-#ifdef __CUDA_ARCH__  // a GPU has an instruction for it
-    return __half2float(__ushort_as_half(h));
-#else
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16;
-    uint32_t bits = (uint32_t)(h & 0x7fff) << 13;  // exponent and mantissa, in their new places
-    if ((h & 0x7c00) == 0x7c00) return bits_float(sign | 0x7f800000 | bits);  // infinity, NaN
-    // In its new place the exponent is too small by 112. Subnormals, too, come out exact.
-    return bits_float(sign | float_bits(bits_float(bits) * 0x1p112f));
-#endif
-}
-
-HD static uint16_t f32_to_bf16(float x)
-{
-    uint32_t bits = float_bits(x);
-    if ((bits & 0x7fffffff) > 0x7f800000) return (uint16_t)(bits >> 16 | 0x40);  // NaN stays NaN
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-HD static float bf16_to_f32(uint16_t h) { return bits_float((uint32_t)h << 16); }
-
-HD static size_t dtype_size(int dtype) { return dtype == PAGED_F32 ? 4 : 2; }
-
-// Element i of a plane of K or V.
-HD static inline float load_element(const void *plane, size_t i, int dtype)
-{
-    if (dtype == PAGED_F32) return ((const float *)plane)[i];
-    uint16_t h = ((const uint16_t *)plane)[i];
-    return dtype == PAGED_F16 ? f16_to_f32(h) : bf16_to_f32(h);
-}
-
-HD static void store_element(void *plane, size_t i, int dtype, float x)
-{
-    if (dtype == PAGED_F32)
-        ((float *)plane)[i] = x;
-    else
-        ((uint16_t *)plane)[i] = dtype == PAGED_F16 ? f32_to_f16(x) : f32_to_bf16(x);
-}
-
 // ---- layout -----------------------------------------------------------------------------------
 // From a token to its bytes; in an operating system this is the page table walk. Position t is in
 // physical block block_table[t / block_size], the same in every layer, at slot t % block_size.
@@ -172,6 +100,8 @@ HD static void store_element(void *plane, size_t i, int dtype, float x)
 // [num_layers][num_blocks][num_kv_heads][block_size][head_dim]. The slots of one block and head are
 // one contiguous run of block_size * head_dim elements, which is what attention reads. Offsets are
 // size_t: a pool of a few GiB already has more elements than an int can count.
+
+HD static size_t dtype_size(int dtype) { return dtype == PAGED_F32 ? 4 : 2; }
 
 HD static size_t kv_offset(const PoolConfig *c, int layer, int block, int kv_head, int slot)
 {
@@ -186,7 +116,7 @@ HD static int ceil_div(int64_t a, int b) { return (int)((a + b - 1) / b); }
 
 HD static int min_int(int a, int b) { return a < b ? a : b; }
 
-// a * b, or 0 where that overflows; nothing here has a size of 0.
+// a * b, or 0 if that overflows; no size is 0 here.
 static size_t multiply(size_t a, size_t b)
 {
     if (a == 0 || b > SIZE_MAX / a) return 0;
@@ -194,7 +124,7 @@ static size_t multiply(size_t a, size_t b)
 }
 
 // ---- memory -----------------------------------------------------------------------------------
-// The memory of a GPU, or of the host for the CPU and the stand-in.
+// The memory of a GPU, or host memory for the CPU and the stand-in.
 
 #ifdef __CUDACC__
 #define CUDA(call) INVARIANT((call) == cudaSuccess, cudaGetErrorString(cudaGetLastError()))
@@ -205,14 +135,16 @@ static size_t multiply(size_t a, size_t b)
 static void *memory_create(int device, size_t bytes)
 {
 #ifdef __CUDACC__
-    void *on_gpu = NULL;
-    if (device == PAGED_GPU && cudaMalloc(&on_gpu, bytes) != cudaSuccess)
-        (void)cudaGetLastError();  // otherwise the next call that asks would see this error again
-    if (device == PAGED_GPU) return on_gpu;
+    if (device == PAGED_GPU) {
+        void *p = NULL;
+        if (cudaMalloc(&p, bytes) == cudaSuccess) return p;
+        (void)cudaGetLastError();  // clears the error, which the next check would report
+        return NULL;
+    }
 #endif
     (void)device;
-    // Aligned to cache lines; large ones to pages of 2 MB, as with small pages each vector would
-    // cost a TLB miss. 64 bytes or more stay free, so that vector code may read beyond the end.
+    // Aligned to cache lines; large allocations to huge pages of 2 MB, for fewer TLB misses. At
+    // least 64 bytes stay unused at the end, so that vector code may read past the last element.
     size_t unit = bytes < 2 << 20 ? 64 : 2 << 20;
     if (bytes > PTRDIFF_MAX - 2 * unit) return NULL;
     size_t rounded = (bytes / unit + 2) * unit;
@@ -225,44 +157,70 @@ static void *memory_create(int device, size_t bytes)
 
 static void memory_free(int device, void *p)
 {
-    if (device == PAGED_GPU && p) CUDA(cudaFree(p));  // without a GPU even cudaFree(NULL) fails
-    if (device != PAGED_GPU) free(p);
+    if (device != PAGED_GPU) {
+        free(p);
+        return;
+    }
+    if (!p) return;                 // without a GPU even cudaFree(NULL) fails
+    CUDA(cudaDeviceSynchronize());  // queued kernels may still use it
+    CUDA(cudaFree(p));
 }
 
-// On a GPU this comes after the kernels launched before it; from or to the host, it waits for them.
+// On a GPU a copy runs after the kernels launched before it; from or to the host, it waits for them.
 static void memory_copy(int device, void *to, const void *from, size_t bytes)
 {
-    if (device == PAGED_GPU) CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
-    if (device != PAGED_GPU) memcpy(to, from, bytes);
+    if (device == PAGED_GPU)
+        CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
+    else
+        memcpy(to, from, bytes);
 }
 
-// Sets all bits: in each dtype, that is NaN.
+// Copies `rows` pieces of `bytes` bytes, which begin `pitch` bytes apart.
+static void memory_copy_rows(int device, void *to, const void *from, size_t bytes, size_t pitch,
+                             int rows)
+{
+    if (device == PAGED_GPU && pitch <= INT_MAX)  // the longest pitch that CUDA accepts
+        CUDA(cudaMemcpy2D(to, pitch, from, pitch, bytes, rows, cudaMemcpyDefault));
+    else
+        for (int row = 0; row < rows; row++)
+            memory_copy(device, (char *)to + row * pitch, (const char *)from + row * pitch, bytes);
+}
+
+// Sets all bits, which is NaN in every dtype.
 static void memory_poison(int device, void *p, size_t bytes)
 {
-    if (device == PAGED_GPU) CUDA(cudaMemset(p, 0xff, bytes));
-    if (device != PAGED_GPU) memset(p, 0xff, bytes);
+    if (device == PAGED_GPU)
+        CUDA(cudaMemset(p, 0xff, bytes));
+    else
+        memset(p, 0xff, bytes);
 }
 
-// Makes room for `bytes` bytes at *memory; its contents are lost if it has to grow. It takes half
-// as much again as asked for, so that a batch that gets longer every step seldom allocates.
+// Makes room for `bytes` bytes at *memory; growing discards the contents. It allocates half as much
+// again as requested, so that a batch that grows with every step seldom allocates; if that fails,
+// it tries the request alone.
 static int memory_reserve(int device, void **memory, size_t *capacity, size_t bytes)
 {
     if (bytes == 0 || bytes > PTRDIFF_MAX) return PAGED_OUT_OF_MEMORY;  // 0: it has overflowed
     if (bytes <= *capacity) return PAGED_OK;
-    void *larger = memory_create(device, bytes + bytes / 2);
+    size_t size = bytes + bytes / 2;
+    void *larger = memory_create(device, size);
+    if (!larger) {
+        size = bytes;
+        larger = memory_create(device, size);
+    }
     if (!larger) return PAGED_OUT_OF_MEMORY;
     memory_free(device, *memory);
     *memory = larger;
-    *capacity = bytes + bytes / 2;
+    *capacity = size;
     return PAGED_OK;
 }
 
 // ---- pool -------------------------------------------------------------------------------------
-// All memory is allocated once. The free list runs through the blocks' own records, as a ring in
-// both directions; record num_blocks is its head, so the ends need no special case. A block is
-// taken from the front and, when its count falls to 0, put back at the front: what was used last is
-// used next, while it may still be in a cache of the processor. Published blocks (prefix cache) go
-// to the back, so that they can be found as long as possible.
+// All memory is allocated once. The free list is a ring, linked in both directions through the
+// records of the blocks; record num_blocks is its head, so the ends need no special case. A block
+// is taken from the front and, when its count falls to 0, returned to the front: the block used
+// last is used next, while it may still be in the processor's cache. Published blocks (prefix
+// cache) go to the back, where they can be found as long as possible.
 
 static int config_ok(const PoolConfig *c)
 {
@@ -281,38 +239,40 @@ size_t pool_bytes_per_token(const PoolConfig *c)
 
 size_t pool_bytes_per_block(const PoolConfig *c)
 {
-    return config_ok(c) ? multiply(pool_bytes_per_token(c), c->block_size) : 0;
+    if (!config_ok(c)) return 0;
+    return multiply(pool_bytes_per_token(c), c->block_size);
 }
 
-// Takes a free block out of the list, wherever in the ring it is.
+// Removes a free block from the list, wherever in the ring it is.
 static void free_list_remove(Pool *pool, int block)
 {
-    Block *b = pool->blocks;
-    b[b[block].prev].next = b[block].next;
-    b[b[block].next].prev = b[block].prev;
-    b[block].prev = b[block].next = -1;
+    Block *blocks = pool->blocks;
+    blocks[blocks[block].prev].next = blocks[block].next;
+    blocks[blocks[block].next].prev = blocks[block].prev;
+    blocks[block].prev = blocks[block].next = -1;
     pool->num_free--;
 }
 
-// Makes `block` the neighbour after `prev`, a free block or the head.
+// Inserts `block` after `prev`, which is a free block or the head.
 static void free_list_insert_after(Pool *pool, int prev, int block)
 {
-    Block *b = pool->blocks;
-    b[block].prev = prev;
-    b[block].next = b[prev].next;
-    b[b[block].next].prev = block;
-    b[prev].next = block;
+    Block *blocks = pool->blocks;
+    blocks[block].prev = prev;
+    blocks[block].next = blocks[prev].next;
+    blocks[blocks[block].next].prev = block;
+    blocks[prev].next = block;
     pool->num_free++;
 }
 
 static int device_exists(int device)
 {
-    int count = device == PAGED_STANDIN;
+    if (device == PAGED_CPU) return 1;
 #ifdef __CUDACC__
-    if (device == PAGED_STANDIN) return 0;
-    if (device == PAGED_GPU && cudaGetDeviceCount(&count) != cudaSuccess) return 0;
+    int count = 0;
+    return device == PAGED_GPU && cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+#else
+    return device == PAGED_STANDIN;
 #endif
-    return device == PAGED_CPU || count > 0;
 }
 
 static void prefix_remove(Pool *pool, int block);  // section "prefix cache"
@@ -323,7 +283,8 @@ int pool_create(const PoolConfig *config, Pool **out)
     if (!device_exists(config->device)) return PAGED_NO_GPU;
     int n = config->num_blocks;
     size_t plane = multiply(pool_bytes_per_block(config) / 2, n);
-    if (plane == 0) return PAGED_OUT_OF_MEMORY;  // so n * block_size does not overflow, either
+    if (plane == 0)
+        return PAGED_OUT_OF_MEMORY;  // a plane that fits size_t implies that n * block_size does
 
     Pool *pool = (Pool *)calloc(1, sizeof *pool);
     if (!pool) return PAGED_OUT_OF_MEMORY;
@@ -363,27 +324,27 @@ void pool_destroy(Pool *pool)
     free(pool);
 }
 
-// Copy-on-write: copies K and V of a block, in every layer.
+// Copy-on-write: copies K and V of a block. The rows are the layers.
 static void block_copy(Pool *pool, int to, int from)
 {
     const PoolConfig *c = &pool->config;
     size_t size = dtype_size(c->dtype);
     size_t bytes = kv_offset(c, 0, 1, 0, 0) * size;  // from one block to the next
-    for (int layer = 0; layer < c->num_layers; layer++) {
-        size_t new_at = kv_offset(c, layer, to, 0, 0) * size;
-        size_t old_at = kv_offset(c, layer, from, 0, 0) * size;
-        memory_copy(c->device, (char *)pool->k + new_at, (char *)pool->k + old_at, bytes);
-        memory_copy(c->device, (char *)pool->v + new_at, (char *)pool->v + old_at, bytes);
-    }
+    size_t pitch = kv_offset(c, 1, 0, 0, 0) * size;  // from one layer to the next
+    char *k = (char *)pool->k;
+    char *v = (char *)pool->v;
+    memory_copy_rows(c->device, k + to * bytes, k + from * bytes, bytes, pitch, c->num_layers);
+    memory_copy_rows(c->device, v + to * bytes, v + from * bytes, bytes, pitch, c->num_layers);
 }
 
-// Fills a block with NaN from slot `first` on, if the pool asks for that.
+// Fills a block with NaN from slot `first` on, if the pool is one with poison.
 static void block_poison(Pool *pool, int block, int first)
 {
     const PoolConfig *c = &pool->config;
+    if (!c->poison) return;
     size_t size = dtype_size(c->dtype);
     size_t bytes = (size_t)(c->block_size - first) * c->head_dim * size;
-    for (int layer = 0; c->poison && layer < c->num_layers; layer++)
+    for (int layer = 0; layer < c->num_layers; layer++)
         for (int head = 0; head < c->num_kv_heads; head++) {
             size_t at = kv_offset(c, layer, block, head, first) * size;
             memory_poison(c->device, (char *)pool->k + at, bytes);
@@ -391,14 +352,15 @@ static void block_poison(Pool *pool, int block, int first)
         }
 }
 
-// A block that other sequences see, in their tables or through the prefix cache, is sealed: it is
-// not written.
+// A block that other sequences can see, in their tables or through the prefix cache, is sealed: it
+// is not written.
 static int block_sealed(const Pool *pool, int block)
 {
     return pool->blocks[block].ref_count > 1 || pool->blocks[block].serial != 0;
 }
 
-// Takes the first free block and counts one reference to it. The caller has counted: there is one.
+// Takes the first free block and counts one reference to it. The caller has checked that there is
+// one.
 static int block_take(Pool *pool)
 {
     int block = pool->blocks[pool->config.num_blocks].next;
@@ -414,22 +376,24 @@ static int block_take(Pool *pool)
 // Drops one reference; the last one frees the block.
 static void block_drop(Pool *pool, int block)
 {
-    Block *b = pool->blocks;
+    Block *blocks = pool->blocks;
     int head = pool->config.num_blocks;
-    INVARIANT(b[block].ref_count > 0, "a free block is given back");
-    if (--b[block].ref_count > 0) return;
-    if (b[block].serial) {  // published: to the back
-        free_list_insert_after(pool, b[head].prev, block);
+    INVARIANT(blocks[block].ref_count > 0, "a free block is given back");
+    blocks[block].ref_count--;
+    if (blocks[block].ref_count > 0) return;
+    if (blocks[block].serial) {  // published: to the back
+        free_list_insert_after(pool, blocks[head].prev, block);
     } else {
         block_poison(pool, block, 0);
         free_list_insert_after(pool, head, block);
     }
 }
 
-// One more table names the block, which may be a free one.
+// Counts one more reference to a block, which may be a free one.
 static void block_share(Pool *pool, int block)
 {
-    if (pool->blocks[block].ref_count++ == 0) free_list_remove(pool, block);
+    if (pool->blocks[block].ref_count == 0) free_list_remove(pool, block);
+    pool->blocks[block].ref_count++;
 }
 
 // ---- sequences --------------------------------------------------------------------------------
@@ -448,10 +412,11 @@ int seq_create(Pool *pool, Seq **out)
     return PAGED_OK;
 }
 
-// Every edit of a sequence calls this: a plan that names the sequence is out of date then.
+// A plan (section "a step") is a copy of the block tables of its sequences. So every edit of a
+// sequence calls this: if the plan includes that sequence, it is now out of date.
 static void plan_expire(const Seq *seq)
 {
-    if (seq->plan == seq->pool->plan_number) seq->pool->plan_number = 0;
+    if (seq->plan_number == seq->pool->plan_number) seq->pool->plan_number = 0;
 }
 
 int seq_append(Seq *seq, int n)
@@ -466,14 +431,17 @@ int seq_append(Seq *seq, int n)
     if (length > (int64_t)pool->config.num_blocks * block_size || length > INT_MAX)
         return PAGED_TOO_LONG;
     int have = (int)arrlen(seq->block_table);
-    int missing = ceil_div(length, block_size) - have;
+    int want = ceil_div(length, block_size);
+    int needed = want - have;
     int filled = seq->length % block_size;  // slots of the last block; 0: it is full
     int last = have > 0 ? seq->block_table[have - 1] : -1;
     int copy = filled > 0 && block_sealed(pool, last);  // a full block can stay shared
-    // If only the block for the copy is missing, and no other sequence uses the original, withdraw
-    // that from the prefix cache and write in place.
-    int withdraw = copy && missing == pool->num_free && pool->blocks[last].ref_count == 1;
-    if (missing + copy - withdraw > pool->num_free) return PAGED_OUT_OF_BLOCKS;
+    // If only the block for the copy is lacking, and no other sequence uses the original, withdraw
+    // the original from the prefix cache and write in place.
+    int withdraw = copy && needed == pool->num_free && pool->blocks[last].ref_count == 1;
+    if (withdraw) copy = 0;
+    if (copy) needed++;
+    if (needed > pool->num_free) return PAGED_OUT_OF_BLOCKS;
 
     // 2. Copy-on-write: take the new block, fill it, put it into the table, and only then let go
     //    of the old one. With a count of 1 and unpublished, no copy is needed: write in place.
@@ -481,17 +449,18 @@ int seq_append(Seq *seq, int n)
     if (withdraw) {
         prefix_remove(pool, last);
         block_poison(pool, last, filled);
-    } else if (copy) {
+    }
+    if (copy) {
         int own = block_take(pool);
         block_copy(pool, own, last);
-        block_poison(pool, own, filled);  // what other sequences have there is not its own
+        block_poison(pool, own, filled);  // those slots may hold tokens of other sequences
         seq->block_table[have - 1] = own;
         block_drop(pool, last);
         pool->num_copies++;
     }
 
     // 3. Grow.
-    for (int i = 0; i < missing; i++) arrput(seq->block_table, block_take(pool));
+    for (int i = have; i < want; i++) arrput(seq->block_table, block_take(pool));
     seq->length = (int)length;
     return PAGED_OK;
 }
@@ -522,8 +491,8 @@ int seq_rewind(Seq *seq, int n)
     int block_size = pool->config.block_size;
     int length = seq->length - n;
     plan_expire(seq);
-    // Last block first: it ends up after the others on the free list, and the same sequence, grown
-    // again, gets the same blocks in the same order.
+    // The last block goes first. The others then precede it on the free list, so if the sequence
+    // grows again, it gets the same blocks in the same order.
     while ((int)arrlen(seq->block_table) > ceil_div(length, block_size))
         block_drop(pool, arrpop(seq->block_table));
     seq->length = length;
@@ -549,18 +518,18 @@ void seq_release(Seq *seq)
 }
 
 // ---- prefix cache -----------------------------------------------------------------------------
-// A published block is found by its tokens and all those before it, as K and V depend on these too.
-// Comparing them all would be slow. So each publication gets a number, its serial, and the pair
-// (serial of the block before it, own tokens) names the whole beginning. The id of that block would
-// not do, as it may be evicted and hold something else; a serial is never used again. The pairs are
-// hashed into buckets, and the blocks of a bucket form a list.
+// A published block is found by its tokens and all those before it, since K and V depend on all of
+// them. Comparing them all would be slow. So each publication gets a number, its serial, and the
+// pair (serial of the block before it, own tokens) stands for the whole beginning. The id of the
+// block before it would not do: that block may be evicted and filled anew, while a serial is never
+// used again. The pairs are hashed into buckets, and the blocks of a bucket form a list.
 
 static int *block_tokens(const Pool *pool, int block)
 {
     return pool->tokens + (size_t)block * pool->config.block_size;
 }
 
-// The list for a block with these tokens after that parent: a link to its first block.
+// The list for a block with these tokens after that parent: the link to its first block.
 static int *prefix_bucket(const Pool *pool, uint64_t parent, const int *tokens)
 {
     uint64_t hash = parent;
@@ -574,7 +543,7 @@ static int *prefix_bucket(const Pool *pool, uint64_t parent, const int *tokens)
 }
 
 // The link to the published block with these tokens after that parent, or the link at the end of
-// the list, which is -1. A link is a bucket, or a field of the block before it in the list.
+// the list, which is -1. A link is a bucket, or a field of the previous block in the list.
 static int *prefix_find(const Pool *pool, uint64_t parent, const int *tokens)
 {
     int *link = prefix_bucket(pool, parent, tokens);
@@ -598,7 +567,7 @@ static void prefix_insert(Pool *pool, int block, uint64_t parent, const int *tok
     memcpy(block_tokens(pool, block), tokens, pool->config.block_size * sizeof *tokens);
 }
 
-// Takes a block out of its list; it is no longer published.
+// Removes a block from its list; it is no longer published.
 static void prefix_remove(Pool *pool, int block)
 {
     Block *b = &pool->blocks[block];
@@ -614,7 +583,7 @@ int seq_lookup(Seq *seq, const int *tokens, int n)
     Pool *pool = seq->pool;
     int block_size = pool->config.block_size;
     uint64_t parent = 0;
-    // The last token is always left to compute: its logits are what the request is waiting for.
+    // The last token is always left to compute, since the request needs its logits.
     for (int64_t end = block_size; end < n; end += block_size) {
         int block = *prefix_find(pool, parent, tokens + end - block_size);
         if (block < 0) break;
@@ -632,19 +601,19 @@ int seq_publish(Seq *seq, const int *tokens, int n)
     if (!seq || n < 0 || n > seq->num_computed_tokens || (n > 0 && !tokens))
         return PAGED_BAD_ARGUMENT;
     Pool *pool = seq->pool;
-    const Block *b = pool->blocks;
+    const Block *blocks = pool->blocks;
     int block_size = pool->config.block_size;
-    int first = n / block_size;  // after the last block that is published already
-    while (first > 0 && b[seq->block_table[first - 1]].serial == 0) first--;
+    int first = n / block_size;  // after the last block that is already published
+    while (first > 0 && blocks[seq->block_table[first - 1]].serial == 0) first--;
     for (int i = first; i < n / block_size; i++) {
         const int *own_tokens = tokens + (size_t)i * block_size;
         int own = seq->block_table[i];
-        uint64_t parent = i > 0 ? b[seq->block_table[i - 1]].serial : 0;
+        uint64_t parent = i > 0 ? blocks[seq->block_table[i - 1]].serial : 0;
         int block = *prefix_find(pool, parent, own_tokens);
         plan_expire(seq);
         if (block < 0) {
             prefix_insert(pool, own, parent, own_tokens);
-        } else {  // another sequence has published the same: one copy is enough
+        } else {  // another sequence has published the same tokens: one copy is enough
             block_share(pool, block);
             seq->block_table[i] = block;
             block_drop(pool, own);
@@ -653,94 +622,288 @@ int seq_publish(Seq *seq, const int *tokens, int n)
     return PAGED_OK;
 }
 
-// ---- K and V ----------------------------------------------------------------------------------
-// Before any K and V is moved or read, the batch is written down as flat arrays, and a View of the
-// cache points to them: all that a kernel needs, without a Pool or a Seq. Each kind of work adds
-// what it needs to a View: a job.
-//
-// The functions of this section do a part of a job that is independent of the others: one token.
-// On a GPU a thread block of `threads` threads shares it, and each takes every threads-th element,
-// from `thread` on. The CPU does one part after the other, as thread 0 of 1.
+// ---- a step -----------------------------------------------------------------------------------
+// In a step, every layer needs the same lists: which tokens are new, and which blocks hold the
+// tokens of each sequence. pool_plan() validates the batch and flattens these lists into arrays on
+// the device, once. A View points to them. It is all that a kernel needs to find K and V, without a
+// Pool or a Seq.
 
 typedef struct QueryToken {
     int seq;       // index in the batch
     int position;  // in that sequence
 } QueryToken;
 
-typedef struct Start {  // where a sequence begins
-    int64_t token;      // in a dense copy: the lengths before it, without those that bring no token
-    int64_t table;      // in the block tables of all sequences, one after the other
-} Start;
+typedef struct SeqOffset {  // where a sequence begins in the flat arrays
+    int64_t token;          // in a dense copy of all the sequences (see token_offset)
+    int64_t entry;          // in the block tables, laid out one after the other
+} SeqOffset;
 
 typedef struct View {
-    PoolConfig layout;
-    void *k, *v;  // planes of that layout; or a dense copy of one layer (see token_offset)
+    PoolConfig config;
+    void *k, *v;  // the planes of the pool, or a dense copy of one layer
     int layer;
     int num_seqs;
     int num_query_tokens;       // total_tokens in paged.h
     int max_seq_len;            // the length of the longest sequence
     const QueryToken *queries;  // [num_query_tokens]
-    const Start *starts;        // [num_seqs + 1]; the last one is the end
+    const SeqOffset *offsets;   // [num_seqs + 1]; the last one is the end of the last sequence
     const int *tables;          // all entries; NULL: K and V are a dense copy
 } View;
+
+typedef struct Plan {
+    View view;   // its arrays are copies of those below, in pool->plan_memory
+    int sealed;  // a query token is in a shared or published block: it must not be written
+    QueryToken *queries;
+    int *tables;
+    Seq **seqs;           // [num_seqs], those of the batch
+    SeqOffset offsets[];  // the queries, tables and seqs lie after them, in this order
+} Plan;
+
+// Validates a batch, marks its sequences with a new number, and counts its query tokens and the
+// entries of its block tables. Returns 0 if the batch is invalid.
+static int batch_check(Pool *pool, const Batch *batch, int64_t *tokens, int64_t *entries)
+{
+    if (!batch || batch->num_seqs < 0 || batch->num_seqs > arrlen(pool->seqs)) return 0;
+    if (batch->num_seqs > 0 && (!batch->seqs || !batch->num_tokens)) return 0;
+    *tokens = *entries = 0;
+    pool->batch_number++;
+    for (int i = 0; i < batch->num_seqs; i++) {
+        Seq *seq = batch->seqs[i];
+        int n = batch->num_tokens[i];
+        if (!seq || seq->pool != pool || n < 0 || n > seq->length) return 0;
+        if (seq->batch_number == pool->batch_number) return 0;  // it is in the batch twice
+        seq->batch_number = pool->batch_number;
+        if (n == 0) continue;  // the sequence is left out
+        *tokens += n;
+        *entries += arrlen(seq->block_table);
+    }
+    return *tokens <= INT_MAX;
+}
+
+// Adds sequence i of the batch, with its newest n tokens.
+static void plan_add(Plan *plan, int i, const Seq *seq, int n)
+{
+    const Pool *pool = seq->pool;
+    SeqOffset *end = &plan->offsets[i + 1];
+    int first = (seq->length - n) / pool->config.block_size;  // table entry of the first new token
+    for (int entry = 0; entry < (int)arrlen(seq->block_table); entry++) {
+        int block = seq->block_table[entry];
+        INVARIANT(block >= 0 && block < pool->config.num_blocks, "a table entry is not a block");
+        if (entry >= first && block_sealed(pool, block)) plan->sealed = 1;
+        plan->tables[end->entry] = block;
+        end->entry++;
+    }
+    for (int position = seq->length - n; position < seq->length; position++) {
+        QueryToken *query = &plan->queries[plan->view.num_query_tokens];
+        query->seq = i;
+        query->position = position;
+        plan->view.num_query_tokens++;
+    }
+    end->token += seq->length;
+    if (plan->view.max_seq_len < seq->length) plan->view.max_seq_len = seq->length;
+}
+
+int pool_plan(Pool *pool, const Batch *batch)
+{
+    int64_t tokens, entries;
+    if (!pool || !batch_check(pool, batch, &tokens, &entries)) return PAGED_BAD_ARGUMENT;
+
+    // 1. Memory for the arrays, on the device and here.
+    int device = pool->config.device;
+    int64_t offsets = (int64_t)batch->num_seqs + 1;
+    int64_t bytes = offsets * sizeof(SeqOffset) + tokens * sizeof(QueryToken);
+    bytes += (entries * sizeof(int) + 7) / 8 * 8;  // so that the pointers after it are aligned
+    if (bytes > PTRDIFF_MAX ||
+        memory_reserve(device, &pool->plan_memory, &pool->plan_bytes, (size_t)bytes))
+        return PAGED_OUT_OF_MEMORY;
+    size_t size = sizeof(Plan) + (size_t)bytes + batch->num_seqs * sizeof(Seq *);
+    Plan *plan = (Plan *)realloc_or_panic(pool->plan, size);
+    pool->plan = plan;
+    pool->plan_number = pool->batch_number;
+    plan->queries = (QueryToken *)(plan->offsets + offsets);
+    plan->tables = (int *)(plan->queries + tokens);
+    plan->seqs = (Seq **)((char *)plan->offsets + bytes);
+    plan->sealed = 0;
+
+    // 2. The view, whose arrays are those on the device.
+    const SeqOffset *there = (const SeqOffset *)pool->plan_memory;
+    View view = {.config = pool->config,
+                 .k = pool->k,
+                 .v = pool->v,
+                 .layer = 0,
+                 .num_seqs = batch->num_seqs,
+                 .num_query_tokens = 0,
+                 .max_seq_len = 0,
+                 .queries = (const QueryToken *)(there + offsets),
+                 .offsets = there,
+                 .tables = NULL};
+    view.tables = (const int *)(view.queries + tokens);
+    plan->view = view;
+
+    // 3. The arrays.
+    memset(plan->offsets, 0, sizeof(SeqOffset));
+    for (int i = 0; i < batch->num_seqs; i++) {
+        Seq *seq = batch->seqs[i];
+        seq->plan_number = pool->plan_number;
+        plan->seqs[i] = seq;
+        plan->offsets[i + 1] = plan->offsets[i];
+        if (batch->num_tokens[i] > 0) plan_add(plan, i, seq, batch->num_tokens[i]);
+    }
+    memory_copy(device, pool->plan_memory, plan->offsets, (size_t)bytes);
+    return PAGED_OK;
+}
+
+static int plan_usable(const Pool *pool, int layer)
+{
+    return pool && layer >= 0 && layer < pool->config.num_layers && pool->plan_number != 0;
+}
+
+// ---- numbers ----------------------------------------------------------------------------------
+// Tensors outside the cache are float32; the cache may store 16 bits. Both 16-bit types are a
+// float32 with fewer bits: f16 has 5 bits of exponent and 10 of mantissa, bf16 has 8 and 7, the
+// upper half of a float32. Reading one back is exact, so only storing rounds: to nearest, ties to
+// even. (These lines need IEEE arithmetic with subnormals; -ffast-math breaks them, and every test
+// for NaN.)
+
+HD static uint32_t float_bits(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+HD static float bits_float(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+HD static uint16_t f32_to_f16(float x)
+{
+    uint32_t sign = float_bits(x) >> 16 & 0x8000;
+    uint32_t bits = float_bits(x) & 0x7fffffff;
+    if (bits > 0x7f800000) return (uint16_t)(sign | 0x7e00);   // NaN
+    if (bits >= 0x477ff000) return (uint16_t)(sign | 0x7c00);  // 65520 and above: infinity
+    if (bits < 0x38800000)  // below 2^-14: next to 0.5, one float32 ulp is one f16 subnormal step
+        return (uint16_t)(sign | (float_bits(bits_float(bits) + 0.5f) - 0x3f000000));
+    bits += 0xfff + (bits >> 13 & 1);  // half a unit, less one if the last kept bit is even
+    return (uint16_t)(sign | (bits - 0x38000000) >> 13);
+}
+
+HD static float f16_to_f32(uint16_t h)
+{
+#ifdef __CUDA_ARCH__  // a GPU has an instruction for it
+    return __half2float(__ushort_as_half(h));
+#else
+    const float two_to_112 = 5.192296858534828e33f;
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16;
+    uint32_t bits = (uint32_t)(h & 0x7fff) << 13;  // exponent and mantissa, in their new places
+    if ((h & 0x7c00) == 0x7c00) return bits_float(sign | 0x7f800000 | bits);  // infinity, NaN
+    // In its new place the exponent is too small by 112. Subnormals come out exact, too.
+    return bits_float(sign | float_bits(bits_float(bits) * two_to_112));
+#endif
+}
+
+HD static uint16_t f32_to_bf16(float x)
+{
+    uint32_t bits = float_bits(x);
+    if ((bits & 0x7fffffff) > 0x7f800000) return (uint16_t)(bits >> 16 | 0x40);  // NaN stays NaN
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+HD static float bf16_to_f32(uint16_t h) { return bits_float((uint32_t)h << 16); }
+
+// Element i of a plane of K or V.
+HD static inline float load_element(const void *plane, size_t i, int dtype)
+{
+    if (dtype == PAGED_F32) return ((const float *)plane)[i];
+    uint16_t h = ((const uint16_t *)plane)[i];
+    return dtype == PAGED_F16 ? f16_to_f32(h) : bf16_to_f32(h);
+}
+
+HD static void store_element(void *plane, size_t i, int dtype, float x)
+{
+    if (dtype == PAGED_F32)
+        ((float *)plane)[i] = x;
+    else
+        ((uint16_t *)plane)[i] = dtype == PAGED_F16 ? f32_to_f16(x) : f32_to_bf16(x);
+}
+
+// ---- K and V ----------------------------------------------------------------------------------
+// Writing and gathering move tokens between the blocks of the cache and dense tensors,
+// [tokens][num_kv_heads][head_dim]. A job is a View plus the arguments of one kernel. The functions
+// of this section do one independent part of a job: one token. On a GPU the `threads` threads of a
+// thread block share it, each taking every threads-th element, from `thread` on. The CPU does one
+// part after the other, as thread 0 of 1.
 
 // The walk of section "layout": where K and V of a token and head are, as an element of a plane.
 HD static size_t token_offset(const View *view, int seq, int position, int kv_head)
 {
-    const PoolConfig *c = &view->layout;
+    const PoolConfig *c = &view->config;
     if (!view->tables) {  // a dense copy, [tokens of all sequences][num_kv_heads][head_dim]
-        size_t token = (size_t)view->starts[seq].token + position;
+        size_t token = (size_t)view->offsets[seq].token + position;
         return (token * c->num_kv_heads + kv_head) * c->head_dim;
     }
-    const int *block_table = view->tables + view->starts[seq].table;
+    const int *block_table = view->tables + view->offsets[seq].entry;
     int block = block_table[position / c->block_size];
     return kv_offset(c, view->layer, block, kv_head, position % c->block_size);
 }
 
-// Copies `count` elements of K and of V from one view to another, maybe of another dtype.
-HD static void copy_elements(const View *to, size_t to_at, const View *from, size_t from_at,
-                             size_t count, int thread, int threads)
+// Copies element from_at of one plane to element to_at of another. Equal dtypes keep every bit,
+// even those of a NaN.
+HD static void copy_element(void *to, size_t to_at, int to_dtype, const void *from, size_t from_at,
+                            int from_dtype)
 {
-    int to_dtype = to->layout.dtype;
-    int from_dtype = from->layout.dtype;
-    size_t size = dtype_size(to_dtype);
-    if (threads == 1 && from_dtype == to_dtype) {  // as they are
-        memcpy((char *)to->k + to_at * size, (char *)from->k + from_at * size, count * size);
-        memcpy((char *)to->v + to_at * size, (char *)from->v + from_at * size, count * size);
+    if (to_dtype == from_dtype && to_dtype != PAGED_F32)
+        ((uint16_t *)to)[to_at] = ((const uint16_t *)from)[from_at];
+    else
+        store_element(to, to_at, to_dtype, load_element(from, from_at, from_dtype));
+}
+
+// Copies the vectors of K and V at from_at in one view to to_at in another.
+HD static void copy_vectors(const View *to, size_t to_at, const View *from, size_t from_at,
+                            int thread, int threads)
+{
+    int to_dtype = to->config.dtype;
+    int from_dtype = from->config.dtype;
+    if (threads == 1 && to_dtype == from_dtype) {
+        size_t size = dtype_size(to_dtype);
+        size_t bytes = to->config.head_dim * size;
+        memcpy((char *)to->k + to_at * size, (char *)from->k + from_at * size, bytes);
+        memcpy((char *)to->v + to_at * size, (char *)from->v + from_at * size, bytes);
         return;
     }
-    for (size_t i = thread; i < count; i += threads) {
-        store_element(to->k, to_at + i, to_dtype, load_element(from->k, from_at + i, from_dtype));
-        store_element(to->v, to_at + i, to_dtype, load_element(from->v, from_at + i, from_dtype));
+    for (int i = thread; i < to->config.head_dim; i += threads) {
+        copy_element(to->k, to_at + i, to_dtype, from->k, from_at + i, from_dtype);
+        copy_element(to->v, to_at + i, to_dtype, from->v, from_at + i, from_dtype);
     }
 }
 
-// Writing and gathering move tokens between the blocks of the cache and dense tensors,
-// [tokens][num_kv_heads][head_dim]. To write, `from` is float32 and has the query tokens alone: row
-// `row` goes to the slot of that token.
 typedef struct MoveJob {
     View to, from;
 } MoveJob;
 
+// Writes row `row`: `from` is float32 and holds the query tokens alone; each goes to its slot.
 HD static void write_token(const MoveJob *job, int row, int thread, int threads)
 {
-    const PoolConfig *c = &job->to.layout;
-    QueryToken token = job->to.queries[row];
+    const PoolConfig *c = &job->to.config;
+    QueryToken query = job->to.queries[row];
     for (int head = 0; head < c->num_kv_heads; head++) {
         size_t from = ((size_t)row * c->num_kv_heads + head) * c->head_dim;
-        size_t to = token_offset(&job->to, token.seq, token.position, head);
-        copy_elements(&job->to, to, &job->from, from, c->head_dim, thread, threads);
+        size_t to = token_offset(&job->to, query.seq, query.position, head);
+        copy_vectors(&job->to, to, &job->from, from, thread, threads);
     }
 }
 
-// To gather, each token goes to its place in a dense copy of all the sequences.
+// Gathers one token: it goes to its place in a dense copy of all the sequences.
 HD static void gather_token(const MoveJob *job, int seq, int position, int thread, int threads)
 {
-    const PoolConfig *c = &job->from.layout;
+    const PoolConfig *c = &job->from.config;
     for (int head = 0; head < c->num_kv_heads; head++) {
         size_t from = token_offset(&job->from, seq, position, head);
         size_t to = token_offset(&job->to, seq, position, head);
-        copy_elements(&job->to, to, &job->from, from, c->head_dim, thread, threads);
+        copy_vectors(&job->to, to, &job->from, from, thread, threads);
     }
 }
 
@@ -749,11 +912,11 @@ HD static void gather_token(const MoveJob *job, int seq, int position, int threa
 //
 // The sum is built up token by token, without ever holding all the scores (online softmax, Milakov
 // and Gimelshein 2018). The state is m, the largest score so far, l, the sum of exp(score - m), and
-// o, the sum of exp(score - m) V. When a token raises m, what was summed before is scaled down by
+// o, the sum of exp(score - m) V. When a token raises m, the sums so far are scaled down by
 // exp(old m - new m). The result is o / l.
 //
-// The order of the sums is that of the tokens, so not one bit of the result depends on the block
-// size; nor on whether the blocks are those of the pool or a dense copy.
+// The terms are added in the order of the tokens. So not one bit of the result depends on the block
+// size, nor on whether K and V are in the blocks of the pool or in a dense copy.
 
 typedef struct AttendJob {
     View view;
@@ -769,7 +932,7 @@ typedef struct AttendJob {
 static void attend_row(const AttendJob *job, int row, int head)
 {
     const View *view = &job->view;
-    const PoolConfig *c = &view->layout;
+    const PoolConfig *c = &view->config;
     int seq = view->queries[row].seq;
     int visible = view->queries[row].position + 1;  // the query token itself included
     int kv_head = head / (job->num_q_heads / c->num_kv_heads);
@@ -778,14 +941,14 @@ static void attend_row(const AttendJob *job, int row, int head)
     for (int i = 0; i < c->head_dim; i++) q[i] = job->q[vector + i] * job->scale;
 
     float m = -INFINITY;
-    double l = 0;  // in double, as the weights of very long sequences would be lost in a float
+    double l = 0;  // in double: a float would lose the small weights of very long sequences
     double o[PAGED_MAX_HEAD_DIM] = {0};
     for (int t = 0; t < visible; t++) {
         size_t at = token_offset(view, seq, t, kv_head);
         float score = 0;
         for (int i = 0; i < c->head_dim; i++)
             score += q[i] * load_element(view->k, at + i, c->dtype);
-        if (score > m) {  // a new maximum: what was summed so far is scaled to it
+        if (score > m) {  // a new maximum: scale the sums so far to it
             float shrink = expf(m - score);
             l *= shrink;
             for (int i = 0; i < c->head_dim; i++) o[i] *= shrink;
@@ -801,10 +964,11 @@ static void attend_row(const AttendJob *job, int row, int head)
 }
 
 // ---- kernels ----------------------------------------------------------------------------------
-// A kernel is a function that runs in many threads at once. 32 threads form a warp and mostly run
-// together; each is a lane of it, and a shuffle reads a variable of another lane. Several warps
-// form a thread block, which has memory of its own, `shared`, and can wait at a barrier until all
-// its threads have arrived. A launch starts a grid of thread blocks: on a GPU, or on the stand-in.
+// A kernel is a function that many threads run at once. 32 threads form a warp and mostly run in
+// lockstep; each is a lane of it, and a shuffle reads a variable of another lane. Several warps
+// form a thread block. It has memory of its own, `shared`, and its threads can meet at a barrier,
+// where each waits until all have arrived. A launch starts a grid of thread blocks: on a GPU, or on
+// the stand-in.
 
 enum { WARP = 32, THREADS = 128, WARPS = THREADS / WARP };
 #define ALL_LANES 0xffffffffu
@@ -825,7 +989,7 @@ static void launch(const void *kernel, dim3 grid, int shared_floats, void *job)
 
 #else
 
-// A kernel is an ordinary function here; launch() starts it by another one that takes any job.
+// Here a kernel is an ordinary function. launch() calls it through an entry that takes any job.
 typedef void (*Entry)(const void *job);
 #define LAUNCH(kernel, x, y, z, shared_floats, job) \
     launch(kernel##_entry, #kernel, x, y, z, shared_floats, &(job))
@@ -840,7 +1004,7 @@ typedef void (*Entry)(const void *job);
 static struct {
     unsigned x, y, z;
 } threadIdx, blockIdx, gridDim;
-enum { SHARED_FLOATS = 12288 };  // 48 KB, as any thread block can have
+enum { SHARED_FLOATS = 12288 };  // 48 KB, which any thread block can have
 static __attribute__((aligned(16))) float shared[SHARED_FLOATS];
 static void gpu_barrier(int line);
 static float gpu_shuffle_xor(unsigned mask, float x, int bits, int line);
@@ -849,26 +1013,27 @@ static void launch(Entry kernel, const char *name, int x, int y, int z, int shar
 
 #endif
 
-// What moves K and V is the same code as on the CPU.
+// K and V are moved by the same code as on the CPU.
 KERNEL(write_kernel, MoveJob) { write_token(&job, blockIdx.x, threadIdx.x, THREADS); }
 
-// Attention in two steps of a ladder. Rung 1, dense gather: gather_kernel copies each sequence into
-// one contiguous piece, and attend_paged reads that copy. Of the gridDim.y thread blocks of a
-// sequence, each takes every gridDim.y-th of its tokens.
+// Attention is a ladder of kernels, and this file has its first two rungs. Rung 1, dense gather:
+// gather_kernel copies each sequence into one contiguous array, and attend_paged reads that copy.
+// A sequence has gridDim.y thread blocks, each of which takes every gridDim.y-th token.
 KERNEL(gather_kernel, MoveJob)
 {
-    const Start *start = job.to.starts + blockIdx.x;
-    unsigned length = (unsigned)(start[1].token - start[0].token);
+    const SeqOffset *offset = job.to.offsets + blockIdx.x;
+    unsigned length = (unsigned)(offset[1].token - offset[0].token);
     for (unsigned t = blockIdx.y; t < length; t += gridDim.y)
         gather_token(&job, blockIdx.x, t, threadIdx.x, THREADS);
 }
 
-// The kernels add up in float32, and give every weight this factor, so that sums of weights times V
-// cannot overflow.
-#define HEADROOM 0x1p-32f
+// The kernels add up in float32. Every weight gets this factor, 2^-32, so that sums of weights
+// times V cannot overflow.
+#define HEADROOM 2.3283064365386963e-10f
 
 // Attention over some of the tokens leaves a state: m, l, o, in head_dim + 2 floats. The threads of
-// a thread block merge several into one: a barrier belongs before it, and one before `to` is read.
+// a thread block merge several states into one. Call __syncthreads() before it, and again before
+// reading `to`.
 DEVICE void merge(const float *states, int count, int head_dim, float *to)
 {
     float max = -INFINITY;
@@ -891,11 +1056,10 @@ DEVICE void merge(const float *states, int count, int head_dim, float *to)
     }
 }
 
-// Writes the result of row blockIdx.x and a query head, of which `state` is the merged state.
+// Writes the result of row blockIdx.x and a query head from its merged state.
 DEVICE void finish(const AttendJob *job, int head, const float *state)
 {
-    __syncthreads();  // l was merged by thread 0
-    int head_dim = job->view.layout.head_dim;
+    int head_dim = job->view.config.head_dim;
     size_t vector = (size_t)blockIdx.x * job->num_q_heads + head;
     float l = state[1];
     for (int d = threadIdx.x; d < head_dim; d += THREADS)
@@ -903,20 +1067,20 @@ DEVICE void finish(const AttendJob *job, int head, const float *state)
     if (threadIdx.x == 0 && job->lse) job->lse[vector] = state[0] + logf(l / HEADROOM);
 }
 
-// Attends with row blockIdx.x and a query head to the tokens from `start` to `end` - 1; their state
-// goes to `to`. Each warp takes every WARPS-th token. Lane i holds elements i, i + 32, ... of the
-// vectors, so the 32 lanes read neighbouring addresses; a dot product is summed in each lane, then
-// across the lanes. A warp that gets no token goes on, too: it ends with m = -inf, which the merge
-// gives the weight 0, and the barrier waits for all.
+// Row blockIdx.x and a query head attend to the tokens from `start` to `end` - 1; the state goes to
+// `to`. Each warp takes every WARPS-th token. Lane i holds elements i, i + 32, ... of the vectors,
+// so the 32 lanes read neighbouring addresses; a dot product is summed within each lane, then
+// across the lanes. A warp that gets no token must not leave early, since the barrier waits for
+// every thread: it ends with m = -inf, and merge() gives that state the weight 0.
 DEVICE void attend_tokens(const AttendJob *job, int head, unsigned start, unsigned end, float *to)
 {
     enum { PER_LANE = PAGED_MAX_HEAD_DIM / WARP };
     const View *view = &job->view;
     int warp = threadIdx.x / WARP;
     int lane = threadIdx.x % WARP;
-    int head_dim = view->layout.head_dim;
-    int dtype = view->layout.dtype;
-    int kv_head = head / (job->num_q_heads / view->layout.num_kv_heads);
+    int head_dim = view->config.head_dim;
+    int dtype = view->config.dtype;
+    int kv_head = head / (job->num_q_heads / view->config.num_kv_heads);
     int seq = view->queries[blockIdx.x].seq;
 
     // 1. The query, in the registers of each warp.
@@ -929,7 +1093,7 @@ DEVICE void attend_tokens(const AttendJob *job, int head, unsigned start, unsign
         o[i] = 0;
     }
 
-    // 2. This warp's tokens: the score, and the state.
+    // 2. This warp's tokens: compute the score, update the state.
     for (unsigned t = start + warp; t < end; t += WARPS) {  // unsigned, as t may pass INT_MAX
         size_t at = token_offset(view, seq, t, kv_head);
         float score = 0;
@@ -959,14 +1123,15 @@ DEVICE void attend_tokens(const AttendJob *job, int head, unsigned start, unsign
     merge(shared, WARPS, head_dim, to);
 }
 
-// Rung 2, paged: the block table is read on the way. A thread block for each query token and query
-// head. Against rung 1 nothing is copied: K and V are read once, not read, written and then read.
-// (fast/ has the rungs above: splits, then tensor cores, which read K and V once for up to eight
-// query heads.)
+// Rung 2, paged: tokens are found through the block table on the way. Each query token and query
+// head gets a thread block. Unlike rung 1, it copies nothing: K and V are read once, instead of
+// read, written and read again. (Rungs 3 and 4 are in fast/: splits, then tensor cores, which read
+// K and V once for up to eight query heads.)
 KERNEL(attend_paged, AttendJob)
 {
-    float *state = shared + WARPS * (job.view.layout.head_dim + 2);  // after those of the warps
+    float *state = shared + WARPS * (job.view.config.head_dim + 2);  // after those of the warps
     attend_tokens(&job, blockIdx.y, 0, job.view.queries[blockIdx.x].position + 1, state);
+    __syncthreads();  // thread 0 has merged l, which all threads read
     finish(&job, blockIdx.y, state);
 }
 
@@ -975,107 +1140,17 @@ KERNEL(attend_paged, AttendJob)
 #endif
 
 // ---- calls ------------------------------------------------------------------------------------
-// A step is checked and written down flat once, as a plan, which all layers use.
+// What a model calls for each layer of a step; and memory for its tensors.
 
-typedef struct Plan {
-    View view;
-    int sealed;           // a query token is in a shared or published block: no write
-    Seq **seqs;           // those of the batch
-    Start *starts;        // these three arrays lie one after the other; the view points to a copy
-    QueryToken *queries;  // of them, in pool->plan_memory
-    int *tables;
-} Plan;
-
-// The same layer and tokens, in dense tensors.
+// The same layer and tokens as a view, in dense tensors.
 static View dense_view(const View *view, void *k, void *v, int dtype)
 {
     View dense = *view;
-    dense.layout.dtype = dtype;
+    dense.config.dtype = dtype;
     dense.k = k;
     dense.v = v;
     dense.tables = NULL;
     return dense;
-}
-
-// Checks a batch, marking its sequences with a new number, and counts its query tokens and the
-// entries of its block tables. Returns 0 if it is not valid.
-static int batch_count(Pool *pool, const Batch *batch, int64_t *tokens, int64_t *entries)
-{
-    if (!batch || batch->num_seqs < 0 || batch->num_seqs > arrlen(pool->seqs)) return 0;
-    if (batch->num_seqs > 0 && (!batch->seqs || !batch->num_tokens)) return 0;
-    *tokens = *entries = 0;
-    pool->num_batches++;
-    for (int i = 0; i < batch->num_seqs; i++) {
-        Seq *seq = batch->seqs[i];
-        int n = batch->num_tokens[i];
-        if (!seq || seq->pool != pool || n < 0 || n > seq->length) return 0;
-        if (seq->checked == pool->num_batches) return 0;  // it is named twice
-        seq->checked = pool->num_batches;
-        if (n == 0) continue;  // the sequence is left out
-        *tokens += n;
-        *entries += arrlen(seq->block_table);
-    }
-    return *tokens <= INT_MAX;
-}
-
-// Adds sequence i of the batch with its newest n tokens.
-static void plan_add(Plan *plan, int i, const Seq *seq, int n)
-{
-    const Pool *pool = seq->pool;
-    Start *end = &plan->starts[i + 1];
-    int first = (seq->length - n) / pool->config.block_size;  // block with a query token
-    for (int entry = 0; entry < (int)arrlen(seq->block_table); entry++) {
-        int block = seq->block_table[entry];
-        INVARIANT(block >= 0 && block < pool->config.num_blocks, "a table entry is not a block");
-        if (entry >= first && block_sealed(pool, block)) plan->sealed = 1;
-        plan->tables[end->table++] = block;
-    }
-    for (int position = seq->length - n; position < seq->length; position++) {
-        QueryToken token = {i, position};
-        plan->queries[plan->view.num_query_tokens++] = token;
-    }
-    end->token += seq->length;
-    if (plan->view.max_seq_len < seq->length) plan->view.max_seq_len = seq->length;
-}
-
-int pool_plan(Pool *pool, const Batch *batch)
-{
-    int64_t tokens, entries;
-    if (!pool || !batch_count(pool, batch, &tokens, &entries)) return PAGED_BAD_ARGUMENT;
-    int device = pool->config.device;
-    int64_t starts = (int64_t)batch->num_seqs + 1;
-    int64_t bytes = starts * sizeof(Start) + tokens * sizeof(QueryToken) + entries * sizeof(int);
-    if (bytes > PTRDIFF_MAX ||
-        memory_reserve(device, &pool->plan_memory, &pool->plan_bytes, (size_t)bytes))
-        return PAGED_OUT_OF_MEMORY;
-    size_t size = sizeof(Plan) + starts * sizeof(Seq *) + (size_t)bytes;
-    Plan *plan = pool->plan = (Plan *)realloc_or_panic(pool->plan, size);
-    pool->plan_number = pool->num_batches;
-
-    plan->sealed = 0;
-    plan->seqs = (Seq **)(plan + 1);
-    plan->starts = (Start *)(plan->seqs + starts);
-    plan->queries = (QueryToken *)(plan->starts + starts);
-    plan->tables = (int *)(plan->queries + tokens);
-    const Start *there = (const Start *)pool->plan_memory;
-    View view = {pool->config, pool->k, pool->v, 0, batch->num_seqs, 0, 0, NULL, there, NULL};
-    view.queries = (const QueryToken *)(there + starts);
-    view.tables = (const int *)(view.queries + tokens);
-    plan->view = view;
-    memset(plan->starts, 0, sizeof(Start));
-    for (int i = 0; i < batch->num_seqs; i++) {
-        Seq *seq = plan->seqs[i] = batch->seqs[i];
-        seq->plan = pool->plan_number;
-        plan->starts[i + 1] = plan->starts[i];
-        if (batch->num_tokens[i] > 0) plan_add(plan, i, seq, batch->num_tokens[i]);
-    }
-    memory_copy(device, pool->plan_memory, plan->starts, (size_t)bytes);
-    return PAGED_OK;
-}
-
-static int plan_usable(const Pool *pool, int layer)
-{
-    return pool && layer >= 0 && layer < pool->config.num_layers && pool->plan_number != 0;
 }
 
 int pool_write(Pool *pool, int layer, const float *k, const float *v)
@@ -1086,28 +1161,32 @@ int pool_write(Pool *pool, int layer, const float *k, const float *v)
     if (n == 0) return PAGED_OK;
     if (!k || !v) return PAGED_BAD_ARGUMENT;
     if (plan->sealed) return PAGED_BLOCK_SHARED;
-    MoveJob job = {plan->view, dense_view(&plan->view, (void *)k, (void *)v, PAGED_F32)};
+    MoveJob job;
+    job.to = plan->view;
     job.to.layer = layer;
+    job.from = dense_view(&plan->view, (void *)k, (void *)v, PAGED_F32);
     if (pool->config.device == PAGED_CPU) {
         for (int row = 0; row < n; row++) write_token(&job, row, 0, 1);
     } else {
         LAUNCH(write_kernel, n, 1, 1, 0, job);
     }
     if (layer < pool->config.num_layers - 1) return PAGED_OK;
-    for (int row = 0; row < n; row++) {  // a token is computed if those before it are
+    for (int row = 0; row < n; row++) {  // a token is computed if all before it are
         Seq *seq = plan->seqs[plan->queries[row].seq];
         if (plan->queries[row].position == seq->num_computed_tokens) seq->num_computed_tokens++;
     }
     return PAGED_OK;
 }
 
-// Gathers the sequences of a view into k and v, as elements of `dtype`. Returns a view of them.
+// Gathers the sequences of a view into k and v, as elements of `dtype`. Returns a view of the copy.
 static View gather(const View *view, void *k, void *v, int dtype)
 {
-    MoveJob job = {dense_view(view, k, v, dtype), *view};
-    if (view->layout.device == PAGED_CPU) {
+    MoveJob job;
+    job.from = *view;
+    job.to = dense_view(view, k, v, dtype);
+    if (view->config.device == PAGED_CPU) {
         for (int seq = 0; seq < view->num_seqs; seq++) {
-            int64_t length = view->starts[seq + 1].token - view->starts[seq].token;
+            int64_t length = view->offsets[seq + 1].token - view->offsets[seq].token;
             for (int t = 0; t < length; t++) gather_token(&job, seq, t, 0, 1);
         }
     } else {
@@ -1124,14 +1203,22 @@ int seq_gather(const Seq *seq, int layer, float *k, float *v)
     Pool *pool = seq->pool;
     int device = pool->config.device;
     size_t table = arrlenu(seq->block_table) * sizeof(int);
-    Start starts[2] = {{0, 0}, {seq->length, (int64_t)arrlen(seq->block_table)}};
-    if (memory_reserve(device, &pool->workspace, &pool->workspace_bytes, sizeof starts + table))
+    SeqOffset offsets[2] = {{0, 0}, {seq->length, arrlen(seq->block_table)}};
+    if (memory_reserve(device, &pool->workspace, &pool->workspace_bytes, sizeof offsets + table))
         return PAGED_OUT_OF_MEMORY;
-    View view = {pool->config, pool->k, pool->v, layer, 1, 0, seq->length, NULL, NULL, NULL};
-    view.starts = (const Start *)pool->workspace;
-    view.tables = (const int *)(view.starts + 2);
-    memory_copy(device, pool->workspace, starts, sizeof starts);
-    memory_copy(device, (Start *)pool->workspace + 2, seq->block_table, table);
+    SeqOffset *there = (SeqOffset *)pool->workspace;
+    memory_copy(device, there, offsets, sizeof offsets);
+    memory_copy(device, there + 2, seq->block_table, table);
+    View view = {.config = pool->config,
+                 .k = pool->k,
+                 .v = pool->v,
+                 .layer = layer,
+                 .num_seqs = 1,
+                 .num_query_tokens = 0,
+                 .max_seq_len = seq->length,
+                 .queries = NULL,
+                 .offsets = there,
+                 .tables = (const int *)(there + 2)};
     gather(&view, k, v, PAGED_F32);
     return PAGED_OK;
 }
@@ -1147,22 +1234,32 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
         return PAGED_BAD_ARGUMENT;
     if (plan->view.num_query_tokens == 0) return PAGED_OK;
     if (!q || !out) return PAGED_BAD_ARGUMENT;
-    AttendJob job = {plan->view, num_q_heads, scale, q, out, lse, NULL};
+    if (scale == 0) scale = 1 / sqrtf((float)c->head_dim);
+    AttendJob job;
+    job.view = plan->view;
     job.view.layer = layer;
-    if (scale == 0) job.scale = 1 / sqrtf((float)c->head_dim);
+    job.num_q_heads = num_q_heads;
+    job.scale = scale;
+    job.q = q;
+    job.out = out;
+    job.lse = lse;
+    job.states = NULL;
 
     if (flags & ATTEND_GATHER) {  // into the workspace: K of all sequences, then V
         size_t token = (size_t)c->num_kv_heads * c->head_dim * dtype_size(c->dtype);
-        int64_t tokens = plan->starts[plan->view.num_seqs].token;
-        size_t bytes = (multiply(tokens, 2 * token) + 511) / 512 * 512;
+        int64_t tokens = plan->offsets[plan->view.num_seqs].token;
+        if (tokens > PTRDIFF_MAX) return PAGED_OUT_OF_MEMORY;  // size_t may have 32 bits
+        size_t bytes = (multiply((size_t)tokens, 2 * token) + 511) / 512 * 512;
         if (memory_reserve(c->device, &pool->workspace, &pool->workspace_bytes, bytes))
             return PAGED_OUT_OF_MEMORY;
         char *k = (char *)pool->workspace;
         job.view = gather(&job.view, k, k + bytes / 2, c->dtype);
     }
 #ifdef PAGED_FAST
-    int error = flags & ATTEND_FAST ? attend_fast(pool, &job) : -1;
-    if (error >= 0) return error;
+    if (flags & ATTEND_FAST) {
+        int error = attend_fast(pool, &job);
+        if (error >= 0) return error;
+    }
 #endif
     int rows = job.view.num_query_tokens;
     if (c->device != PAGED_CPU) {
@@ -1192,6 +1289,7 @@ void tensor_copy(const Pool *pool, float *to, const float *from, size_t count)
 }
 
 // ---- check and dump ---------------------------------------------------------------------------
+// For tests and debuggers: recount everything the pool keeps, and draw it.
 
 static const char *broken(const char *format, ...)
 {
@@ -1203,7 +1301,7 @@ static const char *broken(const char *format, ...)
     return message;
 }
 
-// Counts in seen[block] how often the block tables name each block, which is its reference count.
+// Counts in seen[block] how often the block tables name each block: its reference count.
 static const char *check_tables(const Pool *pool, int *seen)
 {
     for (int s = 0; s < (int)arrlen(pool->seqs); s++) {
@@ -1232,24 +1330,27 @@ static const char *check_tables(const Pool *pool, int *seen)
 // Follows the free list from its head and back to it. A block met twice has a wrong link back.
 static const char *check_free_list(const Pool *pool)
 {
-    const Block *b = pool->blocks;
+    const Block *blocks = pool->blocks;
     int head = pool->config.num_blocks;
     int prev = head;
     int count = 0;
     int unused = 0;
-    for (int block = b[head].next; block != head; prev = block, block = b[block].next, count++) {
+    for (int block = blocks[head].next; block != head; block = blocks[block].next) {
         if (block < 0 || block > head) return broken("free list: %d is no block", block);
-        if (b[block].prev != prev)
-            return broken("free list: block %d has a wrong link back", block);
-        if (b[block].ref_count != 0)
-            return broken("free list: block %d has reference count %d", block, b[block].ref_count);
-        if (b[prev].serial && !b[block].serial)
+        const Block *b = &blocks[block];
+        if (b->prev != prev) return broken("free list: block %d has a wrong link back", block);
+        if (b->ref_count != 0)
+            return broken("free list: block %d has reference count %d", block, b->ref_count);
+        if (blocks[prev].serial && !b->serial)
             return broken("free list: block %d comes after published ones", block);
+        prev = block;
+        count++;
     }
-    if (b[head].prev != prev) return broken("free list: its head has a wrong link back");
+    if (blocks[head].prev != prev) return broken("free list: its head has a wrong link back");
     for (int block = 0; block < head; block++) {
-        unused += b[block].ref_count == 0;
-        if (b[block].ref_count > 0 && (b[block].prev != -1 || b[block].next != -1))
+        const Block *b = &blocks[block];
+        if (b->ref_count == 0) unused++;
+        if (b->ref_count > 0 && (b->prev != -1 || b->next != -1))
             return broken("block %d: in use, but linked into the free list", block);
     }
     if (count != pool->num_free)
@@ -1261,20 +1362,22 @@ static const char *check_free_list(const Pool *pool)
 // Every published block is in the bucket of its hash, once, and was published after its parent.
 static const char *check_prefixes(const Pool *pool)
 {
-    const Block *b = pool->blocks;
+    const Block *blocks = pool->blocks;
     int published = 0;
     int found = 0;
-    for (int block = 0; block < pool->config.num_blocks; block++) published += b[block].serial != 0;
+    for (int block = 0; block < pool->config.num_blocks; block++)
+        if (blocks[block].serial) published++;
     for (int i = 0; i < pool->num_buckets; i++)
-        for (int block = pool->buckets[i]; block != -1; block = b[block].next_in_bucket) {
-            if (block < 0 || block >= pool->config.num_blocks || !b[block].serial)
+        for (int block = pool->buckets[i]; block != -1; block = blocks[block].next_in_bucket) {
+            const Block *b = &blocks[block];
+            if (block < 0 || block >= pool->config.num_blocks || !b->serial)
                 return broken("prefix cache: bucket %d leads to block %d", i, block);
-            if (b[block].serial > pool->last_serial || b[block].parent >= b[block].serial)
+            if (b->serial > pool->last_serial || b->parent >= b->serial)
                 return broken("block %d: published before its parent, or in the future", block);
-            if (prefix_bucket(pool, b[block].parent, block_tokens(pool, block)) !=
-                pool->buckets + i)
+            if (prefix_bucket(pool, b->parent, block_tokens(pool, block)) != pool->buckets + i)
                 return broken("prefix cache: block %d is in the wrong bucket", block);
-            if (++found > published) return broken("prefix cache: bucket %d has no end", i);
+            found++;
+            if (found > published) return broken("prefix cache: bucket %d has no end", i);
         }
     if (found != published) return broken("prefix cache: %d blocks of %d", found, published);
     return NULL;
@@ -1304,8 +1407,10 @@ void pool_dump(const Pool *pool, FILE *out)
     for (int block = 0; block < n; block++) {
         if (block % WIDTH == 0) fprintf(out, "%8d  ", block);
         int count = pool->blocks[block].ref_count;
-        int sign = pool->blocks[block].serial ? 'p' : '.';
-        if (count > 0) sign = count < 10 ? '0' + count : '+';
+        int sign = '.';
+        if (pool->blocks[block].serial) sign = 'p';
+        if (count > 0) sign = '0' + count;
+        if (count > 9) sign = '+';
         fputc(sign, out);
         if (block % WIDTH == WIDTH - 1 || block == n - 1) fputc('\n', out);
     }
@@ -1328,12 +1433,15 @@ void seq_dump(const Seq *seq, FILE *out)
 }
 
 // ---- oracle -----------------------------------------------------------------------------------
-// The judge of all the above, plain enough to be believed by reading. A fork is a memcpy; attention
-// is the textbook formula in double, in two passes.
+// The judge of all of the above, plain enough to be believed by reading. A fork is a memcpy;
+// attention is the textbook formula in double, in two passes.
 
-static size_t oracle_offset(const Oracle *o, int layer, int token)
+// Where the vector of a token and KV head begins in k and in v.
+static size_t oracle_offset(const Oracle *oracle, int layer, int token, int kv_head)
 {
-    return ((size_t)layer * o->max_tokens + token) * o->config.num_kv_heads * o->config.head_dim;
+    size_t i = (size_t)layer * oracle->max_tokens + token;
+    i = i * oracle->config.num_kv_heads + kv_head;
+    return i * oracle->config.head_dim;
 }
 
 Oracle *oracle_create(const PoolConfig *config, int max_tokens)
@@ -1347,7 +1455,7 @@ Oracle *oracle_create(const PoolConfig *config, int max_tokens)
     oracle->max_tokens = max_tokens;
     oracle->length = 0;
     oracle->k = (float *)(oracle + 1);
-    oracle->v = oracle->k + oracle_offset(oracle, config->num_layers, 0);
+    oracle->v = oracle->k + oracle_offset(oracle, config->num_layers, 0, 0);
     return oracle;
 }
 
@@ -1355,8 +1463,9 @@ Oracle *oracle_fork(const Oracle *parent, int at)
 {
     Oracle *child = oracle_create(&parent->config, parent->max_tokens);
     child->length = at;
-    size_t all = oracle_offset(parent, parent->config.num_layers, 0);
-    memcpy(child->k, parent->k, 2 * all * sizeof(float));  // V comes after K
+    size_t all = oracle_offset(parent, parent->config.num_layers, 0, 0);
+    memcpy(child->k, parent->k, all * sizeof(float));
+    memcpy(child->v, parent->v, all * sizeof(float));
     return child;
 }
 
@@ -1372,8 +1481,8 @@ static float round_to(int dtype, float x)
 void oracle_write(Oracle *oracle, int layer, int num_tokens, const float *k, const float *v)
 {
     INVARIANT(oracle->length <= oracle->max_tokens, "a sequence is longer than its oracle");
-    size_t start = oracle_offset(oracle, layer, oracle->length - num_tokens);
-    size_t end = oracle_offset(oracle, layer, oracle->length);
+    size_t start = oracle_offset(oracle, layer, oracle->length - num_tokens, 0);
+    size_t end = oracle_offset(oracle, layer, oracle->length, 0);
     for (size_t i = start; i < end; i++) {
         oracle->k[i] = round_to(oracle->config.dtype, k[i - start]);
         oracle->v[i] = round_to(oracle->config.dtype, v[i - start]);
@@ -1387,40 +1496,54 @@ static double dot(const float *a, const float *b, int n)
     return sum;
 }
 
+// One query vector over the first `visible` tokens. Returns the log of the sum of exp(score).
+static double oracle_attend_one(const Oracle *oracle, int layer, int kv_head, int visible,
+                                double scale, const float *q, float *out)
+{
+    int head_dim = oracle->config.head_dim;
+    double max = -INFINITY;
+    double sum = 0;
+    double o[PAGED_MAX_HEAD_DIM] = {0};
+    for (int t = 0; t < visible; t++) {
+        const float *k = oracle->k + oracle_offset(oracle, layer, t, kv_head);
+        max = fmax(max, scale * dot(q, k, head_dim));
+    }
+    double base = max == -INFINITY ? 0 : max;  // as -inf minus -inf is NaN
+    for (int t = 0; t < visible; t++) {
+        const float *k = oracle->k + oracle_offset(oracle, layer, t, kv_head);
+        const float *v = oracle->v + oracle_offset(oracle, layer, t, kv_head);
+        double weight = exp(scale * dot(q, k, head_dim) - base);
+        sum += weight;
+        for (int i = 0; i < head_dim; i++) o[i] += weight * v[i];
+    }
+    for (int i = 0; i < head_dim; i++) out[i] = sum != 0 ? (float)(o[i] / sum) : 0;
+    return max + log(sum);
+}
+
 void oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_heads, float scale,
                    const float *q, float *out, float *lse)
 {
     int head_dim = oracle->config.head_dim;
     int group = num_q_heads / oracle->config.num_kv_heads;
-    size_t stride = oracle_offset(oracle, 0, 1);  // from one token to the next
-    double s = scale == 0 ? 1 / sqrt((double)head_dim) : scale;
-    for (size_t row = 0; row < (size_t)num_tokens * num_q_heads; row++) {  // a token's query head
-        int visible = oracle->length - num_tokens + (int)(row / num_q_heads) + 1;
-        size_t kv_head = row % num_q_heads / group;
-        const float *k = oracle->k + oracle_offset(oracle, layer, 0) + kv_head * head_dim;
-        const float *v = oracle->v + (k - oracle->k);
-        double max = -INFINITY;
-        double sum = 0;
-        double o[PAGED_MAX_HEAD_DIM] = {0};
-        for (int t = 0; t < visible; t++) max = fmax(max, s * dot(q, k + t * stride, head_dim));
-        double base = max == -INFINITY ? 0 : max;  // as -inf minus -inf is NaN
-        for (int t = 0; t < visible; t++) {
-            double weight = exp(s * dot(q, k + t * stride, head_dim) - base);
-            sum += weight;
-            for (int i = 0; i < head_dim; i++) o[i] += weight * v[t * stride + i];
+    double s = scale;
+    if (scale == 0) s = 1 / sqrt((double)head_dim);
+    for (int token = 0; token < num_tokens; token++) {
+        int visible = oracle->length - num_tokens + token + 1;
+        for (int head = 0; head < num_q_heads; head++) {
+            size_t row = (size_t)token * num_q_heads + head;
+            double log_sum = oracle_attend_one(oracle, layer, head / group, visible, s,
+                                               q + row * head_dim, out + row * head_dim);
+            if (lse) lse[row] = (float)log_sum;
         }
-        for (int i = 0; i < head_dim; i++) *out++ = sum != 0 ? (float)(o[i] / sum) : 0;
-        if (lse) lse[row] = (float)(max + log(sum));
-        q += head_dim;
     }
 }
 
 // ---- stand-in ---------------------------------------------------------------------------------
-// Enough of a GPU to run the kernels without one. Each thread is a coroutine with its own stack,
-// run alone up to its next barrier or shuffle. So gdb stops in any lane, the sanitizers see every
-// access, and lanes can run in other orders: where a barrier is missing, some change the result.
-// It is stricter than a GPU: a barrier also waits for threads that have returned, which is reported
-// as a deadlock. To read this, begin at launch(), at the end.
+// Enough of a GPU to run the kernels without one. Each thread is a coroutine with its own stack
+// and runs alone up to its next barrier or shuffle. So gdb stops in any lane, the sanitizers see
+// every access, and the lanes can run in different orders, some of which give another result where
+// a barrier is missing. It is stricter than a GPU: a barrier also waits for threads that have
+// returned, and that is reported as a deadlock. Start reading at launch(), at the end.
 
 #ifndef __CUDACC__
 
@@ -1431,16 +1554,18 @@ void oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_he
 #define __has_feature(feature) 0
 #endif
 #if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
-#include <sanitizer/common_interface_defs.h>  // it has to be told of every change of the stack
+#include <sanitizer/common_interface_defs.h>  // it must be told of every change of stack
 #else
 #define __sanitizer_start_switch_fiber(save, bottom, size) (void)(save)
 #define __sanitizer_finish_switch_fiber(saved, bottom, size) (void)(saved)
 #endif
 
-typedef struct Meeting {  // of the threads of a block at a barrier, of those of a warp at a shuffle
-    int arrived, line;
+// The threads of a thread block meet at a barrier, those of a warp at a shuffle.
+typedef struct Meeting {
+    int arrived;
+    int line;
     unsigned generation;
-    float values[2][WARP];  // of this shuffle, and of the last one, which some may yet read
+    float values[2][WARP];  // of this shuffle and the last, which some lanes may not have read yet
 } Meeting;
 
 typedef struct Thread {
@@ -1450,12 +1575,13 @@ typedef struct Thread {
     char stack[128 << 10];
 } Thread;
 
-static unsigned gpu_lane_order;  // 0: ascending, 1: descending, otherwise some other order
+enum { ASCENDING = 0, DESCENDING = 1 };  // any other order is a permutation of its own
+static unsigned gpu_lane_order;
 static struct {
-    Thread threads[THREADS];        // the one that runs is threads[threadIdx.x]
-    const Meeting *waits[THREADS];  // what each waits for; NULL: nothing
+    Thread threads[THREADS];        // the running one is threads[threadIdx.x]
+    const Meeting *waits[THREADS];  // what each thread waits for; NULL: nothing
     Meeting block, warps[WARPS], end;
-    int shared_floats;  // that the launch has asked for
+    int shared_floats;  // of this launch
     jmp_buf launcher;
     Entry kernel;
     const char *name;
@@ -1465,7 +1591,9 @@ static struct {
     void *fake_stack;
 } gpu;
 
-// longjmp by another name: FORTIFY lets longjmp itself only go up the same stack.
+// Threads are switched by setjmp and longjmp, since swapcontext takes eight times as long: it saves
+// the signal mask. This is longjmp by another name, as FORTIFY allows longjmp itself to jump only
+// within one stack.
 #ifdef __APPLE__
 void gpu_jump(jmp_buf, int) __asm__("__longjmp");
 #else
@@ -1480,7 +1608,7 @@ static void gpu_panic(const char *what, int line)
     panic("paged.cu.c", line, "GPU", what);
 }
 
-// From a thread to the launcher. Returns when the meeting has taken place.
+// Switches from a thread to the launcher. Returns when the meeting has taken place.
 static void gpu_pause(const Meeting *meeting)
 {
     Thread *t = &gpu.threads[threadIdx.x];
@@ -1499,8 +1627,8 @@ static void gpu_thread_main(void)
     }
 }
 
-// From the launcher to a thread, which begins or goes on. Returns when the thread pauses. Not
-// inlined: a caller's variables in registers would not survive the jump.
+// Switches from the launcher to a thread, which starts or continues. Returns when the thread
+// pauses. Not inlined, because a caller's variables in registers would not survive the jump.
 __attribute__((noinline)) static void gpu_resume(Thread *t)
 {
     __sanitizer_start_switch_fiber(&gpu.fake_stack, t->stack, sizeof t->stack);
@@ -1517,13 +1645,14 @@ __attribute__((noinline)) static void gpu_resume(Thread *t)
     __sanitizer_finish_switch_fiber(gpu.fake_stack, NULL, NULL);
 }
 
-// Waits until `expected` threads have come. The last one wakes the others, and goes on at once.
+// Waits until `expected` threads have arrived. The last one wakes the others and continues at once.
 static void gpu_meet(Meeting *meeting, int expected, int line)
 {
     if (meeting->arrived > 0 && meeting->line != line)
         gpu_panic("the other threads wait at another barrier or shuffle", line);
     meeting->line = line;
-    if (++meeting->arrived < expected) {
+    meeting->arrived++;
+    if (meeting->arrived < expected) {
         gpu_pause(meeting);
         return;
     }
@@ -1545,21 +1674,30 @@ static float gpu_shuffle_xor(unsigned mask, float x, int bits, int line)
     return values[threadIdx.x % WARP ^ bits];
 }
 
-// Runs a thread block: the threads take turns, each as far as it gets. As the factor is odd and
-// THREADS a power of two, a round of THREADS turns has one for every thread, whatever the order.
+// The thread whose turn it is. THREADS turns in a row are one turn for every thread.
+static unsigned gpu_thread_of(unsigned turn)
+{
+    if (gpu_lane_order == ASCENDING) return turn % THREADS;
+    if (gpu_lane_order == DESCENDING) return THREADS - 1 - turn % THREADS;
+    // The factor is odd and THREADS a power of two, so no thread is left out.
+    return (turn * (2 * gpu_lane_order - 1) + gpu_lane_order) % THREADS;
+}
+
+// Runs a thread block: the threads take turns, each running as far as it can.
 static void gpu_run_block(void)
 {
-    unsigned factor = 1 - 2 * gpu_lane_order;  // of order 1: minus one
-    int idle = 0;                              // turns since a thread last ran
-    memset(shared, 0xff, sizeof shared);       // NaN: what is read must have been written
+    unsigned turn = 0;
+    int idle = 0;                         // turns since a thread last ran
+    memset(shared, 0xff, sizeof shared);  // NaN: what is read must have been written
     memset(gpu.waits, 0, sizeof gpu.waits);
-    for (unsigned i = 0; idle < THREADS; i++) {
-        threadIdx.x = (factor * i - gpu_lane_order) % THREADS;
+    while (idle < THREADS) {
+        threadIdx.x = gpu_thread_of(turn);
+        turn++;
         idle++;
         if (gpu.waits[threadIdx.x]) continue;
         idle = 0;
         gpu_resume(&gpu.threads[threadIdx.x]);
-        if (gpu_lane_order == 1) i = -1u;  // begin again at the last lane: its warp runs far ahead
+        if (gpu_lane_order == DESCENDING) turn = 0;  // the last lane again: its warp runs far ahead
     }
     for (threadIdx.x = 0; threadIdx.x < THREADS; threadIdx.x++)
         if (gpu.waits[threadIdx.x] != &gpu.end)
@@ -1591,7 +1729,7 @@ static void launch(Entry kernel, const char *name, int x, int y, int z, int shar
 #endif
 
 // ---- main -------------------------------------------------------------------------------------
-// One screen of what the engine does, on live pools: first the tables, then attention.
+// One screen that shows what the engine does, on live pools: first the tables, then attention.
 
 #ifndef PAGED_NO_MAIN
 
@@ -1624,41 +1762,59 @@ static void show(const char *text, const Seq *a, const Seq *b)
     pool_dump(a->pool, stdout);
 }
 
+static PoolConfig config = {.num_layers = 1,
+                            .num_kv_heads = 2,
+                            .head_dim = 32,
+                            .block_size = 4,
+                            .num_blocks = 16,
+                            .dtype = PAGED_F16,
+                            .poison = 1,
+                            .device = PAGED_CPU};
+
 static void show_tables(void)
 {
-    PoolConfig config = {1, 1, 1, 4, 16, PAGED_F16, 0, PAGED_CPU};
     Pool *pool;
     Seq *b;
     must(pool_create(&config, &pool));
     Seq *a = new_seq(pool, 6);
     new_seq(pool, 5);
     must(seq_append(a, 4));
-    printf("A block table says where the tokens of a sequence are, here of A:\n");
+    printf("The block table of a sequence says where its tokens are. This is A's:\n");
     seq_dump(a, stdout);
     printf("Token 9: entry 9 / 4 = 2 of the table is block %d; slot 9 %% 4 = 1.\n"
            "Blocks 2 and 3 belong to a third sequence.\n",
            a->block_table[2]);
     must(seq_fork(a, a->length, &b));
-    show("Fork: B begins as A and shares its blocks. Nothing is copied.", a, b);
+    show("Fork: B starts as A and shares its blocks. Nothing is copied.", a, b);
     must(seq_append(a, 1));
-    show("Copy-on-write: A appends. The block it would write is shared: it gets a copy.", a, b);
+    show("Copy-on-write: A appends. Its last block is shared, so A gets a copy.", a, b);
     must(seq_append(b, 1));
-    show("B appends: its last block is now its own, so it writes in place.", a, b);
+    show("B appends: the original is now its own, so it writes in place.", a, b);
     must(seq_rewind(a, 6));
-    show("Rewind: A drops 6 tokens, a rejected draft, say. A block becomes free.", a, b);
+    show("Rewind: A drops 6 tokens, say a rejected draft. A block becomes free.", a, b);
     pool_destroy(pool);
 }
 
-// Attention of 45 tokens, gathered and paged, against the oracle. Exits if it fails.
-static void show_attention(int device, const char *name)
+// A tensor on the device of the pool with these numbers in it.
+static float *to_device(const Pool *pool, const float *numbers, size_t count)
 {
-    enum { TOKENS = 45, KV_HEADS = 2, Q_HEADS = 4, DIM = 32 };
-    enum { KV = TOKENS * KV_HEADS * DIM, Q = TOKENS * Q_HEADS * DIM, ALL = 2 * KV + 2 * Q };
+    float *tensor = tensor_create(pool, count);
+    if (!tensor) must(PAGED_OUT_OF_MEMORY);
+    tensor_copy(pool, tensor, numbers, count);
+    return tensor;
+}
+
+// Attention of 45 tokens, gathered and paged, against the oracle. Exits if it fails.
+static void show_attention(int device, const char *device_name)
+{
+    enum { TOKENS = 45, Q_HEADS = 4, KV = TOKENS * 2 * 32, Q = TOKENS * Q_HEADS * 32 };
     static const char *const ways[] = {"paged       ", "dense gather"};
-    static float k[ALL], expected[Q];  // K, V, queries, results
-    float *v = k + KV, *q = v + KV, *out = q + Q;
-    for (int i = 0; i < ALL; i++) k[i] = sinf((float)i * i);  // some numbers in [-1, 1]
-    PoolConfig config = {1, KV_HEADS, DIM, 4, 16, PAGED_F16, 1, device};
+    static float k[KV], v[KV], q[Q], out[Q], expected[Q];
+    for (int i = 0; i < KV; i++) {  // some numbers in [-1, 1]
+        k[i] = sinf((float)i * i);
+        v[i] = cosf((float)i * i);
+    }
+    for (int i = 0; i < Q; i++) q[i] = sinf((float)i);
     Oracle *oracle = oracle_create(&config, TOKENS);
     oracle->length = TOKENS;
     oracle_write(oracle, 0, TOKENS, k, v);
@@ -1666,45 +1822,48 @@ static void show_attention(int device, const char *name)
     oracle_release(oracle);
 
     Pool *pool;
+    config.device = device;
     must(pool_create(&config, &pool));
     Seq *seq = new_seq(pool, TOKENS);
     int tokens = TOKENS;
-    Batch batch = {1, &seq, &tokens};
-    float *there = tensor_create(pool, ALL);  // the same tensors on the device
-    if (!there) must(PAGED_OUT_OF_MEMORY);
-    tensor_copy(pool, there, k, ALL);
+    Batch batch = {.num_seqs = 1, .seqs = &seq, .num_tokens = &tokens};
+    float *device_k = to_device(pool, k, KV);
+    float *device_v = to_device(pool, v, KV);
+    float *device_q = to_device(pool, q, Q);
+    float *device_out = to_device(pool, out, Q);
     must(pool_plan(pool, &batch));
-    must(pool_write(pool, 0, there, there + KV));
+    must(pool_write(pool, 0, device_k, device_v));
     for (int flags = ATTEND_GATHER; flags >= ATTEND_PAGED; flags--) {
+        must(attend(pool, flags, 0, Q_HEADS, 0, device_q, device_out, NULL));
+        tensor_copy(pool, out, device_out, Q);
         float largest = 0;
-        must(attend(pool, flags, 0, Q_HEADS, 0, there + (q - k), there + (out - k), NULL));
-        tensor_copy(pool, out, there + (out - k), Q);
         for (int i = 0; i < Q; i++) {
             float difference = fabsf(out[i] - expected[i]);
-            if (!(difference <= largest)) largest = difference;  // negated so that NaN propagates
+            if (difference > largest || isnan(difference)) largest = difference;
         }
         int ok = largest <= 1e-5f;
-        printf("  %s on %-24s differs by %.1e at most  %s\n", ways[flags], name, largest,
+        printf("  %s on %-24s differs by %.1e at most  %s\n", ways[flags], device_name, largest,
                ok ? "[ok]" : "[FAILED]");
         if (!ok) exit(1);
     }
-    tensor_free(pool, there);
+    float *tensors[] = {device_k, device_v, device_q, device_out};
+    for (int i = 0; i < 4; i++) tensor_free(pool, tensors[i]);
     pool_destroy(pool);
 }
 
 int main(void)
 {
     static const char *const names[] = {"the CPU", "the GPU", "the stand-in for a GPU"};
-    printf("PagedAttention on live pools. A block holds 4 tokens. In the map of the pool a\n"
+    printf("PagedAttention on live pools. A block holds 4 tokens. In a map of the pool, each\n"
            "character is a block: '.' is free, a digit counts the tables that name it.\n\n");
     show_tables();
-    printf("\nAttention of 45 tokens through their table, against the oracle, which has no\n"
-           "blocks and computes in double precision:\n");
+    printf("\nAttention of 45 tokens through their table, compared with the oracle, which has\n"
+           "no blocks and computes in double precision:\n");
     for (int device = PAGED_CPU; device <= PAGED_STANDIN; device++)
         if (device_exists(device)) show_attention(device, names[device]);
     if (!device_exists(PAGED_GPU) && !device_exists(PAGED_STANDIN))
         printf("  the kernels: skipped, %s\n", paged_error(PAGED_NO_GPU));
-    return fflush(stdout) != 0 || ferror(stdout);  // what was not printed was not shown
+    return fflush(stdout) != 0 || ferror(stdout);  // output that cannot be written is a failure
 }
 
 #endif

@@ -21,14 +21,19 @@
 #include <stdlib.h>
 
 // Allocations of the engine that may fail ask this first, so that a test can make one fail.
-static __thread int fail_after =
-    -1;  // this many allocations succeed, then one fails; -1: none fails
-static __thread size_t bytes_asked;  // by all allocations
+static __thread int fail_after = -1;  // so many allocations succeed, then all fail; -1: none fails
+static __thread int num_refused;      // allocations that were made to fail
+static __thread size_t bytes_asked;   // by all allocations
 
 static int fails_now(size_t size)
 {
     bytes_asked += size;
-    return fail_after >= 0 && fail_after-- == 0;
+    if (fail_after == 0) num_refused++;
+    if (fail_after > 0) {
+        fail_after--;
+        return 0;
+    }
+    return fail_after == 0;
 }
 
 #define calloc(n, size) (fails_now((n) * (size)) ? NULL : calloc(n, size))
@@ -777,8 +782,8 @@ TEST(a_refused_step_changes_nothing, ON_BOTH)
     CHECK_BITS(lse, filled(OUT, 7), OUT);
 }
 
-// The first allocation of a call fails, then the second, ... until the call succeeds. Each time it
-// says so, and nothing has changed. There must have been at least `least` allocations.
+// No allocation of a call succeeds, then only the first, then two ... until the call succeeds. Each
+// time it says so, and nothing has changed. There must have been at least `least` allocations.
 #define STARVE(least, pool, call) \
     do { \
         int error_ = PAGED_OK; \
@@ -786,8 +791,9 @@ TEST(a_refused_step_changes_nothing, ON_BOTH)
         for (;; number_++) { \
             uint64_t before_ = fingerprint(pool); \
             fail_after = number_; \
+            num_refused = 0; \
             error_ = (call); \
-            if (fail_after >= 0) break; /* there were fewer */ \
+            if (num_refused == 0) break; /* there were fewer */ \
             check_eq(PLACE, #call, error_, PAGED_OUT_OF_MEMORY); \
             if (fingerprint(pool) != before_) failed(PLACE, #call, "it changed something"); \
         } \
@@ -979,7 +985,7 @@ TEST(a_plan_takes_no_more_than_its_tables, ON_CPU)
     for (int i = 0; i < COUNT; i++) v[i] = i == MIDDLE ? 1 : (float)i;
     CHECK_OK(pool_plan(pool, &newest));
     CHECK_OK(t_write(pool, 0, zeros, v));
-    CHECK_EQ(pool->plan->starts[COUNT].table, length + COUNT - 1);
+    CHECK_EQ(pool->plan->offsets[COUNT].entry, length + COUNT - 1);
     CHECK_OK(t_attend(pool, ATTEND_PAGED, 0, 1, 0, zeros, out, lse));
     for (int i = 0; i < COUNT; i++) {
         CHECK_EQ(out[i], v[i]);
@@ -1018,7 +1024,7 @@ TEST(a_plan_lists_tables_tokens_and_starts, ON_CPU)
 {
     static const int tables[4] = {0, 1, 3, 4};
     static const QueryToken queries[3] = {{0, 3}, {0, 4}, {2, 5}};
-    static const Start starts[4] = {{0, 0}, {5, 2}, {5, 2}, {11, 4}};
+    static const SeqOffset offsets[4] = {{0, 0}, {5, 2}, {5, 2}, {11, 4}};
     Pool *pool = new_pool(small_config(4, 8));
     Seq *seqs[3] = {new_seq(pool, 5), new_seq(pool, 3), new_seq(pool, 6)};
     int counts[3] = {2, 0, 1};
@@ -1030,7 +1036,7 @@ TEST(a_plan_lists_tables_tokens_and_starts, ON_CPU)
     CHECK_EQ(plan->view.num_seqs, 3);
     CHECK(memcmp(plan->tables, tables, sizeof tables) == 0);
     CHECK(memcmp(plan->queries, queries, sizeof queries) == 0);
-    CHECK(memcmp(plan->starts, starts, sizeof starts) == 0);
+    CHECK(memcmp(plan->offsets, offsets, sizeof offsets) == 0);
 }
 
 // More query tokens than an int counts are refused.
@@ -1987,17 +1993,17 @@ static uint64_t fingerprint(const Pool *pool)
         HASH(pool->seqs[i]);
         HASH(seq->length);
         HASH(seq->num_computed_tokens);
-        HASH(seq->plan);
+        HASH(seq->plan_number);
         h = hash_bytes(h, seq->block_table, arrlenu(seq->block_table) * sizeof(int));
     }
     if (pool->plan_number != 0) {
         const View *view = &pool->plan->view;
-        const Start *starts = pool->plan->starts;
+        const SeqOffset *offsets = pool->plan->offsets;
         HASH(pool->plan->sealed);
         HASH(view->num_query_tokens);
-        h = hash_bytes(h, starts, ((size_t)view->num_seqs + 1) * sizeof *starts);
+        h = hash_bytes(h, offsets, ((size_t)view->num_seqs + 1) * sizeof *offsets);
         size_t bytes =
-            (size_t)((char *)(pool->plan->tables + starts[view->num_seqs].table) - (char *)starts);
+            (size_t)((char *)(pool->plan->tables + offsets[view->num_seqs].entry) - (char *)offsets);
         void *copy = alloc(bytes);
         memory_copy(pool->config.device, copy, pool->plan_memory, bytes);
         h = hash_bytes(h, copy, bytes);

@@ -45,21 +45,21 @@ static __thread long num_stale, num_withdrawn, hits, num_copied;  // of which el
 
 // ---- allocations that fail --------------------------------------------------------------------
 
-static __thread int fault_after =
-    -1;  // this many allocations succeed, then one fails; -1: none does
+static __thread int fault_after = -1;  // so many succeed, then those of a call fail; -1: none does
 
 static uint64_t begin_call(void)
 {
     fail_after = fault_after;
+    num_refused = 0;
     return pool && fault_after >= 0 ? fingerprint(pool) : 0;
 }
 
 static int has_failed(const char *place, const char *call, int error, uint64_t before)
 {
-    int taken = fault_after >= 0 && fail_after < 0;
     fault_after = fail_after;
     fail_after = -1;
-    if (!taken) return 0;
+    if (num_refused == 0) return 0;
+    fault_after = -1;
     check_eq(place, call, error, PAGED_OUT_OF_MEMORY);
     if (pool && fingerprint(pool) != before) failed(place, call, "it changed something");
     results[error]++;

@@ -195,7 +195,7 @@ def check_commands(everything):
                         'The first that fails is append_all_or_nothing', 'learn/stage_tests.c:',
                         'A 10: 0 1 2; B', 'pool of 4 blocks', 'written; its contract',
                         'SHOW=seq_append'],
-           *written(3, 'if (missing + copy - withdraw > pool->num_free)', 'if (0)'))
+           *written(3, 'if (needed > pool->num_free)', 'if (0)'))
     expect('show', 0, ['learn/simple.c:', 'Yours, ' + learn.MINE, 'if (0) return'],
            learn.show, 3, 'seq_append', STAGES)
     expect('show the last', 0, ['paged.cu.c:', 'withdraw'], learn.show, 9, 'seq_append', STAGES)

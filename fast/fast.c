@@ -185,7 +185,7 @@ INLINE void attend_tile(const char **tile, const char **next, Query *query, int 
 
 static void start_query(const AttendJob *job, int row, int head, Query *query)
 {
-    int dim = job->view.layout.head_dim;
+    int dim = job->view.config.head_dim;
     memset(query, 0, sizeof *query);
     query->m = -__FLT_MAX__;  // not -infinity: -infinity less that would be NaN
     query->visible = job->view.queries[row].position + 1;
@@ -195,7 +195,7 @@ static void start_query(const AttendJob *job, int row, int head, Query *query)
 
 static void finish_query(const AttendJob *job, const Query *query)
 {
-    int dim = job->view.layout.head_dim;
+    int dim = job->view.config.head_dim;
     float *out = job->out + query->at;
     float l = 0;
     EACH (j, LANES) l += query->l[j];
@@ -209,7 +209,7 @@ static void attend_piece(const AttendJob *job, int row, int rows, int kv_head, i
     const View *view = &job->view;
     int seq = view->queries[row].seq;
     int end = view->queries[row + rows - 1].position + 1;
-    const PoolConfig *c = &view->layout;
+    const PoolConfig *c = &view->config;
     int group = job->num_q_heads / c->num_kv_heads;
     int vectors = rows * group;  // for each KV head
     size_t head_elements = token_offset(view, seq, 0, 1) - token_offset(view, seq, 0, 0);
@@ -254,10 +254,10 @@ static int attend_on_cpu(const AttendJob *job)
 {
     const View *view = &job->view;
     int total = view->num_query_tokens;
-    int kv_heads = view->layout.num_kv_heads;
+    int kv_heads = view->config.num_kv_heads;
     int group = job->num_q_heads / kv_heads;
     if (group > VECTORS || view->max_seq_len > INT_MAX - 2 * TOKENS) return -1;
-    double elements = 2.0 * total * kv_heads * view->max_seq_len * view->layout.head_dim;
+    double elements = 2.0 * total * kv_heads * view->max_seq_len * view->config.head_dim;
     int threads = elements > THREADS_FROM ? omp_get_max_threads() : 1;
     int most = min_int(VECTORS / group, ceil_div((int64_t)total * kv_heads, threads));
     OMP(omp parallel num_threads(threads))
@@ -289,7 +289,7 @@ DEVICE float *split_state(const AttendJob *job, int head)
 {
     size_t vector = (size_t)blockIdx.x * job->num_q_heads + head;
     size_t split = vector * ceil_div(job->view.max_seq_len, SPLIT) + blockIdx.z;
-    return job->states + split * (job->view.layout.head_dim + 2);
+    return job->states + split * (job->view.config.head_dim + 2);
 }
 
 KERNEL(attend_split, AttendJob)
@@ -303,7 +303,8 @@ KERNEL(attend_split, AttendJob)
 KERNEL(merge_splits, AttendJob)
 {
     int splits = job.view.queries[blockIdx.x].position / SPLIT + 1;
-    merge(split_state(&job, blockIdx.y), splits, job.view.layout.head_dim, shared);
+    merge(split_state(&job, blockIdx.y), splits, job.view.config.head_dim, shared);
+    __syncthreads();
     finish(&job, blockIdx.y, shared);
 }
 
@@ -339,7 +340,7 @@ DEVICE void load(const View *view, const void *plane, int t, int count, int n, i
     EACH (i, 16 / lanes) {
         int d = element(i * 8, n, lanes);
         to[i] = (Piece){{0, 0, 0, 0}};
-        if (t < count && d < view->layout.head_dim) to[i] = *(const Piece *)(vector + d);
+        if (t < count && d < view->config.head_dim) to[i] = *(const Piece *)(vector + d);
     }
 }
 
@@ -380,8 +381,8 @@ DEVICE void mma(float *d, const float *a, float b0, float b1)
 DEVICE void attend_mma(const AttendJob *job, int dtype)
 {
     const View *view = &job->view;
-    int head_dim = view->layout.head_dim;
-    int kv_heads = view->layout.num_kv_heads;
+    int head_dim = view->config.head_dim;
+    int kv_heads = view->config.num_kv_heads;
     int group = job->num_q_heads / kv_heads;
     int kv_head = blockIdx.y % kv_heads;
     int first = kv_head * group + blockIdx.y / kv_heads * 8;  // query head
@@ -462,7 +463,7 @@ KERNEL(attend_mma_bf16, AttendJob) { attend_mma(&job, PAGED_BF16); }
 // Attention of a whole step: PAGED_OK, an error, or -1 if its shape is one for the plain code.
 static int attend_fast(Pool *pool, AttendJob *job)
 {
-    const PoolConfig *c = &job->view.layout;
+    const PoolConfig *c = &job->view.config;
     if (c->device == PAGED_CPU) return attend_on_cpu(job);
     int rows = job->view.num_query_tokens;
     int heads = job->num_q_heads;

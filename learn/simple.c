@@ -48,11 +48,11 @@ int seq_append(Seq *seq, int n)
     int64_t length = (int64_t)seq->length + n;
     if (length > (int64_t)pool->config.num_blocks * block_size || length > INT_MAX)
         return PAGED_TOO_LONG;
-    int missing = ceil_div(length, block_size) - (int)arrlen(seq->block_table);
-    if (missing > pool->num_free) return PAGED_OUT_OF_BLOCKS;
+    int needed = ceil_div(length, block_size) - (int)arrlen(seq->block_table);
+    if (needed > pool->num_free) return PAGED_OUT_OF_BLOCKS;
 
     plan_expire(seq);
-    for (int i = 0; i < missing; i++) arrput(seq->block_table, block_take(pool));
+    for (int i = 0; i < needed; i++) arrput(seq->block_table, block_take(pool));
     seq->length = (int)length;
     return PAGED_OK;
 }

@@ -497,7 +497,7 @@ TEST(walk_in_a_dense_copy)
     view.tables = NULL;
     view.layer = 1;
     EQUAL(token_offset(&view, 0, 2, 1), 15, "no table: 2 tokens of [2 heads][3], then head 1");
-    EQUAL(token_offset(&view, 1, 2, 0), 78, "C begins at starts[1].token = 11: row 13");
+    EQUAL(token_offset(&view, 1, 2, 0), 78, "C begins at offsets[1].token = 11: row 13");
 }
 
 TEST(write_by_hand)
@@ -533,7 +533,7 @@ TEST(gather_in_order)
     number_planes();
     for (int i = 0; i < (ROWS + 1) * 6; i++) k[i] = v[i] = 0.5f;
     CALL(gather_token(&job, 1, 0, 0, 1), "C, its first token");
-    CLOSE(k[0], 0.5, "C begins at row starts[1].token, 11: the rows before it are B's");
+    CLOSE(k[0], 0.5, "C begins at row offsets[1].token, 11: the rows before it are B's");
     for (int t = 0; t < 11; t++) CALL(gather_token(&job, 0, t, 0, 1), "B, token by token");
     for (int t = 1; t < 3; t++) CALL(gather_token(&job, 1, t, 0, 1), "C, the other tokens");
     for (int i = 0; i < ROWS * 6; i++) {
@@ -554,7 +554,7 @@ TEST(gather_bf16)
     new_pool_of(config);
     memcpy(pool->k, stored, sizeof stored);
     OK(seq_gather(new_seq(1), 0, k, v));
-    CLOSE(k[1], -3, "the pool stores 16 bits, the copy is float32: copy_elements() converts");
+    CLOSE(k[1], -3, "the pool stores 16 bits, the copy is float32: copy_vectors() converts");
 }
 
 // ---- stages 5 and 6: attention ----------------------------------------------------------------
