@@ -180,8 +180,8 @@ define plan
       set $paged_row = 0
       set $paged_i = 0
       while $paged_i < $paged_plan->view.num_seqs
-        set $paged_entry = $paged_plan->starts[$paged_i].table
-        set $paged_end = $paged_plan->starts[$paged_i + 1].table
+        set $paged_entry = $paged_plan->offsets[$paged_i].entry
+        set $paged_end = $paged_plan->offsets[$paged_i + 1].entry
         if $paged_entry == $paged_end
           printf "  sequence %d: left out", $paged_i
         else
