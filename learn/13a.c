@@ -104,6 +104,5 @@ int main(void)
                             chunks[c], i, alone[i].tokens[t], t, together[i].tokens[t]);
             }
     }
-    printf(EXERCISE ": solved\n");
-    return 0;
+    return solved("");
 }
