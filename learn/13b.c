@@ -42,8 +42,8 @@ static void grow(Seq *a, Seq *b, int n)
     float k[MOST * KV_HEADS * DIM], v[MOST * KV_HEADS * DIM];
     Seq *seqs[2] = {a, b};
     for (int layer = 0; layer < 2; layer++) {
-        fill(k, n * KV_HEADS * DIM, 30);
-        fill(v, n * KV_HEADS * DIM, 1);
+        randomize(k, n * KV_HEADS * DIM, 30);
+        randomize(v, n * KV_HEADS * DIM, 1);
         for (int i = 0; i < 2 && seqs[i]; i++) {
             if (layer == 0) must(seq_append(seqs[i], n));
             plan(seqs[i], n);
@@ -66,7 +66,7 @@ int main(void)
         grow(samples[i], whole[i], own[i]);
     }
     for (int layer = 0; layer < 2; layer++) {
-        fill(q, SIZE, 30);
+        randomize(q, SIZE, 30);
         must(plan_and_attend(SAMPLES, whole, layer, Q_HEADS, q, right, NULL));
         num_calls = 0;
         must(attend_shared(prompt, samples, layer, q, out));

@@ -52,9 +52,9 @@ static void try_shape(int heads, int block_size, int dtype)
 int main(void)
 {
     const int block_sizes[] = {1, 5, 16, 53};
-    fill(k, TOKENS * KV_HEADS * DIM, 2);
-    fill(v, TOKENS * KV_HEADS * DIM, 3);
-    fill(q, NEWEST * MOST_HEADS * DIM, 2);
+    randomize(k, TOKENS * KV_HEADS * DIM, 2);
+    randomize(v, TOKENS * KV_HEADS * DIM, 3);
+    randomize(q, NEWEST * MOST_HEADS * DIM, 2);
     for (int heads = KV_HEADS; heads <= MOST_HEADS; heads += KV_HEADS)
         for (int i = 0; i < 12; i++) try_shape(heads, block_sizes[i % 4], i / 4);
     return solved("");

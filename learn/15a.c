@@ -30,14 +30,14 @@ int main(void)
     float right[HEADS * DIM], lse[HEADS], right_lse[HEADS];
     Pool *pool = new_pool(1, 1, DIM, 4, 10);
     Seq *seq = new_seq(pool, LENGTH);
-    fill(k, LENGTH * DIM, 1);
-    fill(v, LENGTH * DIM, 2);
+    randomize(k, LENGTH * DIM, 1);
+    randomize(v, LENGTH * DIM, 2);
     for (int t = 0; t <= LENGTH; t++) k[t * DIM + DIM - 1] = 0;
     k[LENGTH * DIM + DIM - 1] = 1;
     compute(seq, LENGTH, k, v);
     plan(seq, 1);
     for (int large = 0; large < 2; large++) {  // then with scores up to some 200
-        fill(q, HEADS * DIM, large ? 150.0f : 2.0f);
+        randomize(q, HEADS * DIM, large ? 150.0f : 2.0f);
         for (int h = 0; h < HEADS; h++) q[h * DIM + DIM - 1] = fmaxf(sinks[h], -1e9f);
         oracle_says(&pool->config, LENGTH + 1, k, v, 1, HEADS, 1, q, right, right_lse);
         must(attend(pool, ATTEND_PAGED, 0, HEADS, 1, q, out, lse));

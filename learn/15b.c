@@ -29,9 +29,9 @@ int main(void)
                                         "attend_paged()", "attend_paged() over a dense copy"};
     static float k[LENGTH * KV_HEADS * DIM], v[LENGTH * KV_HEADS * DIM], q[SIZE], out[SIZE];
     float right[SIZE];
-    fill(k, LENGTH * KV_HEADS * DIM, 1);
-    fill(v, LENGTH * KV_HEADS * DIM, 1);
-    fill(q, SIZE, 0.25f);
+    randomize(k, LENGTH * KV_HEADS * DIM, 1);
+    randomize(v, LENGTH * KV_HEADS * DIM, 1);
+    randomize(q, SIZE, 0.25f);
     for (int i = 0; i < 16; i++) {
         int length = 9 + i / 4 * 97;
         int device = i % 4 < 2 ? PAGED_CPU : PAGED_STANDIN;

@@ -17,9 +17,9 @@ int main(void)
 {
     static float q[QUERIES * DIM], k[LENGTH * DIM], v[LENGTH * DIM], out[QUERIES * DIM];
     float right[QUERIES * DIM];
-    fill(k, LENGTH * DIM, 1);
-    fill(v, LENGTH * DIM, 1);
-    fill(q, QUERIES * DIM, 1);
+    randomize(k, LENGTH * DIM, 1);
+    randomize(v, LENGTH * DIM, 1);
+    randomize(q, QUERIES * DIM, 1);
     for (int block_size = 1; block_size <= 64; block_size *= 4) {
         Pool *pool = new_pool(1, 1, DIM, block_size, LENGTH);
         for (int i = 0; i < QUERIES; i++) {  // the oracle gets the tokens of the window only

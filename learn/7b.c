@@ -17,8 +17,8 @@ int main(void)
 {
     static float kv[LENGTH * KV_HEADS * DIM], q[SIZE], out[SIZE], first[SIZE], right[SIZE];
     PoolConfig config = {1, KV_HEADS, DIM, 16, 10, PAGED_F32, 1, PAGED_STANDIN};
-    fill(kv, LENGTH * KV_HEADS * DIM, 1);
-    fill(q, SIZE, 1);
+    randomize(kv, LENGTH * KV_HEADS * DIM, 1);
+    randomize(q, SIZE, 1);
     oracle_says(&config, LENGTH, kv, kv, ROWS, Q_HEADS, 1, q, right, NULL);
     Pool *pool = new_pool_of(config);
     Seq *seq = new_seq(pool, LENGTH);

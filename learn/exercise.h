@@ -81,8 +81,8 @@ static inline int below(int n)
     return (int)((uint64_t)random_state * n >> 32);
 }
 
-// Random numbers in [-size, size].
-static inline void fill(float *x, int n, float size)
+// Fills an array with random numbers in [-size, size].
+static inline void randomize(float *x, int n, float size)
 {
     for (int i = 0; i < n; i++) x[i] = size * (float)(below(20001) - 10000) / 10000;
 }
@@ -105,6 +105,6 @@ static inline void compare(const char *what, int rows, int heads, int dim, doubl
 {
     for (int i = 0; i < rows * heads * dim; i++)
         if (expected[i] != got[i] && !(fabs(expected[i] - got[i]) <= tolerance))
-            not_yet("%s, row %d, query head %d, element %d: expected %.6f, got %.6f", what,
+            not_yet("%s, query token %d, query head %d, element %d: expected %.6f, got %.6f", what,
                     i / (heads * dim), i / dim % heads, i % dim, expected[i], got[i]);
 }
