@@ -28,6 +28,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
 
@@ -62,6 +63,20 @@ def call(command, **options):
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
                           encoding='utf-8', errors='replace', **options)
     return done.returncode, done.stdout
+
+
+def run(command, seconds, limits='true'):
+    """Returns what a program printed, and its exit status; None: it was stopped, it took longer."""
+    shell = ['sh', '-c', 'ulimit -c 0; ulimit -f 2048; %s; exec "$@"' % limits, 'sh']
+    with tempfile.TemporaryFile() as output:
+        try:
+            status = subprocess.run(shell + command, stdin=subprocess.DEVNULL, stdout=output,
+                                    stderr=subprocess.STDOUT, timeout=seconds,
+                                    check=False).returncode
+        except subprocess.TimeoutExpired:
+            status = None
+        output.seek(0)
+        return output.read().decode('utf-8', 'replace'), status
 
 
 # ---- functions and bugs ----
@@ -156,22 +171,15 @@ def build_hunt(number, bug):
 
 
 def run_hunt(program, number, seconds):
-    """The exit status, and what was printed; a program that takes longer is ended."""
-    with subprocess.Popen([os.path.abspath(program), str(number)], stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding='utf-8',
-                          errors='replace') as process:
-        try:
-            printed = process.communicate(timeout=seconds)[0]
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return 1, process.communicate()[0] + f'{HANGS} {seconds} seconds\n'
-        return process.returncode, printed
+    """What a hunt prints, and its exit status."""
+    printed, status = run([os.path.abspath(program), str(number)], seconds)
+    return printed + (f'{HANGS} {seconds} seconds\n' if status is None else ''), status
 
 
 def show_hunt(number, hunt, bug):
     program = build_hunt(number, bug)
     print(f'Hunt {number}. {hunt["title"]}\n\n'
-          f'$ {program} {number}\n{run_hunt(program, number, 5)[1]}')
+          f'$ {program} {number}\n{run_hunt(program, number, 5)[0]}')
     print(f'Which function of paged.cu.c has the bug? To look:\n'
           f'    gdb -x debugger/paged.gdb --args {program} {number}')
     for command in hunt.get('look', 'break noticed; run; up 2').split('; '):
