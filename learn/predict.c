@@ -306,7 +306,7 @@ static void right_14a(double *right)
 
 // ---- the command ------------------------------------------------------------------------------
 
-static const char *explanation(const char *name);
+static const char *const reasons[QUESTIONS];  // in the order of the questions
 
 // The exit status.
 static int judge(const Question *question, int count, char **answers)
@@ -330,7 +330,7 @@ static int judge(const Question *question, int count, char **answers)
                is_number ? how : "not a number");
         wrong = 1;
     }
-    if (!wrong) printf("%s: solved:\n%s%s\n", question->name, story, explanation(question->name));
+    if (!wrong) printf("%s: solved:\n%s\n", question->name, reasons[question - questions]);
     return wrong;
 }
 
@@ -354,44 +354,41 @@ int main(int argc, char **argv)
 
 // ---- the reasons: stop here if you have not answered --------------------------------------------
 
-static const char *explanation(const char *name)
-{
-    static const char *const why[QUESTIONS][2] = {
-        {"1a", "2 * 80 layers * 8 KV heads * 128 * 2 bytes = 327680 bytes a token, times 131072\n"
-               "tokens = 42.95 GB a request: 10 of them, and 20.5 GB are left"},
-        {"2a", "1 + 1 + 2 + 7 + 128 blocks have 2224 slots, of which 15 + 0 + 15 + 12 + 1 = 43\n"
-               "are not filled: 98.1 % in use"},
-        {"3a", "the free list is 3 4 0 1 2 5 6 ..., as B was released last, and each from its\n"
-               "last block to its first; token 69 is in entry 4, block 2, slot 5: (((1 * 12 +\n"
-               "2) * 2 + 1) * 16 + 5) * 8 = 3752"},
-        {"4a", "A fills its last block with 3 tokens and takes the 10 - 4 - 2 = 4 free blocks\n"
-               "for 16 more: 19. 13 + 27 = 10 * 4 tokens would fit into the whole pool, so from\n"
-               "28 on waiting does not help"},
-        {"5a", "(5 + 30 + 13) tokens * 2 * 2 heads * 8 * 2 bytes = 3072, of one layer at a time;\n"
-               "it is written once and read once more, in each of 3 layers: 18432"},
-        {"6a", "exp(score) is 1, 2, 4, 8; newest (1 + 4 + 12 + 32) / 15 = 3.2667, before\n"
-               "(1 + 4 + 12) / 7 = 2.4286; m is ln 8, so l = 15 / 8 = 1.875"},
-        {"7a", "2 query tokens * 12 query heads = 24; in each two barriers: 48; 5 shuffles a dot\n"
-               "product, (1300 + 101) tokens * 12 heads of them: 84060"},
-        {"8a", "1000 / 16 = 62 full blocks stay shared; of 1100 tokens, ceil(1100 / 16) - 62 = 7\n"
-               "blocks are each sample's own: 62 + 8 * 7 = 118. The 63rd block is copied by all\n"
-               "but the last writer, which finds a count of 1: 7"},
-        {"9a", "10 + (1 + 2) + (1 + 0) + (1 + 4) = 19 tokens. Of logical block\n"
-               "  0, 1  (tokens 0 to 7) there is one, shared by all\n"
-               "  2     A appended to what it shared with B, and got a copy, now shared with C\n"
-               "  3     rewound to 14 tokens, A shared it with C, and the next append copied it\n"
-               "  4     A gave it up in round 2, C kept it; A took another one in round 3\n"
-               "so 2 + 2 + 2 + 2 = 8 blocks, and 2 copies, both made by an append"},
-        {"10a", "abcdefghijkl   8: all of it is there, but the last token is always computed\n"
-                "abcdefghijklm 12: three full blocks\n"
-                "abcdXXXXijklm 12: three, the last in a block of its own: another beginning\n"
-                "abcdefghXXXXm  8: two; XXXX was published after abcd only\n"
-                "efghijklm      0: efgh was published after abcd only\n"
-                "abcdefgXijklm  4: one; a block is found as a whole or not at all"},
-        {"11a", "so 2 preemptions, and 18 tokens are computed a second time"},
-        {"14a", "8 * 1000 tokens * 2 * 8 KV heads * 64 * 2 bytes = 16384000; 8 * 1000 tokens * 24\n"
-                "heads * 2 * 64 = 24576000: 1.5 multiply-adds a byte"}};
-    int i = 0;
-    while (strcmp(why[i][0], name) != 0) i++;
-    return why[i][1];
-}
+static const char *const reasons[QUESTIONS] = {
+    "2 * 80 layers * 8 KV heads * 128 * 2 bytes = 327680 bytes a token, times 131072\n"
+    "tokens = 42.95 GB a request: 10 of them, and 20.5 GB are left",
+    "1 + 1 + 2 + 7 + 128 blocks have 2224 slots, of which 15 + 0 + 15 + 12 + 1 = 43\n"
+    "are not filled: 98.1 % in use",
+    "the free list is 3 4 0 1 2 5 6 ..., as B was released last, and each from its\n"
+    "last block to its first; token 69 is in entry 4, block 2, slot 5: (((1 * 12 +\n"
+    "2) * 2 + 1) * 16 + 5) * 8 = 3752",
+    "A fills its last block with 3 tokens and takes the 10 - 4 - 2 = 4 free blocks\n"
+    "for 16 more: 19. 13 + 27 = 10 * 4 tokens would fit into the whole pool, so from\n"
+    "28 on waiting does not help",
+    "(5 + 30 + 13) tokens * 2 * 2 heads * 8 * 2 bytes = 3072, of one layer at a time;\n"
+    "it is written once and read once more, in each of 3 layers: 18432",
+    "exp(score) is 1, 2, 4, 8; newest (1 + 4 + 12 + 32) / 15 = 3.2667, before\n"
+    "(1 + 4 + 12) / 7 = 2.4286; m is ln 8, so l = 15 / 8 = 1.875",
+    "2 query tokens * 12 query heads = 24; in each two barriers: 48; 5 shuffles a dot\n"
+    "product, (1300 + 101) tokens * 12 heads of them: 84060",
+    "1000 / 16 = 62 full blocks stay shared; of 1100 tokens, ceil(1100 / 16) - 62 = 7\n"
+    "blocks are each sample's own: 62 + 8 * 7 = 118. The 63rd block is copied by all\n"
+    "but the last writer, which finds a count of 1: 7",
+    "10 + (1 + 2) + (1 + 0) + (1 + 4) = 19 tokens. Of logical block\n"
+    "  0, 1  (tokens 0 to 7) there is one, shared by all\n"
+    "  2     A appended to what it shared with B, and got a copy, now shared with C\n"
+    "  3     rewound to 14 tokens, A shared it with C, and the next append copied it\n"
+    "  4     A gave it up in round 2, C kept it; A took another one in round 3\n"
+    "so 2 + 2 + 2 + 2 = 8 blocks, and 2 copies, both made by an append",
+    "abcdefghijkl   8: all of it is there, but the last token is always computed\n"
+    "abcdefghijklm 12: three full blocks\n"
+    "abcdXXXXijklm 12: three, the last in a block of its own: another beginning\n"
+    "abcdefghXXXXm  8: two; XXXX was published after abcd only\n"
+    "efghijklm      0: efgh was published after abcd only\n"
+    "abcdefgXijklm  4: one; a block is found as a whole or not at all",
+    "step 1: A, B and C start, and 2 blocks are free, which C and A take in steps 3\n"
+    "and 4. 5: B finds none and preempts C, which loses 6 tokens. 9: B finds none and\n"
+    "preempts itself, losing 12; A ends. 10: B and C start again, and B ends. 18: C\n"
+    "ends. So 2 preemptions, and 18 tokens are computed a second time",
+    "8 * 1000 tokens * 2 * 8 KV heads * 64 * 2 bytes = 16384000; 8 * 1000 tokens * 24\n"
+    "heads * 2 * 64 = 24576000: 1.5 multiply-adds a byte"};
