@@ -141,7 +141,8 @@ def read_hunts():
         field, _, text = line.partition(' ')
         text = text.strip()
         if field == 'hunt':
-            hunt = hunts.setdefault(int(text), {})
+            number, after, title = re.fullmatch(r'(\d+), after (chapter \d+): (.*)', text).groups()
+            hunt = hunts[int(number)] = {'after': after, 'title': title}
         elif field not in ('', '#'):
             hunt[field] = codecs.encode(text, 'rot13') if field in ('bug', 'hint', 'why') else text
     return hunts
@@ -224,13 +225,13 @@ def hunt_command(options):
 BEGINS = re.compile(r'(cpu|gpu|standin) +([a-z]\w*) +(?:\.\.\.)? *(.*)')  # the line of a test
 
 
-def build_tests(folder, sources, place):
+def build_tests(folder, sources, place, *flags):
     """Builds the tests on these sources; what the compiler says if it fails."""
     for path, text in sources.items():
         write(f'{folder}/{path}', text)
-    flags = ['-DPAGED_FAST', *native()] if place.startswith('fast/') else []
-    status, printed = call([*CC, '-O1', '-g', '-w', *CPPFLAGS, *flags, f'{folder}/tests.c', '-o',
-                            f'{folder}/tests', '-lm'])
+    fast = ['-DPAGED_FAST', *native()] if place.startswith('fast/') else []
+    status, printed = call([*CC, '-O1', '-g', '-w', *CPPFLAGS, *fast, *flags,
+                            f'{folder}/tests.c', '-o', f'{folder}/tests', '-lm'])
     return printed if status else None
 
 
@@ -308,15 +309,10 @@ def mutants_command(options):
         sources, path, wrong = plant(original, bugs[name])
         if not path:
             return False, wrong
-        if options.check:
-            for source in SOURCES:
-                write(f'{folder}/{source}', sources[source])
-            status, printed = call([*CC, '-fsyntax-only', '-w', *CPPFLAGS, '-DPAGED_NO_MAIN',
-                                    '-DPAGED_FAST', f'{folder}/paged.cu.c'])
-            result = not status, printed
-        else:
-            error = build_tests(folder, sources, path)
-            result = (False, error) if error else judge(folder, names, bugs[name].expect)
+        error = build_tests(folder, sources, path, *(['-fsyntax-only'] if options.check else []))
+        result = not error, error or ''
+        if not error and not options.check:
+            result = judge(folder, names, bugs[name].expect)
         shutil.rmtree(folder)
         return result
 
