@@ -289,11 +289,10 @@ def check_numbers():
                      if not re.search(r'\b%s\b' % re.escape(number), text)]
         said(1, 'expected %d' % len(numbers), *numbers, '1')
         for i, number in enumerate(numbers):
-            for change, word in (-1, 'small'), (1, 'large'):
-                other = '%g' % (float(number) + change) if '.' in number else int(number) + change
-                said(1, '^%s: not yet: .*too %s$' % (name, word),
+            for other, word in (float(number) - 1, 'too small'), (float(number) + 1, 'too large'), \
+                               ('x', 'not a number'):
+                said(1, '^%s: not yet: .*%s$' % (name, word),
                      *numbers[:i], str(other), *numbers[i + 1:])
-            said(1, 'not a number', *numbers[:i], 'x', *numbers[i + 1:])
         report('exercise ' + name, problems)
 
 

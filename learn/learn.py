@@ -222,9 +222,8 @@ def what_to_do(stage, text):
     print('The text: chapter %d of walkthrough.md, "%s".' % (stage.chapter, title.group(1)))
     named = [name for name in names if re.search(r'\b%s\b' % name, text)]
     if not unwritten(mine, (named or names)[0]):
-        print('In a debugger: make debug-stage N=%d\nThe engine has: make stage N=%d SHOW=%s%s'
-              % (stage.number, stage.number, (named or names)[0],
-                 '' if named or not names[1:] else ', or another of these'))
+        print('In a debugger: make debug-stage N=%d\nThe engine has: make stage N=%d SHOW=%s'
+              % (stage.number, stage.number, (named or names)[0]))
 
 
 def up_to(number):

@@ -9,14 +9,10 @@
     plant.py mutants [NAME...]      which test catches each bug                 make mutants
     plant.py mutants --check        does each have its place, and compile? Runs nothing
 
-In a hunt, the engine goes to the compiler through a pipe, so no file has the bug. For the debugger
-it keeps the name and line numbers of paged.cu.c, so that shows the text without the bug.
-
-A mutant is a folder in build/mutants with a copy of tests.c and the changed engine beside it, which
-is where tests.c looks for it first. A bug in fast/ is built with -DPAGED_FAST, the others without.
-First the engine as it is must pass the same tests in both builds. Each mutant prints the first test
-that fails, the device that it ran on, and what it reported. The sources are read once, so they may
-be edited meanwhile. learn.py and checks/learn.py use this module too.
+In a hunt, the engine goes to the compiler through a pipe, so no file has the bug, and the debugger
+shows the text without it. A mutant is a folder in build/mutants with tests.c and the changed engine
+beside it; a bug in fast/ is built with -DPAGED_FAST. First the engine as it is must pass the tests
+in both builds. For each mutant: the first test that fails, on which device, and what it reported.
 """
 import argparse
 import codecs
@@ -115,8 +111,7 @@ def read_bugs():
 
 
 def plant(sources, bug):
-    """A copy of the sources with a bug, the file it is in, and its line; or, in place of the file,
-    None, and what is wrong."""
+    """A copy of the sources with a bug, its file and its line; or None for a file, and why."""
     places = [path for path in ('paged.cu.c', 'fast/fast.c') for _ in
               range(sources[path].count(bug.old))]
     if len(places) != 1:

@@ -120,15 +120,11 @@ static void equal(long long actual, long long expected)
 }
 
 // As float32 allows; infinities must be equal, and NaN is close to nothing.
-static int is_close(double actual, double expected)
-{
-    if (actual == expected) return 1;
-    return isfinite(expected) && fabs(actual - expected) <= 1e-5 * fmax(1, fabs(expected));
-}
-
 static void close_to(double actual, double expected)
 {
-    if (!is_close(actual, expected)) failed("expected %.7g, got %.7g", expected, actual);
+    double difference = actual == expected ? 0 : fabs(actual - expected);
+    if (!(difference <= 1e-5 * fmax(1, fabs(expected))) || isinf(difference))
+        failed("expected %.7g, got %.7g", expected, actual);
 }
 
 static void sound(void)
