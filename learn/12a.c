@@ -151,7 +151,7 @@ int main(void)
     expect_found(&w, 1, C);
     expect_found(&w, 2, A);
     return solved("pool_check() counts. It sees how often a block is named, but not by which\n"
-                  "entry; 6 tokens take as many blocks as 7; and a published block is in the bucket of\n"
-                  "its tokens, whatever its K and V are. To see that, one must know what was\n"
-                  "written, as the oracle does.\n");
+                  "entry; 6 tokens take as many blocks as 7; and a published block is in the\n"
+                  "bucket of its tokens, whatever its K and V are. To see that, one must know\n"
+                  "what was written, as the oracle does.\n");
 }
