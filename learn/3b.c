@@ -61,7 +61,5 @@ int main(void)
     if (huge_blocks != 0 || small_blocks != INT_MAX)
         not_yet("budget SIZE_MAX: expected 0 huge and %d small blocks, got %d and %d", INT_MAX,
                 huge_blocks, small_blocks);
-    printf(EXERCISE ": solved: bytes grow with num_blocks, so the largest number is found by\n"
-                    "halving\n");
-    return 0;
+    return solved("Bytes grow with num_blocks, so the largest number is found by halving.\n");
 }

@@ -19,6 +19,13 @@ __attribute__((noreturn, format(printf, 1, 2))) static inline void not_yet(const
     exit(1);
 }
 
+// The exit status; and why it works, in lines.
+static inline int solved(const char *why)
+{
+    printf(EXERCISE ": solved\n%s", why);
+    return 0;
+}
+
 static inline void check(int ok, const char *what)
 {
     if (!ok) not_yet("%s", what);
@@ -72,4 +79,32 @@ static inline int below(int n)
 {
     random_state = random_state * 1664525 + 1013904223;
     return (int)((uint64_t)random_state * n >> 32);
+}
+
+// Fills an array with random numbers in [-size, size].
+static inline void randomize(float *x, int n, float size)
+{
+    for (int i = 0; i < n; i++) x[i] = size * (float)(below(20001) - 10000) / 10000;
+}
+
+// Attention of the newest `rows` of n tokens in layer 0, as the oracle says.
+static inline void oracle_says(const PoolConfig *config, int n, const float *k, const float *v,
+                               int rows, int heads, float scale, const float *q, float *out,
+                               float *lse)
+{
+    Oracle *oracle = oracle_create(config, n);
+    oracle->length = n;
+    oracle_write(oracle, 0, n, k, v);
+    oracle_attend(oracle, 0, rows, heads, scale, q, out, lse);
+    oracle_release(oracle);
+}
+
+// Two arrays of [rows][heads][dim].
+static inline void compare(const char *what, int rows, int heads, int dim, double tolerance,
+                           const float *expected, const float *got)
+{
+    for (int i = 0; i < rows * heads * dim; i++)
+        if (expected[i] != got[i] && !(fabs(expected[i] - got[i]) <= tolerance))
+            not_yet("%s, query token %d, query head %d, element %d: expected %.6f, got %.6f", what,
+                    i / (heads * dim), i / dim % heads, i % dim, expected[i], got[i]);
 }

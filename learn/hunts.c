@@ -334,13 +334,9 @@ static void no_room(void)
 {
     const char *text = "he sings";
     const char *ending = "ks";
-    int tokens[8];
     Pool *pool = new_pool(1, 1, 4, 3, PAGED_CPU);
-    Seq *a = new_seq(pool);
-    Seq *b;
-    for (int i = 0; i < 8; i++) tokens[i] = text[i];
-    say(a, text);
-    must(seq_publish(a, tokens, 8), "seq_publish()");
+    Seq *a, *b;
+    serve(pool, &text, &a);
     Seq *c = new_seq(pool);
     say(c, "wait");
     must(seq_fork(a, 6, &b), "seq_fork()");

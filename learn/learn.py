@@ -16,13 +16,11 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
-import tempfile
 import textwrap
 
 sys.dont_write_bytecode = True
-from plant import CC, CPPFLAGS, call, find, read, write  # noqa: E402
+from plant import CC, CPPFLAGS, call, find, read, run, write  # noqa: E402
 
 MINE = 'learn/paged.cu.c'
 BUILD = 'build/learn'
@@ -125,31 +123,6 @@ def build(program, flags, source='learn/stage_tests.c', engine=None):
     return status == 0, text
 
 
-def run(command, seconds, limits='true'):
-    """Returns what a program printed, and its exit status; None: it was stopped, it took longer."""
-    shell = ['sh', '-c', 'ulimit -c 0; ulimit -f 2048; %s; exec "$@"' % limits, 'sh']
-    with tempfile.TemporaryFile() as output:
-        try:
-            status = subprocess.run(shell + command, stdin=subprocess.DEVNULL, stdout=output,
-                                    stderr=subprocess.STDOUT, timeout=seconds,
-                                    check=False).returncode
-        except subprocess.TimeoutExpired:
-            status = None
-        output.seek(0)
-        return output.read().decode('utf-8', 'replace'), status
-
-
-def sanitizers_say(test):
-    """Where a test that crashed went wrong, if the compiler has sanitizers to ask."""
-    flags = ['-O0', '-fsanitize=address,undefined', '-fno-sanitize-recover']
-    if not build(BUILD + '/sanitized', flags)[0]:
-        return ''
-    text, _ = run([BUILD + '/sanitized', '--debug', test], 20)
-    lines = re.findall(r'\S*:\d+: runtime error: .*|ERROR: AddressSanitizer: [\w-]+', text)[:1]
-    lines += re.findall(r'in \w+ \S*%s:\d+' % re.escape(MINE), text)[:3]
-    return ''.join('  %s\n' % line.replace(os.getcwd() + '/', '') for line in lines)
-
-
 def run_test(test, program=None):
     """Returns None if it passes, otherwise what there is to say."""
     text, status = run([*(program or [BUILD + '/stage_tests']), test], 20, LIMITS)
@@ -176,12 +149,8 @@ def run_suite(arguments):
     text, status = run([BUILD + '/tests', *arguments], 300)
     if status == 0 and re.search(r'^\d+ passed, 0 failed, \d+ skipped$', text, re.M):
         return None
-    failed = re.search(r'^  FAILED: .* (\w+)\n', text, re.M)
-    if failed:
-        begins = r'^(?:cpu|standin) +%s ' % failed.group(1)
-        start = [match.start() for match in re.finditer(begins, text[:failed.start()], re.M)][-1]
-        return text[start:failed.end()]
-    return 'tests.c did not end; the last it said:\n' + '\n'.join(text.splitlines()[-5:]) + '\n'
+    failed = re.search(r'^(cpu|standin) .*\n((?!cpu|standin).*\n)*?  FAILED: .*\n', text, re.M)
+    return failed[0] if failed else 'tests.c did not end:\n' + text[-300:]
 
 
 # ---- the commands ----
@@ -253,9 +222,8 @@ def what_to_do(stage, text):
     print('The text: chapter %d of walkthrough.md, "%s".' % (stage.chapter, title.group(1)))
     named = [name for name in names if re.search(r'\b%s\b' % name, text)]
     if not unwritten(mine, (named or names)[0]):
-        print('In a debugger: make debug-stage N=%d\nThe engine has: make stage N=%d SHOW=%s%s'
-              % (stage.number, stage.number, (named or names)[0],
-                 '' if named or not names[1:] else ', or another of these'))
+        print('In a debugger: make debug-stage N=%d\nThe engine has: make stage N=%d SHOW=%s'
+              % (stage.number, stage.number, (named or names)[0]))
 
 
 def up_to(number):
@@ -275,8 +243,6 @@ def stage_command(number, stages):
         for test, text in failures.items():
             print('  %-7s %s' % ('FAILED' if text else 'ok', test))
         text = failures[bad[0]]
-        if re.search('signal |corrupt|^free|^munmap|^double', text, re.M):
-            text += sanitizers_say(bad[0])
         print('\nThe first that fails is %s:' % bad[0])
         say(text)
         if bad[0].startswith('tests.c'):

@@ -9,25 +9,21 @@
     plant.py mutants [NAME...]      which test catches each bug                 make mutants
     plant.py mutants --check        does each have its place, and compile? Runs nothing
 
-In a hunt, the engine goes to the compiler through a pipe, so no file has the bug. For the debugger
-it keeps the name and line numbers of paged.cu.c, so that shows the text without the bug.
-
-A mutant is a folder in build/mutants with a copy of tests.c and the changed engine beside it, which
-is where tests.c looks for it first. A bug in fast/ is built with -DPAGED_FAST, the others without.
-First the engine as it is must pass the same tests in both builds. Each mutant prints the first test
-that fails, the device that it ran on, and what it reported. The sources are read once, so they may
-be edited meanwhile. learn.py and checks/learn.py use this module too.
+In a hunt, the engine goes to the compiler through a pipe, so no file has the bug, and the debugger
+shows the text without it. A mutant is a folder in build/mutants with tests.c and the changed engine
+beside it; a bug in fast/ is built with -DPAGED_FAST. First the engine as it is must pass the tests
+in both builds. For each mutant: the first test that fails, on which device, and what it reported.
 """
 import argparse
 import codecs
 import collections
-import hashlib
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
 
@@ -62,6 +58,20 @@ def call(command, **options):
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
                           encoding='utf-8', errors='replace', **options)
     return done.returncode, done.stdout
+
+
+def run(command, seconds, limits='true'):
+    """Returns what a program printed, and its exit status; None: it was stopped, it took longer."""
+    shell = ['sh', '-c', 'ulimit -c 0; ulimit -f 2048; %s; exec "$@"' % limits, 'sh']
+    with tempfile.TemporaryFile() as output:
+        try:
+            status = subprocess.run(shell + command, stdin=subprocess.DEVNULL, stdout=output,
+                                    stderr=subprocess.STDOUT, timeout=seconds,
+                                    check=False).returncode
+        except subprocess.TimeoutExpired:
+            status = None
+        output.seek(0)
+        return output.read().decode('utf-8', 'replace'), status
 
 
 # ---- functions and bugs ----
@@ -101,8 +111,7 @@ def read_bugs():
 
 
 def plant(sources, bug):
-    """A copy of the sources with a bug, the file it is in, and its line; or, in place of the file,
-    None, and what is wrong."""
+    """A copy of the sources with a bug, its file and its line; or None for a file, and why."""
     places = [path for path in ('paged.cu.c', 'fast/fast.c') for _ in
               range(sources[path].count(bug.old))]
     if len(places) != 1:
@@ -127,14 +136,11 @@ def read_hunts():
         field, _, text = line.partition(' ')
         text = text.strip()
         if field == 'hunt':
-            hunt = hunts.setdefault(int(text), {})
+            number, after, title = re.fullmatch(r'(\d+), after (chapter \d+): (.*)', text).groups()
+            hunt = hunts[int(number)] = {'after': after, 'title': title}
         elif field not in ('', '#'):
             hunt[field] = codecs.encode(text, 'rot13') if field in ('bug', 'hint', 'why') else text
     return hunts
-
-
-def digest(number, function):
-    return hashlib.sha256(f'paged {number} {function}'.encode()).hexdigest()[:16]
 
 
 def build_hunt(number, bug):
@@ -156,22 +162,15 @@ def build_hunt(number, bug):
 
 
 def run_hunt(program, number, seconds):
-    """The exit status, and what was printed; a program that takes longer is ended."""
-    with subprocess.Popen([os.path.abspath(program), str(number)], stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding='utf-8',
-                          errors='replace') as process:
-        try:
-            printed = process.communicate(timeout=seconds)[0]
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return 1, process.communicate()[0] + f'{HANGS} {seconds} seconds\n'
-        return process.returncode, printed
+    """What a hunt prints, and its exit status."""
+    printed, status = run([os.path.abspath(program), str(number)], seconds)
+    return printed + (f'{HANGS} {seconds} seconds\n' if status is None else ''), status
 
 
 def show_hunt(number, hunt, bug):
     program = build_hunt(number, bug)
     print(f'Hunt {number}. {hunt["title"]}\n\n'
-          f'$ {program} {number}\n{run_hunt(program, number, 5)[1]}')
+          f'$ {program} {number}\n{run_hunt(program, number, 5)[0]}')
     print(f'Which function of paged.cu.c has the bug? To look:\n'
           f'    gdb -x debugger/paged.gdb --args {program} {number}')
     for command in hunt.get('look', 'break noticed; run; up 2').split('; '):
@@ -182,12 +181,12 @@ def show_hunt(number, hunt, bug):
 
 def judge_answer(number, hunt, bug, function):
     """The exit status: 0 if the bug is in that function."""
-    function = function.strip('()')
-    if not find(read('paged.cu.c'), function):
-        print(f'hunt {number}: paged.cu.c has no function {function}()')
+    engine, function = read('paged.cu.c'), find(read('paged.cu.c'), function.strip('()'))
+    if not function:
+        print(f'hunt {number}: paged.cu.c has no function of this name')
         return 1
-    if digest(number, function) != hunt['answer']:
-        print(f'hunt {number}: not yet: {function}() does what it should')
+    if not function.start <= engine.index(bug.old) < function.end:
+        print(f'hunt {number}: not yet: {function.name}() does what it should')
         return 1
     print(textwrap.fill(f'hunt {number}: right: {hunt["why"]}', 79))
     print(f'This bug is called {bug.name} in checks/bugs.txt:\n'
@@ -221,13 +220,13 @@ def hunt_command(options):
 BEGINS = re.compile(r'(cpu|gpu|standin) +([a-z]\w*) +(?:\.\.\.)? *(.*)')  # the line of a test
 
 
-def build_tests(folder, sources, place):
+def build_tests(folder, sources, place, *flags):
     """Builds the tests on these sources; what the compiler says if it fails."""
     for path, text in sources.items():
         write(f'{folder}/{path}', text)
-    flags = ['-DPAGED_FAST', *native()] if place.startswith('fast/') else []
-    status, printed = call([*CC, '-O1', '-g', '-w', *CPPFLAGS, *flags, f'{folder}/tests.c', '-o',
-                            f'{folder}/tests', '-lm'])
+    fast = ['-DPAGED_FAST', *native()] if place.startswith('fast/') else []
+    status, printed = call([*CC, '-O1', '-g', '-w', *CPPFLAGS, *fast, *flags,
+                            f'{folder}/tests.c', '-o', f'{folder}/tests', '-lm'])
     return printed if status else None
 
 
@@ -305,15 +304,10 @@ def mutants_command(options):
         sources, path, wrong = plant(original, bugs[name])
         if not path:
             return False, wrong
-        if options.check:
-            for source in SOURCES:
-                write(f'{folder}/{source}', sources[source])
-            status, printed = call([*CC, '-fsyntax-only', '-w', *CPPFLAGS, '-DPAGED_NO_MAIN',
-                                    '-DPAGED_FAST', f'{folder}/paged.cu.c'])
-            result = not status, printed
-        else:
-            error = build_tests(folder, sources, path)
-            result = (False, error) if error else judge(folder, names, bugs[name].expect)
+        error = build_tests(folder, sources, path, *(['-fsyntax-only'] if options.check else []))
+        result = not error, error or ''
+        if not error and not options.check:
+            result = judge(folder, names, bugs[name].expect)
         shutil.rmtree(folder)
         return result
 

@@ -22,89 +22,77 @@ typedef struct Question {
 } Question;
 
 static const Question questions[QUESTIONS] = {
-    {"1a",
-     "Eight cards of 80 GB hold a Llama-3-70B: 80 layers, 64 query heads, 8 KV heads,\n"
-     "vectors of 128 elements. After weights and other needs, 450 GB (450e9 bytes)\n"
-     "are left for K and V in 16 bits. How many requests of 131072 tokens each, the\n"
-     "longest that later versions of the model take, fit in there at once?",
-     1, right_1a},
-    {"2a",
-     "Five requests have 1, 16, 17, 100 and 2047 tokens. Their K and V lie in blocks\n"
-     "of 16 slots. How many slots of these blocks are not filled, all five together?",
-     1, right_2a},
-    {"3a",
-     "A new pool has 12 blocks of 16 tokens; the model has 2 layers, 2 KV heads and\n"
-     "vectors of 8 elements. Sequence A gets 40 tokens, B gets 20. A is released,\n"
-     "then B. C gets 70 tokens. In which block is its token 69 (the last), and which\n"
-     "element of the plane of K is the first one of that token's key, in layer 1,\n"
-     "for KV head 1?",
-     2, right_3a},
-    {"4a",
-     "A pool has 10 blocks of 4 tokens. Sequence A has 13 tokens, sequence B has 6,\n"
-     "and no block is shared. What is the largest n for which seq_append(A, n)\n"
-     "succeeds? And from which n on does it return PAGED_TOO_LONG instead of\n"
-     "PAGED_OUT_OF_BLOCKS?",
-     2, right_4a},
-    {"5a",
-     "A pool of 3 layers, 2 KV heads, head_dim 8, blocks of 4 tokens, f16. A batch\n"
-     "has four sequences, of 5, 30, 100 and 13 tokens. The first, second and fourth\n"
-     "bring one new token each, the third brings none in this step. How many bytes\n"
-     "of K and V does the dense copy take that attend() makes for ATTEND_GATHER? And\n"
-     "how many bytes does a whole step, of all layers, move more than with\n"
-     "ATTEND_PAGED, if that reads each K and V once, and the gather reads, writes and\n"
-     "reads them again?",
-     2, right_5a},
-    {"6a",
-     "Four tokens have the keys 0, ln 2, ln 4 and ln 8 and the values 1, 2, 3 and 4;\n"
-     "head_dim is 1, and each query is 1, so the keys are the scores. What is the\n"
-     "attention of the newest token? Of the one before it? And what is l, the sum of\n"
-     "exp(score - m), at the end of the newest row? Answers within 0.001 count.",
-     3, right_6a},
-    {"7a",
-     "Two sequences of 1300 and 101 tokens attend with one query token each, on a\n"
-     "GPU, by ATTEND_PAGED: 12 query heads, 2 KV heads, head_dim 64. How many thread\n"
-     "blocks does attend_paged() start? How often do the threads of a thread block\n"
-     "meet at a barrier, all thread blocks taken together? And how often do the lanes\n"
-     "of a warp meet at a shuffle, all warps taken together?",
-     3, right_7a},
-    {"8a",
-     "A prompt of 1000 tokens is in the cache, in blocks of 16. It becomes eight\n"
-     "samples: the sequence itself and seven forks of it. Each sample then grows by\n"
-     "100 tokens, one at a time, all in turns. How many blocks are in use at the end,\n"
-     "and how many were copied on the way?",
-     2, right_8a},
-    {"9a",
-     "Blocks have 4 tokens. A has 10 tokens in the cache, and B is a fork of all of\n"
-     "A. Then A speculates, three rounds: each appends the newest token and 4\n"
-     "guesses, and drops the wrong guesses when the model has said which these are: 2\n"
-     "guesses are right in the first round, none in the second, all in the third. In\n"
-     "the second round, C is forked off A while all guesses are in it, and B and C do\n"
-     "nothing ever after. How many tokens of A are in the cache at the end? How many\n"
-     "blocks are in use, all three together, and how many were copied on the way?",
-     3, right_9a},
-    {"10a",
-     "Blocks have 4 tokens, a token is a letter. \"abcdefghijkl\" was computed and\n"
-     "published, and so was \"abcdXXXXijkl\", in this order; both requests have ended,\n"
-     "and the pool has room for all. How many tokens does a new request find in the\n"
-     "prefix cache, for each of these texts?\n"
-     "    abcdefghijkl abcdefghijklm abcdXXXXijklm abcdefghXXXXm efghijklm abcdefgXijklm",
-     6, right_10a},
-    {"11a",
-     "A pool of 7 blocks of 4 tokens serves three requests: A has a prompt of 6 tokens\n"
-     "and ends when 14 are in the cache, B has 5 and ends at 13, C has 3 and ends at\n"
-     "15. A step is that of schedule() in examples/llama.c: the running requests get\n"
-     "room for all their known tokens, the oldest first; one that finds none preempts\n"
-     "the newest, perhaps itself; then requests are taken from the queue while all\n"
-     "known tokens of its head fit. At the end of the step one more token of each\n"
-     "running request is known. How often is a request preempted? How many tokens are\n"
-     "computed a second time? (A preempted request loses seq->length of them.)",
-     2, right_11a},
-    {"14a",
-     "One decode step, one layer, of 8 sequences of 1000 tokens each, cached in bf16.\n"
-     "The model has 24 query heads, 8 KV heads and a head_dim of 64. How many bytes of\n"
-     "K and V must be read at least? And how many multiply-adds are there with them\n"
-     "(scores and values; not counting exp() and sums)?",
-     2, right_14a}};
+    {"1a", "Eight cards of 80 GB hold a Llama-3-70B: 80 layers, 64 query heads, 8 KV heads,\n"
+           "vectors of 128 elements. After weights and other needs, 450 GB (450e9 bytes)\n"
+           "are left for K and V in 16 bits. How many requests of 131072 tokens each, the\n"
+           "longest that later versions of the model take, fit in there at once?",
+           1, right_1a},
+    {"2a", "Five requests have 1, 16, 17, 100 and 2047 tokens. Their K and V lie in blocks\n"
+           "of 16 slots. How many slots of these blocks are not filled, all five together?",
+           1, right_2a},
+    {"3a", "A new pool has 12 blocks of 16 tokens; the model has 2 layers, 2 KV heads and\n"
+           "vectors of 8 elements. Sequence A gets 40 tokens, B gets 20. A is released,\n"
+           "then B. C gets 70 tokens. In which block is its token 69 (the last), and which\n"
+           "element of the plane of K is the first one of that token's key, in layer 1,\n"
+           "for KV head 1?",
+           2, right_3a},
+    {"4a", "A pool has 10 blocks of 4 tokens. Sequence A has 13 tokens, sequence B has 6,\n"
+           "and no block is shared. What is the largest n for which seq_append(A, n)\n"
+           "succeeds? And from which n on does it return PAGED_TOO_LONG instead of\n"
+           "PAGED_OUT_OF_BLOCKS?",
+           2, right_4a},
+    {"5a", "A pool of 3 layers, 2 KV heads, head_dim 8, blocks of 4 tokens, f16. A batch\n"
+           "has four sequences, of 5, 30, 100 and 13 tokens. The first, second and fourth\n"
+           "bring one new token each, the third brings none in this step. How many bytes\n"
+           "of K and V does the dense copy take that attend() makes for ATTEND_GATHER? And\n"
+           "how many bytes does a whole step, of all layers, move more than with\n"
+           "ATTEND_PAGED, if that reads each K and V once, and the gather reads, writes and\n"
+           "reads them again?",
+           2, right_5a},
+    {"6a", "Four tokens have the keys 0, ln 2, ln 4 and ln 8 and the values 1, 2, 3 and 4;\n"
+           "head_dim is 1, and each query is 1, so the keys are the scores. What is the\n"
+           "attention of the newest token? Of the one before it? And what is l, the sum of\n"
+           "exp(score - m), at the end of the newest row? Answers within 0.001 count.",
+           3, right_6a},
+    {"7a", "Two sequences of 1300 and 101 tokens attend with one query token each, on a\n"
+           "GPU, by ATTEND_PAGED: 12 query heads, 2 KV heads, head_dim 64. How many thread\n"
+           "blocks does attend_paged() start? How often do the threads of a thread block\n"
+           "meet at a barrier, all thread blocks taken together? And how often do the lanes\n"
+           "of a warp meet at a shuffle, all warps taken together?",
+           3, right_7a},
+    {"8a", "A prompt of 1000 tokens is in the cache, in blocks of 16. It becomes eight\n"
+           "samples: the sequence itself and seven forks of it. Each sample then grows by\n"
+           "100 tokens, one at a time, all in turns. How many blocks are in use at the end,\n"
+           "and how many were copied on the way?",
+           2, right_8a},
+    {"9a", "Blocks have 4 tokens. A has 10 tokens in the cache, and B is a fork of all of\n"
+           "A. Then A speculates, three rounds: each appends the newest token and 4\n"
+           "guesses, and drops the wrong guesses when the model has said which these are: 2\n"
+           "guesses are right in the first round, none in the second, all in the third. In\n"
+           "the second round, C is forked off A while all guesses are in it, and B and C do\n"
+           "nothing ever after. How many tokens of A are in the cache at the end? How many\n"
+           "blocks are in use, all three together, and how many were copied on the way?",
+           3, right_9a},
+    {"10a", "Blocks have 4 tokens, a token is a letter. \"abcdefghijkl\" was computed and\n"
+            "published, and so was \"abcdXXXXijkl\", in this order; both requests have ended,\n"
+            "and the pool has room for all. How many tokens does a new request find in the\n"
+            "prefix cache, for each of these texts?\n"
+            "    abcdefghijkl abcdefghijklm abcdXXXXijklm abcdefghXXXXm efghijklm abcdefgXijklm",
+            6, right_10a},
+    {"11a", "A pool of 7 blocks of 4 tokens serves three requests: A has a prompt of 6 tokens\n"
+            "and ends when 14 are in the cache, B has 5 and ends at 13, C has 3 and ends at\n"
+            "15. A step is that of schedule() in examples/llama.c: the running requests get\n"
+            "room for all their known tokens, the oldest first; one that finds none preempts\n"
+            "the newest, perhaps itself; then requests are taken from the queue while all\n"
+            "known tokens of its head fit. At the end of the step one more token of each\n"
+            "running request is known. How often is a request preempted? How many tokens are\n"
+            "computed a second time? (A preempted request loses seq->length of them.)",
+            2, right_11a},
+    {"14a", "One decode step, one layer, of 8 sequences of 1000 tokens each, cached in bf16.\n"
+            "The model has 24 query heads, 8 KV heads and a head_dim of 64. How many bytes of\n"
+            "K and V must be read at least? And how many multiply-adds are there with them\n"
+            "(scores and values; not counting exp() and sums)?",
+            2, right_14a}};
 
 // ---- what the engine says ---------------------------------------------------------------------
 
@@ -156,22 +144,10 @@ static void right_4a(double *right)
 
 static void right_5a(double *right)
 {
-    enum { SEQS = 4, HEADS = 2, DIM = 8, ROWS = 3 };
-    const PoolConfig config = {3, HEADS, DIM, 4, 50, PAGED_F16, 1, PAGED_CPU};
-    const int lengths[SEQS] = {5, 30, 100, 13};
-    const int num_tokens[SEQS] = {1, 1, 0, 1};
-    float q[ROWS * HEADS * DIM] = {0};
-    float out[ROWS * HEADS * DIM];
-    Pool *pool = new_pool_of(config);
-    Seq *seqs[SEQS];
-    for (int i = 0; i < SEQS; i++) seqs[i] = new_seq(pool, lengths[i]);
-    Batch batch = {SEQS, seqs, num_tokens};
-    must(pool_plan(pool, &batch));
-    must(attend(pool, ATTEND_GATHER, 0, HEADS, 0, q, out, NULL));
-    size_t copy = pool->workspace_bytes / 3 * 2;  // memory_reserve() takes half as much again
+    const PoolConfig config = {3, 2, 8, 4, 50, PAGED_F16, 1, PAGED_CPU};
+    size_t copy = (5 + 30 + 13) * pool_bytes_per_token(&config) / config.num_layers;
     right[0] = (double)copy;
     right[1] = (double)(2 * copy * config.num_layers);
-    pool_destroy(pool);
 }
 
 static void right_6a(double *right)
@@ -277,79 +253,48 @@ static void right_10a(double *right)
     pool_destroy(pool);
 }
 
-static char story[1000];  // of 11a: what happened
-
-static void tell(int step, int request, const char *what, int tokens, const Pool *pool)
-{
-    size_t at = strlen(story);
-    snprintf(story + at, sizeof story - at, "  step %2d: %c %s %d tokens, %d blocks free\n", step,
-             'A' + request, what, tokens, pool->num_free);
-}
-
 static void right_11a(double *right)
 {
     int known[3] = {6, 5, 3};
     const int end[3] = {14, 13, 15};
-    Seq *seqs[3] = {NULL};
-    int running[3], waiting[3] = {2, 1, 0};  // the head of the queue is last
-    int num_running = 0;
-    int num_waiting = 3;
+    Seq *seqs[3] = {NULL};  // of those that run; a preempted one waits before those that are newer
     Pool *pool = new_pool(1, 1, 1, 4, 7);
-    for (int step = 1; num_running + num_waiting > 0; step++) {
-        for (int i = 0; i < num_running;) {
-            int r = running[i];
-            int error = seq_append(seqs[r], known[r] - seqs[r]->length);
-            if (!error) {
-                i++;
-                continue;
+    for (int step = 1; step <= 20; step++) {
+        for (int r = 0; r < 3; r++)
+            while (seqs[r] && seq_append(seqs[r], known[r] - seqs[r]->length)) {
+                int newest = 2;
+                while (!seqs[newest]) newest--;
+                right[0]++;
+                right[1] += seqs[newest]->length;
+                seq_release(seqs[newest]);
+                seqs[newest] = NULL;
             }
-            int newest = running[--num_running];
-            int lost = seqs[newest]->length;
-            waiting[num_waiting++] = newest;
-            right[0]++;
-            right[1] += lost;
-            seq_release(seqs[newest]);
-            tell(step, newest, "is preempted, loses", lost, pool);
-        }
-        while (num_waiting > 0) {
-            int r = waiting[num_waiting - 1];
+        for (int r = 0; r < 3; r++) {
+            if (seqs[r] || known[r] > end[r]) continue;
             if (ceil_div(known[r], 4) > pool->num_free) break;
             seqs[r] = new_seq(pool, known[r]);
-            tell(step, r, "starts with", known[r], pool);
-            running[num_running++] = waiting[--num_waiting];
         }
-        int kept = 0;
-        for (int i = 0; i < num_running; i++) {
-            int r = running[i];
+        for (int r = 0; r < 3; r++) {
+            if (!seqs[r]) continue;
             known[r]++;
-            if (known[r] <= end[r]) {
-                running[kept++] = r;
-                continue;
-            }
-            int length = seqs[r]->length;
+            if (known[r] <= end[r]) continue;
             seq_release(seqs[r]);
-            tell(step, r, "ends with", length, pool);
+            seqs[r] = NULL;
         }
-        num_running = kept;
     }
     pool_destroy(pool);
 }
 
 static void right_14a(double *right)
 {
-    const PoolConfig config = {1, 8, 64, 16, 8 * 63, PAGED_BF16, 0, PAGED_CPU};
-    Pool *pool = new_pool_of(config);
-    for (int i = 0; i < 8; i++) {
-        const Seq *seq = new_seq(pool, 1000);
-        right[0] += (double)pool_bytes_per_token(&config) * seq->length;
-        for (int head = 0; head < 24; head++) right[1] += 2.0 * config.head_dim * seq->length;
-    }
-    pool_destroy(pool);
+    const PoolConfig config = {1, 8, 64, 16, 0, PAGED_BF16, 0, PAGED_CPU};
+    right[0] = 8 * 1000 * (double)pool_bytes_per_token(&config);
+    right[1] = 8 * 1000 * 24 * 2.0 * config.head_dim;
 }
 
 // ---- the command ------------------------------------------------------------------------------
 
-static const char *explanation(const char *name);
+static const char *const reasons[QUESTIONS];  // in the order of the questions
 
 // The exit status.
 static int judge(const Question *question, int count, char **answers)
@@ -373,7 +318,7 @@ static int judge(const Question *question, int count, char **answers)
                is_number ? how : "not a number");
         wrong = 1;
     }
-    if (!wrong) printf("%s: solved:\n%s%s\n", question->name, story, explanation(question->name));
+    if (!wrong) printf("%s: solved:\n%s\n", question->name, reasons[question - questions]);
     return wrong;
 }
 
@@ -397,44 +342,41 @@ int main(int argc, char **argv)
 
 // ---- the reasons: stop here if you have not answered --------------------------------------------
 
-static const char *explanation(const char *name)
-{
-    static const char *const why[QUESTIONS][2] = {
-        {"1a", "2 * 80 layers * 8 KV heads * 128 * 2 bytes = 327680 bytes a token, times 131072\n"
-               "tokens = 42.95 GB a request: 10 of them, and 20.5 GB are left"},
-        {"2a", "1 + 1 + 2 + 7 + 128 blocks have 2224 slots, of which 15 + 0 + 15 + 12 + 1 = 43\n"
-               "are not filled: 98.1 % in use"},
-        {"3a", "the free list is 3 4 0 1 2 5 6 ..., as B was released last, and each from its\n"
-               "last block to its first; token 69 is in entry 4, block 2, slot 5: (((1 * 12 +\n"
-               "2) * 2 + 1) * 16 + 5) * 8 = 3752"},
-        {"4a", "A fills its last block with 3 tokens and takes the 10 - 4 - 2 = 4 free blocks\n"
-               "for 16 more: 19. 13 + 27 = 10 * 4 tokens would fit into the whole pool, so from\n"
-               "28 on waiting does not help"},
-        {"5a", "(5 + 30 + 13) tokens * 2 * 2 heads * 8 * 2 bytes = 3072, of one layer at a time;\n"
-               "it is written once and read once more, in each of 3 layers: 18432"},
-        {"6a", "exp(score) is 1, 2, 4, 8; newest (1 + 4 + 12 + 32) / 15 = 3.2667, before\n"
-               "(1 + 4 + 12) / 7 = 2.4286; m is ln 8, so l = 15 / 8 = 1.875"},
-        {"7a", "2 query tokens * 12 query heads = 24; in each two barriers: 48; 5 shuffles a dot\n"
-               "product, (1300 + 101) tokens * 12 heads of them: 84060"},
-        {"8a", "1000 / 16 = 62 full blocks stay shared; of 1100 tokens, ceil(1100 / 16) - 62 = 7\n"
-               "blocks are each sample's own: 62 + 8 * 7 = 118. The 63rd block is copied by all\n"
-               "but the last writer, which finds a count of 1: 7"},
-        {"9a", "10 + (1 + 2) + (1 + 0) + (1 + 4) = 19 tokens. Of logical block\n"
-               "  0, 1  (tokens 0 to 7) there is one, shared by all\n"
-               "  2     A appended to what it shared with B, and got a copy, now shared with C\n"
-               "  3     rewound to 14 tokens, A shared it with C, and the next append copied it\n"
-               "  4     A gave it up in round 2, C kept it; A took another one in round 3\n"
-               "so 2 + 2 + 2 + 2 = 8 blocks, and 2 copies, both made by an append"},
-        {"10a", "abcdefghijkl   8: all of it is there, but the last token is always computed\n"
-                "abcdefghijklm 12: three full blocks\n"
-                "abcdXXXXijklm 12: three, the last in a block of its own: another beginning\n"
-                "abcdefghXXXXm  8: two; XXXX was published after abcd only\n"
-                "efghijklm      0: efgh was published after abcd only\n"
-                "abcdefgXijklm  4: one; a block is found as a whole or not at all"},
-        {"11a", "so 2 preemptions, and 18 tokens are computed a second time"},
-        {"14a", "8 * 1000 tokens * 2 * 8 KV heads * 64 * 2 bytes = 16384000; 8 * 1000 tokens * 24\n"
-                "heads * 2 * 64 = 24576000: 1.5 multiply-adds a byte"}};
-    int i = 0;
-    while (strcmp(why[i][0], name) != 0) i++;
-    return why[i][1];
-}
+static const char *const reasons[QUESTIONS] = {
+    "2 * 80 layers * 8 KV heads * 128 * 2 bytes = 327680 bytes a token, times 131072\n"
+    "tokens = 42.95 GB a request: 10 of them, and 20.5 GB are left",
+    "1 + 1 + 2 + 7 + 128 blocks have 2224 slots, of which 15 + 0 + 15 + 12 + 1 = 43\n"
+    "are not filled: 98.1 % in use",
+    "the free list is 3 4 0 1 2 5 6 ..., as B was released last, and each from its\n"
+    "last block to its first; token 69 is in entry 4, block 2, slot 5: (((1 * 12 +\n"
+    "2) * 2 + 1) * 16 + 5) * 8 = 3752",
+    "A fills its last block with 3 tokens and takes the 10 - 4 - 2 = 4 free blocks\n"
+    "for 16 more: 19. 13 + 27 = 10 * 4 tokens would fit into the whole pool, so from\n"
+    "28 on waiting does not help",
+    "(5 + 30 + 13) tokens * 2 * 2 heads * 8 * 2 bytes = 3072, of one layer at a time;\n"
+    "it is written once and read once more, in each of 3 layers: 18432",
+    "exp(score) is 1, 2, 4, 8; newest (1 + 4 + 12 + 32) / 15 = 3.2667, before\n"
+    "(1 + 4 + 12) / 7 = 2.4286; m is ln 8, so l = 15 / 8 = 1.875",
+    "2 query tokens * 12 query heads = 24; in each two barriers: 48; 5 shuffles a dot\n"
+    "product, (1300 + 101) tokens * 12 heads of them: 84060",
+    "1000 / 16 = 62 full blocks stay shared; of 1100 tokens, ceil(1100 / 16) - 62 = 7\n"
+    "blocks are each sample's own: 62 + 8 * 7 = 118. The 63rd block is copied by all\n"
+    "but the last writer, which finds a count of 1: 7",
+    "10 + (1 + 2) + (1 + 0) + (1 + 4) = 19 tokens. Of logical block\n"
+    "  0, 1  (tokens 0 to 7) there is one, shared by all\n"
+    "  2     A appended to what it shared with B, and got a copy, now shared with C\n"
+    "  3     rewound to 14 tokens, A shared it with C, and the next append copied it\n"
+    "  4     A gave it up in round 2, C kept it; A took another one in round 3\n"
+    "so 2 + 2 + 2 + 2 = 8 blocks, and 2 copies, both made by an append",
+    "abcdefghijkl   8: all of it is there, but the last token is always computed\n"
+    "abcdefghijklm 12: three full blocks\n"
+    "abcdXXXXijklm 12: three, the last in a block of its own: another beginning\n"
+    "abcdefghXXXXm  8: two; XXXX was published after abcd only\n"
+    "efghijklm      0: efgh was published after abcd only\n"
+    "abcdefgXijklm  4: one; a block is found as a whole or not at all",
+    "step 1: A, B and C start, and 2 blocks are free, which C and A take in steps 3\n"
+    "and 4. 5: B finds none and preempts C, which loses 6 tokens. 9: B finds none and\n"
+    "preempts itself, losing 12; A ends. 10: B and C start again, and B ends. 18: C\n"
+    "ends. So 2 preemptions, and 18 tokens are computed a second time",
+    "8 * 1000 tokens * 2 * 8 KV heads * 64 * 2 bytes = 16384000; 8 * 1000 tokens * 24\n"
+    "heads * 2 * 64 = 24576000: 1.5 multiply-adds a byte"};
