@@ -54,14 +54,14 @@ enum { USED, RESERVED, INTERNAL, EXTERNAL, FREE, NUM_KINDS };          // of slo
 enum { RECOMPUTE, SWAP };
 
 static struct {
-    const char *save, *csv, *curve;  // paths of outputs; NULL: not wanted
+    const char *save, *csv, *curve, *life;  // paths of outputs; NULL: not wanted
     int generate, prefix, preempt;
     int block_size;
     int num_blocks;  // 0: not given
     int budget;      // slots
     bool saturate, verify, one_size;
 } options = {.block_size = 16};
-static FILE *curve;  // an output; NULL: not wanted
+static FILE *curve, *life;  // outputs; NULL: not wanted
 
 // ---- the trace --------------------------------------------------------------------------------
 
@@ -490,6 +490,16 @@ static void begin(Server *s)
     s->at_end = used / taken;
 }
 
+static void write_life(const Server *s)
+{
+    for (int i = 0; i < arrlen(s->running); i++) {
+        const int *table = s->running[i]->seq->block_table;
+        for (int entry = 0; entry < arrlen(table); entry++)
+            fprintf(life, "%lld,%d,%d\n", (long long)s->step, table[entry],
+                    (int)(s->running[i] - trace.requests));
+    }
+}
+
 static void run_steps(Server *s)
 {
     while (arrlen(s->running) + arrlen(s->waiting) > 0) {
@@ -505,6 +515,7 @@ static void run_steps(Server *s)
         if (curve)
             fprintf(curve, "\"%s\",%lld,%d\n", s->name, (long long)s->step,
                     (int)arrlen(s->running));
+        if (life && s->pool) write_life(s);
         end_requests(s);
         s->step++;
     }
@@ -665,6 +676,8 @@ static const char help[] =
     "  --verify            paged runs write K and V, check all bytes, and attention\n"
     "  --csv FILE          the tables, as CSV\n"
     "  --curve FILE        requests running together in each step, as CSV\n"
+    "  --life FILE         the request that has a block, for each step and block, of\n"
+    "                      paged runs, as CSV\n"
     "\n"
     "It returns 1 if a request does not end with exactly its tokens.\n";
 
@@ -679,8 +692,9 @@ static const char *parse_options(int argc, char **argv)
         {"saturate", 0, NULL, 's'},   {"blocks", 1, NULL, 'n'},
         {"block-size", 1, NULL, 'b'}, {"preempt", 1, NULL, 'p'},
         {"csv", 1, NULL, 'c'},        {"curve", 1, NULL, 'u'},
-        {"verify", 0, NULL, 'v'},     {"shared-prefix", 1, NULL, 'x'},
-        {"help", 0, NULL, 'h'},       {NULL, 0, NULL, 0}};
+        {"life", 1, NULL, 'l'},       {"verify", 0, NULL, 'v'},
+        {"help", 0, NULL, 'h'},       {"shared-prefix", 1, NULL, 'x'},
+        {NULL, 0, NULL, 0}};
     for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;) {
         switch (c) {
         case 'g': options.generate = parse_count("--generate"); break;
@@ -696,6 +710,7 @@ static const char *parse_options(int argc, char **argv)
         case 'v': options.verify = true; break;
         case 'c': options.csv = optarg; break;
         case 'u': options.curve = optarg; break;
+        case 'l': options.life = optarg; break;
         case 'h': fputs(help, stdout); exit(finish_output(0));
         default: die(2, "see --help");
         }
@@ -726,6 +741,8 @@ int main(int argc, char **argv)
     // is the same file.
     FILE *csv = open_output(options.csv);
     curve = open_output(options.curve);
+    life = open_output(options.life);
+    if (life) fprintf(life, "step,block,request\n");
     if (curve) fprintf(curve, "allocator,step,running\n");
     for (int rule = 0; rule < PAGED; rule++) arrput(results, serve(rule, 0, 0));
     for (int i = 0; i < 7 && !options.one_size; i++)
@@ -736,6 +753,7 @@ int main(int argc, char **argv)
     if (csv) print_csv(results, csv);
     close_output(csv, options.csv);
     close_output(curve, options.curve);
+    close_output(life, options.life);
     arrfree(trace.requests);
     arrfree(results);
     return finish_output(0);
