@@ -292,52 +292,39 @@ typedef struct Cache {  // a pool full of data, cut into sets of sequences
     int num_sets, next;
 } Cache;
 
-// Writes every slot once, so that all pages are there and no element is slow or NaN. Later
-// sequences find these bytes in their blocks, as poison is off.
-static void cache_fill(Pool *pool)
-{
-    int left = pool->config.num_blocks * pool->config.block_size;
-    int n = 2048;
-    float *rows = random_tensor(pool, (size_t)n * KV_HEADS * HEAD_DIM, 1);
-    Seq *seq = make_seq(pool, 0);
-    for (; left > 0; left -= n) {
-        if (n > left) n = left;
-        Batch batch = {1, &seq, &n};
-        MUST(seq_append(seq, n));
-        MUST(pool_plan(pool, &batch));
-        MUST(pool_write(pool, 0, rows, rows));
-    }
-    seq_release(seq);
-    tensor_free(pool, rows);
-}
-
-// Cuts the pool into sequences of this shape, and makes it anew if it was of another kind. The
-// sequences grow by a block at a time, in random order, which shuffles their tables over the whole
-// pool.
-static void cache_arrange(Cache *cache, const Shape *s, int block_size)
+// A pool cut into sequences of this shape. They grow by a block at a time, in random order, which
+// shuffles their tables over the whole pool.
+static Cache cache_create(const Shape *s, int block_size)
 {
     PoolConfig config = {1, KV_HEADS, HEAD_DIM, block_size, 1, s->dtype, 0, DEVICE};
     config.num_blocks = (int)(pool_bytes / pool_bytes_per_block(&config));
     int blocks = (s->length + block_size - 1) / block_size;
-    cache->num_sets = config.num_blocks / blocks / s->batch;
-    cache->next = 0;
-    if (cache->num_sets == 0) die(1, "no batch fits into %zu bytes", pool_bytes);
-    if (!cache->pool || memcmp(&cache->pool->config, &config, sizeof config) != 0) {
-        pool_destroy(cache->pool);
-        cache->pool = make_pool(config);
-        cache_fill(cache->pool);
-    }
-    while (arrlen(cache->pool->seqs) > 0) seq_release(arrlast(cache->pool->seqs));
-    arrsetlen(cache->seqs, 0);
+    Cache cache = {make_pool(config), NULL, config.num_blocks / blocks / s->batch, 0};
+    if (cache.num_sets == 0) die(1, "no batch fits into %zu bytes", pool_bytes);
     Seq **order = NULL;
-    for (int i = 0; i < cache->num_sets * s->batch; i++) {
-        arrput(cache->seqs, make_seq(cache->pool, 0));
-        for (int j = 0; j < blocks; j++) arrput(order, cache->seqs[i]);
+    for (int i = 0; i < cache.num_sets * s->batch; i++) {
+        arrput(cache.seqs, make_seq(cache.pool, 0));
+        for (int j = 0; j < blocks; j++) arrput(order, cache.seqs[i]);
     }
     shuffle(order, (int)arrlen(order));
     for (int i = 0; i < arrlen(order); i++)
         MUST(seq_append(order[i], (int)fmin(s->length - order[i]->length, block_size)));
     arrfree(order);
+    // All is written, so that all pages are there and no element is slow or NaN.
+    float *rows = random_tensor(cache.pool, (size_t)s->length * KV_HEADS * HEAD_DIM, 1);
+    for (int i = 0; i < arrlen(cache.seqs); i++) {
+        Batch batch = {1, &cache.seqs[i], &s->length};
+        MUST(pool_plan(cache.pool, &batch));
+        MUST(pool_write(cache.pool, 0, rows, rows));
+    }
+    tensor_free(cache.pool, rows);
+    return cache;
+}
+
+static void cache_destroy(Cache *cache)
+{
+    pool_destroy(cache->pool);
+    arrfree(cache->seqs);
 }
 
 // ---- a shape, measured ------------------------------------------------------------------------
@@ -438,11 +425,6 @@ static void attention_row(Shape s)
     double element = 2;
     if (s.dtype == PAGED_F32) element = 4;
     double pairs = (double)s.num_new * (s.length - (s.num_new - 1) / 2.0);  // it is causal
-    cache_arrange(&bench.paged, &s, s.block_size);
-    cache_arrange(&bench.contiguous, &s, s.length);
-    const Pool *pool = bench.contiguous.pool;
-    data = (const char *)pool->k;
-    data_bytes = pool_bytes_per_block(&pool->config) / 2 * pool->config.num_blocks;
     bench.shape = s;
     bench.bytes = 2.0 * KV_HEADS * HEAD_DIM * s.batch * s.length * element;
     bench.multiply_adds = 2.0 * KV_HEADS * HEAD_DIM * s.batch * s.group * pairs;
@@ -471,11 +453,19 @@ static void attention_table(void)
     if (quick) num_shapes = 1;
     for (int i = 0; i < num_shapes; i++) {
         Shape s = shapes[i];
-        for (s.dtype = PAGED_F32; s.dtype <= PAGED_BF16; s.dtype++)
+        for (s.dtype = PAGED_F32; s.dtype <= PAGED_BF16; s.dtype++) {
+            bench.paged = cache_create(&s, s.block_size);
+            bench.contiguous = cache_create(&s, s.length);
+            data = (const char *)bench.contiguous.pool->k;
+            data_bytes = pool_bytes_per_block(&bench.contiguous.pool->config) / 2;
+            data_bytes *= arrlen(bench.contiguous.seqs);
             for (int j = 0; j < 3; j++) {
                 s.group = groups[j];
                 attention_row(s);
             }
+            cache_destroy(&bench.paged);
+            cache_destroy(&bench.contiguous);
+        }
     }
 }
 
