@@ -217,21 +217,16 @@ enum { CURVES = 4, POINTS = 256 };
 static const char *const curve_names[] = {"reserve maximum", "reserve power of 2",
                                           "reserve exactly", "paged 16"};
 
-typedef struct Point {
-    int curve, step, running;
-} Point;
-
-static Point *read_points(FILE *in)
+// The next point: whether there is one, and in *curve CURVES if its curve is not drawn.
+static int read_point(FILE *in, int *curve, double *step, double *running)
 {
-    Point *points = NULL;
-    Point point;
     char line[256], name[40];
-    while (fgets(line, sizeof line, in)) {
-        if (sscanf(line, "\"%39[^\"]\",%d,%d", name, &point.step, &point.running) != 3) continue;
-        for (point.curve = 0; point.curve < CURVES; point.curve++)
-            if (strcmp(name, curve_names[point.curve]) == 0) arrput(points, point);
-    }
-    return points;
+    *curve = CURVES;
+    if (!fgets(line, sizeof line, in)) return 0;
+    if (sscanf(line, "\"%39[^\"]\",%lf,%lf", name, step, running) != 3) return 1;
+    for (int i = 0; i < CURVES; i++)
+        if (strcmp(name, curve_names[i]) == 0) *curve = i;
+    return 1;
 }
 
 // Each point is the average of a 256th of the picture. Reserving the maximum takes so much longer
@@ -239,17 +234,20 @@ static Point *read_points(FILE *in)
 static void draw_running(FILE *in)
 {
     static const char *const strokes[] = {"#8e5aa8", "#c2a5cf", "#888888", "#2f8f4a"};
-    static double sum[CURVES][POINTS + 1], count[CURVES][POINTS + 1];  // of points in a 256th
-    Point *points = read_points(in);
-    double last[CURVES] = {0};
+    // Of points in a 256th, and in one more row and column, which are not drawn.
+    static double sum[CURVES + 1][POINTS + 1], count[CURVES + 1][POINTS + 1];
+    double last[CURVES + 1] = {0};
     double max = 1;
-    for (int i = 0; i < arrlen(points); i++) last[points[i].curve] = points[i].step + 1;
+    double step = 0;
+    double running = 0;
+    int curve;
+    while (read_point(in, &curve, &step, &running)) last[curve] = step + 1;
     double end = 1.04 * fmax(last[1], fmax(last[2], last[3]));
-    for (int i = 0; i < arrlen(points); i++) {
-        const Point *p = &points[i];
-        int at = (int)fmin(p->step / end * POINTS, POINTS);
-        sum[p->curve][at] += p->running;
-        count[p->curve][at]++;
+    rewind(in);
+    while (read_point(in, &curve, &step, &running)) {
+        int at = (int)fmin(step / end * POINTS, POINTS);
+        sum[curve][at] += running;
+        count[curve][at]++;
     }
     for (int i = 0; i < CURVES; i++)
         for (int at = 0; at < POINTS; at++) max = fmax(max, sum[i][at] / fmax(count[i][at], 1));
@@ -257,7 +255,7 @@ static void draw_running(FILE *in)
     begin(760, 380);
     max = ceil(max / mark_distance(max)) * mark_distance(max);
     draw_y_axis(max, "requests running together");
-    for (double step = 0; step <= end; step += mark_distance(end))
+    for (step = 0; step <= end; step += mark_distance(end))
         text(x_at(step / end), BOTTOM + 20, "middle", "%g", step);
     text(x_at(0.5), BOTTOM + 42, "middle", "steps (reserve maximum goes on to step %g)", last[0]);
     for (int i = 0; i < CURVES; i++) {
@@ -269,7 +267,6 @@ static void draw_running(FILE *in)
                        y_at(sum[i][at] / count[i][at] / max));
         printf("\"/>\n");
     }
-    arrfree(points);
 }
 
 // ---- main -------------------------------------------------------------------------------------
