@@ -228,8 +228,7 @@ static void fma_part(void)
 static void machine_start(void)
 {
     threads = omp_get_max_threads();
-    printf("CPU, threads: %d, vectors of %d bits, compiler %s\n", threads, VECTOR * 8,
-           __VERSION__);
+    printf("CPU, threads: %d, vectors of %d bits, compiler %s\n", threads, VECTOR * 8, __VERSION__);
     pool_bytes = (size_t)1 << (quick ? 29 : 30);
     for (int i = 0; i < 50; i++) {  // the best: a thread may have to wait for a processor
         clock_start();

@@ -688,12 +688,10 @@ static const char *parse_options(int argc, char **argv)
 {
     static const char *const policies[] = {"recompute", "swap", NULL};
     static const struct option names[] = {
-        {"generate", 1, NULL, 'g'},   {"save", 1, NULL, 'o'},
-        {"saturate", 0, NULL, 's'},   {"blocks", 1, NULL, 'n'},
-        {"block-size", 1, NULL, 'b'}, {"preempt", 1, NULL, 'p'},
-        {"csv", 1, NULL, 'c'},        {"curve", 1, NULL, 'u'},
-        {"life", 1, NULL, 'l'},       {"verify", 0, NULL, 'v'},
-        {"help", 0, NULL, 'h'},       {"shared-prefix", 1, NULL, 'x'},
+        {"generate", 1, NULL, 'g'}, {"save", 1, NULL, 'o'},       {"saturate", 0, NULL, 's'},
+        {"blocks", 1, NULL, 'n'},   {"block-size", 1, NULL, 'b'}, {"preempt", 1, NULL, 'p'},
+        {"csv", 1, NULL, 'c'},      {"curve", 1, NULL, 'u'},      {"life", 1, NULL, 'l'},
+        {"verify", 0, NULL, 'v'},   {"help", 0, NULL, 'h'},       {"shared-prefix", 1, NULL, 'x'},
         {NULL, 0, NULL, 0}};
     for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;) {
         switch (c) {
