@@ -51,7 +51,7 @@ llama: examples/llama.c $(wildcard examples/*.h) build/fast.o  ## a Llama served
 replay: examples/replay.c examples/util.h build/fast.o  ## requests through several allocators: ./replay --help
 	$(COMPILE) $(OPENMP) examples/replay.c build/fast.o -o $@ -lm
 
-bench: examples/bench.c examples/util.h build/fast.o  ## fractions of what this machine can do
+bench: examples/bench.c examples/util.h build/fast.o  ## fractions of what this machine can do; BENCH=--quick
 	$(COMPILE) $(FAST) examples/bench.c build/fast.o -o build/bench -lm
 	build/bench $(BENCH)
 
@@ -60,9 +60,11 @@ build/draw: examples/draw.c examples/util.h build/paged.o
 
 pictures: replay build/draw  ## draws those of the README into build/: TRACE=file.csv
 	./replay $(or $(TRACE),--generate 10000) --saturate --csv build/replay.csv --curve build/curve.csv
+	./replay $(or $(TRACE),--generate 10000) --saturate --block-size 64 --blocks 160 \
+	    --life build/life.csv >build/log
 	build/draw memory build/replay.csv >build/replay-memory.svg
 	build/draw running build/curve.csv >build/replay-running.svg
-	build/draw life $(TRACE) >build/life.svg
+	build/draw life build/life.csv >build/life.svg
 	build/draw blocks >build/blocks.svg
 
 build/debug: $(ENGINE)

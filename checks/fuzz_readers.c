@@ -265,7 +265,7 @@ static void use(void)
 {
     static Trace trace;
     memset(&trace, 0, sizeof trace);
-    read_trace(&trace, "the input", 1000, 0);
+    read_trace(&trace, "the input", 0);
     for (int i = 0; i < arrlen(trace.requests); i++) {
         const Request *r = &trace.requests[i];
         CHECK(r->context >= 1 && r->context <= MAX_TOKENS);
