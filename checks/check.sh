@@ -71,10 +71,9 @@ programs() {
     name=$1 to=$OUT/san-$2; shift
     quietly "$name" "$@" $WARN -g $CPPFLAGS -DPAGED_NO_MAIN -c paged.cu.c -o $to.o || return
     for program in llama replay tour hello; do
-        quietly "$name, $program" "$@" $WARN -g $CPPFLAGS examples/$program.c $to.o \
-            -o $to-$program -lm || return
+        quietly "$name" "$@" $WARN $CPPFLAGS examples/$program.c $to.o -o $to-$program -lm || return
     done
-    quietly "$name, paged" "$@" $WARN -g $CPPFLAGS paged.cu.c -o $to-paged -lm || return
+    quietly "$name" "$@" $WARN -g $CPPFLAGS paged.cu.c -o $to-paged -lm || return
     quietly "$name" cc -O1 $WARN checks/llama_tests.c -o $OUT/llama-tests -lm || return
     check "$name: llama" env LLAMA=$to-llama $OUT/llama-tests --quick
     check "$name: replay" env REPLAY=$to-replay TRACE=none sh checks/replay.sh
@@ -104,11 +103,9 @@ threads() {
     variant "--cpu --quick results_have_the_same_bits_however_cut any_shape_agrees_with_the_oracle
         every_kernel_agrees_with_the_oracle a_chunk_sees_the_chunks_before_it" \
         $tsan -fopenmp -DPAGED_FAST -DTHREADS_FROM=0 || return
-    for options in -UPAGED_FAST -DPAGED_FAST; do
-        name="thread sanitizer, two pools in two threads, $options"
-        quietly "$name" $tsan $WARN -g $options $CPPFLAGS checks/fuzz_api.c -o $OUT/threads -lm &&
-            check "$name" $OUT/threads --threads
-    done
+    name="thread sanitizer, two pools in two threads"
+    quietly "$name" $tsan $WARN -g -DPAGED_FAST $CPPFLAGS checks/fuzz_api.c -o $OUT/threads -lm &&
+        check "$name" $OUT/threads --threads
 }
 
 valgrind_runs() {
@@ -233,17 +230,17 @@ lint() {
 # copy; without nvcc no call of CUDA fails; no test has 2^31 rows or 2^63 bytes; one of several
 # conditions may hide another; without OpenMP heads are never split.
 coverage() {
-    gcc=${GCC:-gcc} gcov=${GCOV:-gcov} root=$PWD to=$OUT/coverage
-    command -v $gcov >/dev/null || { skip "coverage: no $gcov"; return; }
+    root=$PWD to=$OUT/coverage
+    command -v gcov >/dev/null || { skip "coverage: no gcov"; return; }
     rm -rf $to && mkdir -p $to
-    (cd $to && $gcc -O0 -w --coverage -DT_COVERAGE -DPAGED_FAST $CPPFLAGS -I"$root" \
-        -c "$root/tests.c" && $gcc --coverage tests.o -o tests -lm) ||
+    (cd $to && gcc -O0 -w --coverage -DT_COVERAGE -DPAGED_FAST $CPPFLAGS -I"$root" \
+        -c "$root/tests.c" && gcc --coverage tests.o -o tests -lm) ||
         { bad "coverage: does not compile"; return; }
     left_out="$LEFT_OUT"
     [ "${LONG-}" ] || left_out="$left_out|$SLOW"
     tests=$($to/tests --list | grep -vE "$left_out")
     check "coverage: the tests" $to/tests --quick $tests
-    (cd $to && $gcov -b -c tests.gcda) >$to/summary 2>&1
+    (cd $to && gcov -b -c tests.gcda) >$to/summary 2>&1
     for file in paged.cu.c fast.c; do
         # A branch belongs to the line above it.
         awk '/^ *[0-9#=-]+\*?:/ { line = $0 }

@@ -149,9 +149,9 @@ count_table() {
     echo "Counted in the code of the hot loops, sm_90, f16, head_dim 128:"
     echo "  rung             heads  for 4 KB of K and V  registers  KB in flight per SM"
     for group in MHA GQA-4 GQA-8; do count "2 paged" $group attend_paged cuda-plain; done
-    count "4 tensor cores" MHA attend_mma_f16 cuda-kernels 500
-    count "4 tensor cores" GQA-4 attend_mma_f16 cuda-kernels 300
-    count "4 tensor cores" GQA-8 attend_mma_f16 cuda-kernels 300
+    for group in MHA GQA-4 GQA-8; do
+        count "4 tensor cores" $group attend_mma_f16 cuda-kernels 300
+    done
     count "4 in bf16" GQA-8 attend_mma_bf16 cuda-kernels 300
 }
 

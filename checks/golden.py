@@ -66,8 +66,8 @@ def attention(q, k, v, scale):
 
 
 class Sequence:
-    def __init__(self, handle, k, v):
-        self.handle, self.k, self.v = handle, k, v  # k, v: [layers][tokens][kv_heads][dim]
+    def __init__(self, handle, k, v):  # [layers][tokens][kv_heads][dim]
+        self.handle, self.k, self.v = handle, k, v
 
     def __len__(self):
         return self.k.shape[1]
