@@ -191,7 +191,7 @@ as_by_awk() {
         options=$(awk -v seed="$seed" -v header=$header -v dir=$dir -f $dir/serve.awk)
         echo "seed $seed: $options"
         # shellcheck disable=SC2086
-        ends 0 "K and V of all paged ones were" $dir/draw.csv --verify --curve $dir/curve $options &&
+        ends 0 "K and V of all paged ones" $dir/draw.csv --verify --curve $dir/curve $options &&
             tail -n +2 $dir/csv | diff - $dir/expected &&
             tail -n +2 $dir/curve | diff - $dir/expected-curve || return 1
         cat $dir/expected >>$dir/all

@@ -322,8 +322,8 @@ Breakpoint 1, seq_append (seq=0x..., n=38) at paged.cu.c:1
 $1 = 38
 ```
 '''
-EDITS = r'''ceil_div()>ceil_dif() | paged.h)>paged.k) | cks/rep>cks/red | make debug>make debud | sts >sts x
-d_paged>d_pages | a + b - 1>a + b - 2 | free_list_remove>free_list_removf
+EDITS = r'''ceil_div()>ceil_dif() | paged.h)>paged.k) | cks/rep>cks/red | make debug>make debud
+sts >sts x | d_paged>d_pages | a + b - 1>a + b - 2 | free_list_remove>free_list_removf
 \nb\n`>\nc\n` | ...\nb>..\nb | n=38>n=39 | $1 = 38>$1 = 39 | ```c\n>```C\n'''
 
 
