@@ -19,9 +19,9 @@
 #include <stdbool.h>
 
 static pid_t first_process;
-static char *folder;            // of all files of a test
-static char *out;  // what the last command wrote to standard output
-static char *err;  // and to standard error
+static char *folder;  // of all files of a test
+static char *out;     // what the last command wrote to standard output
+static char *err;     // and to standard error
 
 // Runs before the tests below are added: those of tests.c are not run here.
 __attribute__((constructor)) static void begin(void)
@@ -73,7 +73,8 @@ static int run(const char *line)
     size_t size;
     save("command", line, strlen(line));
     int status = system(format_text("ulimit -t 300; sh %s/command >%s/out 2>%s/err "
-                                    "</dev/null", folder, folder, folder));
+                                    "</dev/null",
+                                    folder, folder, folder));
     out = load("out", &size);
     err = load("err", &size);
     note("%s/command, which says: %s", folder, err);
@@ -82,12 +83,7 @@ static int run(const char *line)
     return WEXITSTATUS(status);
 }
 
-static const char *llama_path(void)
-{
-    const char *path = getenv("LLAMA") ? getenv("LLAMA") : "./llama";
-    if (access(path, X_OK) != 0) skip(format_text("there is no program %s; LLAMA names another", path));
-    return path;
-}
+static const char *llama_path(void) { return getenv("LLAMA") ? getenv("LLAMA") : "./llama"; }
 
 static int llama(const char *options)
 {
@@ -396,13 +392,10 @@ static double toss(uint64_t *rng)  // in [0, 1), by the generator of tests.c, wh
     return coin;
 }
 
-// The token that follows `previous`; `actual` is what llama printed from there on. -1 if rounding
-// decides, and the text does not say how.
-static int next_token(const float *logits, double temperature, uint64_t *rng, double tolerance,
-                      int previous, const char *actual)
+// The token with the highest logit, or one that is drawn; -1 if rounding decides which.
+static int next_token(const float *logits, double temperature, uint64_t *rng, double tolerance)
 {
     int next = -1;
-    int first = -1;
     double best = logits[0];
     double sum = 0;
     double below = 0;
@@ -414,16 +407,25 @@ static int next_token(const float *logits, double temperature, uint64_t *rng, do
         bool may = coin > below - tolerance && coin < above + tolerance;
         if (temperature == 0)  // of equal ones, which are neighbours, the first
             may = logits[i] >= best - tolerance && !(i > 0 && logits[i] == logits[i - 1]);
+        if (may && next >= 0) return -1;
+        if (may) next = i;
         below = above;
-        if (!may) continue;
-        const char *piece = i == BOS ? "\n" : printed(previous, i);
-        if (first < 0) first = i;
-        if (strncmp(actual, piece, strlen(piece)) != 0) continue;
-        if (next >= 0) return -1;
-        next = i;
     }
-    return next >= 0 ? next : first;
+    return next;
 }
+
+typedef struct Draw {  // the options that were drawn, and what the scheduler makes of them
+    int block_size, num_blocks, chunk, drafts, steps, samples, prefix_cache;
+    int dtype, beams, seed;
+    double temperature;
+    const char *prompts[8];
+    int num_prompts, num_served;  // the others take too many tokens
+    const char *options;
+    Pool *pool;
+    struct Served **running, **waiting;  // arrays of stb_ds
+    int rows, calls, preemptions, again, found, guessed, right;
+    int peak, peak_running, peak_apart;
+} Draw;
 
 typedef struct Story {  // a request as it has to be
     int tokens[CONTEXT + 200];
@@ -442,22 +444,20 @@ static char *text_of_story(const Story *s)
     return text;
 }
 
-// Greedy decoding or sampling. `actual` is what llama printed.
-static Story tell(const char *prompt, int steps, double temperature, uint64_t rng, int dtype,
-                  const char *actual)
+// Greedy decoding or sampling.
+static Story tell(const Draw *p, const char *prompt, uint64_t rng)
 {
     float logits[MAX_VOCAB];
     Story s = {.decided = true};
     s.prompt = s.count = tokenize(prompt, s.tokens);
-    s.refused = s.prompt > steps;
+    s.refused = s.prompt > p->steps;
     if (s.refused) s.count = 0;
-    Oracle *cache = empty_cache(dtype);
-    for (int i = 0; i < steps && i < s.count; i++) {
-        if (i > 0) actual += strnlen(actual, strlen(printed(s.tokens[i - 1], s.tokens[i])));
+    Oracle *cache = empty_cache(p->dtype);
+    for (int i = 0; i < p->steps && i < s.count; i++) {
         think(cache, s.tokens[i], logits);
         if (i + 1 < s.prompt) continue;
-        double tolerance = dtype == PAGED_F32 ? 4e-6 : 2e-3;
-        int next = next_token(logits, temperature, &rng, tolerance, s.tokens[i], actual);
+        double tolerance = p->dtype == PAGED_F32 ? 4e-6 : 2e-3;
+        int next = next_token(logits, p->temperature, &rng, tolerance);
         if (next < 0) s.decided = false;
         if (next >= 0 && next != BOS) s.tokens[s.count++] = next;
     }
@@ -482,16 +482,8 @@ typedef struct Served {  // a request
     bool ended;
 } Served;
 
-typedef struct Paper {
-    int block_size, num_blocks, chunk, drafts, steps, samples, prefix_cache;
-    Pool *pool;
-    Served **running, **waiting;  // arrays of stb_ds
-    int rows, calls, preemptions, again, found, guessed, right;
-    int peak, peak_running, peak_apart;
-} Paper;
-
 // The model is called for those that run.
-static void call(Paper *p)
+static void call(Draw *p)
 {
     static const float nothing[2 * MAX_REQUESTS * (CONTEXT + 8)];
     Seq *seqs[MAX_REQUESTS];
@@ -513,7 +505,7 @@ static void call(Paper *p)
 }
 
 // Guesses what followed the last earlier place of the newest three tokens, or two, or one.
-static void draft(const Paper *p, Served *r)
+static void draft(const Draw *p, Served *r)
 {
     int max = p->drafts < p->steps - r->known ? p->drafts : p->steps - r->known;
     r->num_draft = 0;
@@ -530,7 +522,7 @@ static void draft(const Paper *p, Served *r)
 
 // Gives a request its rows in a step: a chunk of what is known, and guesses if there is room.
 // False: there is none at all.
-static bool get_rows(Paper *p, Served *r)
+static bool get_rows(Draw *p, Served *r)
 {
     int n = r->known - r->seq->length;
     if (n > p->chunk) n = p->chunk;
@@ -545,13 +537,13 @@ static bool get_rows(Paper *p, Served *r)
 }
 
 // Lets in the head of the queue, if there is room for all that is known of it.
-static bool let_in(Paper *p)
+static bool let_in(Draw *p)
 {
     Served *r = p->waiting[0];
     CHECK_OK(seq_create(p->pool, &r->seq));
     if (p->prefix_cache) CHECK_OK(seq_lookup(r->seq, r->tokens, r->known));
     int found = r->seq->length;
-    if ((r->known - found + p->block_size - 1) / p->block_size > p->pool->num_free) {
+    if (ceil_div(r->known - found, p->block_size) > p->pool->num_free) {
         seq_release(r->seq);
         return false;
     }
@@ -564,7 +556,7 @@ static bool let_in(Paper *p)
 
 // Rows for those that run, the oldest first. The newest gives way, and becomes the head of the
 // queue. Then others are let in.
-static void rows_for_all(Paper *p)
+static void rows_for_all(Draw *p)
 {
     for (int i = 0; i < arrlen(p->running);) {
         if (get_rows(p, p->running[i])) {
@@ -581,7 +573,7 @@ static void rows_for_all(Paper *p)
 }
 
 // The next token becomes known, and those after guesses that were right.
-static void move_on(Paper *p, Served *r)
+static void move_on(Draw *p, Served *r)
 {
     int right = 0;
     for (;; right++) {
@@ -593,14 +585,14 @@ static void move_on(Paper *p, Served *r)
     p->right += right;
 }
 
-static void publish_known(const Paper *p, Served *r)
+static void publish_known(const Draw *p, Served *r)
 {
     if (p->prefix_cache) CHECK_OK(seq_publish(r->seq, r->tokens, r->seq->length));
 }
 
 // After a call: those whose known tokens are computed move on. Samples that fork off, which stand
 // after their request in its array, are the newest. Those that have ended leave, the oldest first.
-static void move_all(Paper *p)
+static void move_all(Draw *p)
 {
     const int count = (int)arrlen(p->running);
     for (int i = 0; i < arrlen(p->running); i++) {
@@ -623,7 +615,7 @@ static void move_all(Paper *p)
             i++;
 }
 
-static void serve_on_paper(Paper *p, const Story *stories, int count)
+static void serve_on_paper(Draw *p, const Story *stories, int count)
 {
     Served *all = alloc((size_t)count * sizeof *all);
     PoolConfig config = {1, 1, 2, p->block_size, p->num_blocks, PAGED_F32, PAGED_CPU, 0};
@@ -687,8 +679,8 @@ static int best_beams(const Beam *beams, int count, int max, Beam *best)
     }
 }
 
-// The likeliest text that `max` beams find. Counts rows and calls in p.
-static Story search(Paper *p, const char *prompt, int max, int dtype)
+// The likeliest text that the beams find. Counts rows and calls in p.
+static Story search(Draw *p, const char *prompt)
 {
     static Beam beams[MAX_BEAMS], best[MAX_BEAMS];
     Story s = {.decided = true};
@@ -699,7 +691,7 @@ static Story search(Paper *p, const char *prompt, int max, int dtype)
     memset(beams, 0, sizeof beams);
     memcpy(beams[0].tokens, s.tokens, (size_t)s.prompt * sizeof(int));
     beams[0].count = s.prompt;
-    beams[0].cache = empty_cache(dtype);
+    beams[0].cache = empty_cache(p->dtype);
     for (int i = 0; i < p->steps && count > 0; i++) {
         int rows = p->rows;
         for (Beam *b = beams; b < beams + count; b++) {
@@ -710,7 +702,7 @@ static Story search(Paper *p, const char *prompt, int max, int dtype)
         if (p->rows == rows) break;
         if (i + 1 >= s.prompt || (i + 1) % p->chunk == 0) p->calls++;
         if (i + 1 < s.prompt) continue;
-        int found = best_beams(beams, count, max, best);
+        int found = best_beams(beams, count, p->beams, best);
         for (Beam *b = best; b < best + found; b++)
             if (b->cache) b->cache = oracle_fork(b->cache, b->cache->length);
         for (int b = 0; b < count; b++) oracle_release(beams[b].cache);
@@ -725,15 +717,6 @@ static Story search(Paper *p, const char *prompt, int max, int dtype)
 
 // ---- everything drawn -------------------------------------------------------------------------
 
-typedef struct Draw {
-    Paper paper;  // and the options it knows
-    int dtype, beams, seed;
-    double temperature;
-    const char *prompts[8];
-    int num_prompts, num_served;  // the others take too many tokens
-    const char *options;
-} Draw;
-
 static const char *draw_text(int length)
 {
     const char *letters[] = {"a", "b", "c", " ", "a", "b", "ab", "ë", "日", "😀", "\t", "Q"};
@@ -743,95 +726,93 @@ static const char *draw_text(int length)
 }
 
 // Up to eight prompts, of which most begin alike.
-static void draw_prompts(Draw *d)
+static void draw_prompts(Draw *p)
 {
     const char *system = draw_text(between(0, 25));
     int tokens[200];
-    d->num_prompts = between(1, 8);
-    for (int i = 0; i < d->num_prompts; i++) {
-        const char *prompt = format_text("%s%s", between(0, 2) ? system : "", draw_text(between(0, 9)));
-        d->prompts[i] = prompt;
-        d->options = format_text("%s -p '%s'", d->options, prompt);
-        d->num_served += tokenize(prompt, tokens) <= d->paper.steps;
+    p->num_prompts = between(1, 8);
+    for (int i = 0; i < p->num_prompts; i++) {
+        p->prompts[i] = draw_text(between(0, 9));
+        if (between(0, 2)) p->prompts[i] = format_text("%s%s", system, p->prompts[i]);
+        p->options = format_text("%s -p '%s'", p->options, p->prompts[i]);
+        if (tokenize(p->prompts[i], tokens) <= p->steps) p->num_served++;
     }
 }
 
 static Draw draw_options(void)
 {
-    Draw d = {.seed = between(0, 1000), .beams = between(0, 5) ? 1 : between(2, MAX_BEAMS)};
-    Paper *p = &d.paper;
+    Draw d = {.seed = between(0, 1000), .samples = 1, .beams = 1, .chunk = between(1, 40)};
     int cache = between(0, 5) ? between(1, 2) : 0;
-    p->chunk = between(1, 40);
-    p->steps = between(6, model.context);
-    p->samples = 1;
-    p->block_size = between(0, 2) ? between(1, 4) : between(5, 40);
+    d.steps = between(6, model.context);
+    d.block_size = between(0, 2) ? between(1, 4) : between(5, 40);
     if (between(0, 2) == 0) d.dtype = between(1, 2);
-    if (d.beams == 1) {
+    if (between(0, 5) == 0) {
+        d.beams = between(2, MAX_BEAMS);
+    } else {
         if (d.dtype == 0 && between(0, 1)) d.temperature = 0.25 * between(1, 6);
-        if (between(0, 2)) p->drafts = between(1, 6);
-        if (between(0, 2) == 0) p->samples = between(2, 4);
-        p->prefix_cache = cache > 0 && between(0, 2) > 0;
+        if (between(0, 2)) d.drafts = between(1, 6);
+        if (between(0, 2) == 0) d.samples = between(2, 4);
+        d.prefix_cache = cache > 0 && between(0, 2) > 0;
     }
-    d.options = format_text("--steps %d --dtype %s --temperature %g --seed %d --samples %d --beam %d "
-                       "--chunk %d --speculate %d %s%s%s",
-                       p->steps, dtypes[d.dtype], d.temperature, d.seed, p->samples, d.beams,
-                       p->chunk, p->drafts, cache_options(cache, p->block_size),
-                       p->prefix_cache ? " --prefix-cache" : "", between(0, 1) ? " --plain" : "");
+    d.options =
+        format_text("--steps %d --dtype %s --temperature %g --seed %d --samples %d "
+                    "--beam %d --chunk %d --speculate %d %s%s%s",
+                    d.steps, dtypes[d.dtype], d.temperature, d.seed, d.samples, d.beams, d.chunk,
+                    d.drafts, cache_options(cache, d.block_size),
+                    d.prefix_cache ? " --prefix-cache" : "", between(0, 1) ? " --plain" : "");
     draw_prompts(&d);
-    if (cache == 0) p->block_size = model.context;
-    int longest = (p->steps - 1) / p->block_size + 1;
-    p->num_blocks = d.num_served * p->samples * d.beams * longest;
+    if (cache == 0) d.block_size = model.context;
+    int longest = ceil_div(d.steps, d.block_size);
+    d.num_blocks = d.num_served * d.samples * d.beams * longest;
     if (between(0, 4)) {  // a small pool
-        p->num_blocks = d.beams * longest + between(0, d.beams * longest);
-        d.options = format_text("%s --blocks %d", d.options, p->num_blocks);
+        d.num_blocks = d.beams * longest + between(0, d.beams * longest);
+        d.options = format_text("%s --blocks %d", d.options, d.num_blocks);
     }
     return d;
 }
 
-static void check_statistics(const Draw *d)
+static void check_statistics(const Draw *p)
 {
-    const Paper *p = &d->paper;
-    int requests = d->num_prompts * p->samples;
+    int requests = p->num_prompts * p->samples;
     CHECK_HAS(err, format_text("requests: %d, refused: %d; %d tokens in %d steps, ", requests,
-                          requests - d->num_served * p->samples, p->rows, p->calls));
-    if (d->beams > 1) return;
-    CHECK_HAS(err, format_text("preemptions: %d; %d tokens computed again", p->preemptions, p->again));
-    CHECK_HAS(err, format_text("sequences at the peak: %d, in %d blocks of %d tokens, ", p->peak_running,
-                          p->peak, p->block_size));
+                               requests - p->num_served * p->samples, p->rows, p->calls));
+    if (p->beams > 1) return;
+    CHECK_HAS(err,
+              format_text("preemptions: %d; %d tokens computed again\n", p->preemptions, p->again));
+    CHECK_HAS(err, format_text("sequences at the peak: %d, in %d blocks of %d tokens, ",
+                               p->peak_running, p->peak, p->block_size));
     if (p->samples > 1)
-        CHECK_HAS(err, format_text("separate copies would have had %d blocks; %zu blocks were copied\n",
-                              p->peak_apart, p->pool->num_copies));
-    if (p->prefix_cache) CHECK_HAS(err, format_text("%d tokens were found in the prefix", p->found));
+        CHECK_HAS(err, format_text("copies would have had %d blocks; %zu blocks were copied\n",
+                                   p->peak_apart, p->pool->num_copies));
+    if (p->prefix_cache) CHECK_HAS(err, format_text("%d tokens were found in", p->found));
     if (p->drafts == 0) return;
     CHECK_HAS(err, format_text("%d tokens were guessed, %d of them right, ", p->guessed, p->right));
     CHECK_HAS(err, format_text("; %d were rewound\n", p->guessed - p->right));
 }
 
 // Compares the texts of a draw, then the statistics. False if rounding decided about one of them.
-static bool compare_with_the_rules(Draw *d)
+static bool compare_with_the_rules(Draw *p)
 {
-    Paper *p = &d->paper;
-    const int count = d->num_prompts * p->samples;
-    bool decided = d->num_served > 0;
+    const int count = p->num_prompts * p->samples;
+    bool decided = p->num_served > 0;
     Story *stories = alloc((size_t)count * sizeof *stories);
-    CHECK_EQ(llama(d->options), d->num_served < d->num_prompts);
-    if (d->num_served == 0) CHECK_TEXT(out, "");
-    for (int i = 0; i < count && d->num_served > 0; i++) {
+    CHECK_EQ(llama(p->options), p->num_served < p->num_prompts);
+    if (p->num_served == 0) CHECK_TEXT(out, "");
+    for (int i = 0; i < count && p->num_served > 0; i++) {
         Story *s = &stories[i];
         char *actual = count > 1 ? request(out, i) : out;
-        const char *prompt = d->prompts[i / p->samples];
-        if (d->beams > 1)
-            *s = search(p, prompt, d->beams, d->dtype);
+        if (p->beams > 1)
+            *s = search(p, p->prompts[i]);
         else
-            *s = tell(prompt, p->steps, d->temperature, (uint64_t)(d->seed + i), d->dtype, actual);
+            *s = tell(p, p->prompts[i / p->samples], (uint64_t)(p->seed + i));
         const char *expected = text_of_story(s);
         if (!s->decided) actual[strnlen(actual, strlen(expected))] = 0;
         CHECK_TEXT(actual, expected);
         if (!s->decided) decided = false;
     }
     if (!decided) return false;
-    if (d->beams == 1) serve_on_paper(p, stories, count);
-    check_statistics(d);
+    if (p->beams == 1) serve_on_paper(p, stories, count);
+    check_statistics(p);
     pool_destroy(p->pool);
     return true;
 }
@@ -846,8 +827,8 @@ TEST(any_options_give_the_text_that_the_rules_give, ON_CPU)
         draw_model();
         Draw d = draw_options();
         if (compare_with_the_rules(&d)) decided++;
-        if (d.paper.preemptions > 0) preempted++;
-        if (d.paper.found > 0) found++;
+        if (d.preemptions > 0) preempted++;
+        if (d.found > 0) found++;
         free_to(0);
     }
     CHECK(quick || (preempted > draws / 8 && found > draws / 16 && decided > draws * 3 / 4));
@@ -1060,8 +1041,8 @@ TEST(kernels_change_no_text, ON_CPU)
                           "--block-size 4 --blocks 20 --chunk 3"};
     const char *device = kernels();
     for (int i = 0; i < 10; i++) {
-        const char *base = format_text("--steps 20 -p the -p 'Once upon a time' -p a %s",
-                                       i / 5 ? "--plain" : "");
+        const char *base =
+            format_text("--steps 20 -p the -p 'Once upon a time' -p a %s", i / 5 ? "--plain" : "");
         char *expected = text_of(base);
         setenv("PAGED_LANE_ORDER", format_text("%d", i), 1);
         CHECK_TEXT(text_of(format_text("%s --device %s %s", base, device, more[i % 5])), expected);
