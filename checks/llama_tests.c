@@ -114,7 +114,7 @@ static char *request(const char *texts, int i)
 enum { EMBEDDING, RMS_ATT, WQ, WK, WV, WO, RMS_FFN, W1, W2, W3, RMS_FINAL, ROPE, CLASSIFIER };
 enum { PARTS = CLASSIFIER + 1 };
 enum { BOS = 1, FIRST_BYTE = 3 };  // tokens
-enum { MAX_DIM = 64, MAX_HIDDEN = 48, CONTEXT = 96, MAX_VOCAB = 500 };
+enum { MAX_DIM = 64, MAX_HIDDEN = 48, CONTEXT = 96, MAX_VOCAB = 500, MAX_TEXT = 23 };
 
 typedef struct Model {  // what is in the files
     int dim, hidden, layers, heads, kv_heads, vocab, context;
@@ -134,23 +134,10 @@ static void add_token(float score, const char *text)
     model.texts[model.vocab++] = text;
 }
 
-// <unk>, <s>, </s>, the 256 bytes, and the printable characters.
-static void add_characters(void)
-{
-    model.vocab = 0;
-    add_token(0, "<unk>");
-    add_token(0, "\n<s>\n");
-    add_token(0, "\n</s>\n");
-    for (int i = 0; i < 256; i++) add_token(0, format_text("<0x%02X>", i));
-    for (char c = ' '; c <= '~'; c++) add_token(-100.0f - c, format_text("%c", c));
-}
-
 static void save_tokenizer(void)
 {
     FILE *file = open_file("tokenizer", "wb");
-    int longest = 0;
-    for (int i = 0; i < model.vocab; i++)
-        if ((int)strlen(model.texts[i]) > longest) longest = (int)strlen(model.texts[i]);
+    const int longest = MAX_TEXT;
     fwrite(&longest, 4, 1, file);
     for (int i = 0; i < model.vocab; i++) {
         int length = (int)strlen(model.texts[i]);
@@ -203,12 +190,17 @@ static void save_checkpoint(float control, bool separate)
     CHECK_EQ(fclose(file), 0);
 }
 
-// A vocabulary with random merges of what it has already: equal scores, the same text twice,
+// <unk>, <s>, </s>, the 256 bytes, the printable characters, and random merges: equal scores, the same text twice,
 // characters of several bytes, with and without a token of their own.
 static void draw_tokenizer(void)
 {
     const char *letters[] = {"a", "b", "c", " ", "ë", "日", "😀"};
-    add_characters();
+    model.vocab = 0;
+    add_token(0, "<unk>");
+    add_token(0, "\n<s>\n");
+    add_token(0, "\n</s>\n");
+    for (int i = 0; i < 256; i++) add_token(0, format_text("<0x%02X>", i));
+    for (char c = ' '; c <= '~'; c++) add_token(-100.0f - c, format_text("%c", c));
     for (int i = between(0, 7); i < 7; i++) add_token(-1, letters[i]);
     int first = model.vocab - 1;
     for (int i = between(0, 40); i > 0; i--) {
@@ -216,7 +208,7 @@ static void draw_tokenizer(void)
         if (between(0, 1)) text = model.texts[between(first, model.vocab - 1)];
         text = format_text("%s%s", text, letters[between(0, 6)]);
         if (between(0, 3) == 0) text = format_text("%s%s", text, model.texts[model.vocab - 1]);
-        if (strlen(text) < 24) add_token((float)between(-8, 8), text);
+        if (strlen(text) <= MAX_TEXT) add_token((float)between(-8, 8), text);
     }
     save_tokenizer();
 }
@@ -257,7 +249,7 @@ static const char *cache_options(int cache, int block_size)
 // ---- the rules of llama2.c --------------------------------------------------------------------
 // Its run.c once more: one request, one token at a time, over the contiguous cache of the engine's
 // oracle. Of its samplers, greedy and plain sampling; the generator of random numbers is llama's.
-// What rounding may decide (two logits as good as equal) is left to the text that llama gave.
+// Where rounding may decide, as two logits are as good as equal, the comparison ends.
 
 static void product(float *y, const float *weights, const float *x, int rows, int n)
 {
@@ -422,16 +414,22 @@ typedef struct Draw {  // the options that were drawn, and what the scheduler ma
     int num_prompts, num_served;  // the others take too many tokens
     const char *options;
     Pool *pool;
-    struct Served **running, **waiting;  // arrays of stb_ds
+    struct Story **running, **waiting;  // arrays of stb_ds
     int rows, calls, preemptions, again, found, guessed, right;
     int peak, peak_running, peak_apart;
 } Draw;
 
 typedef struct Story {  // a request as it has to be
     int tokens[CONTEXT + 200];
-    int prompt, count;  // tokens of the prompt, and of prompt and answer
-    bool refused;
-    bool decided;  // false: rounding decides about the token after `count`, or about all
+    int prompt, count;  // tokens of the prompt, and of prompt and answer; 0: refused
+    bool decided;       // false: rounding decides about the token after `count`, or about all
+    // For the scheduler:
+    int known;  // how many of the tokens are known by now
+    int forks, lost;
+    Seq *seq;
+    int draft[8];
+    int num_draft;
+    bool ended;
 } Story;
 
 // As it is printed.
@@ -449,9 +447,8 @@ static Story tell(const Draw *p, const char *prompt, uint64_t rng)
 {
     float logits[MAX_VOCAB];
     Story s = {.decided = true};
-    s.prompt = s.count = tokenize(prompt, s.tokens);
-    s.refused = s.prompt > p->steps;
-    if (s.refused) s.count = 0;
+    s.prompt = s.known = s.count = tokenize(prompt, s.tokens);
+    if (s.prompt > p->steps) s.count = 0;
     Oracle *cache = empty_cache(p->dtype);
     for (int i = 0; i < p->steps && i < s.count; i++) {
         think(cache, s.tokens[i], logits);
@@ -469,43 +466,21 @@ static Story tell(const Draw *p, const char *prompt, uint64_t rng)
 // Once more, for requests whose tokens are known, on a pool of the engine of its own. There is no
 // model: K and V are zeros. It says what the statistics must be.
 
-enum { MAX_REQUESTS = 32 };
-
-typedef struct Served {  // a request
-    const int *tokens;   // all of its story
-    int count, known;    // how many these are, and how many of them are known by now
-    int forks, lost;
-    Seq *seq;
-    int new_tokens;  // in this step, with the draft
-    int draft[8];
-    int num_draft;
-    bool ended;
-} Served;
-
 // The model is called for those that run.
 static void call(Draw *p)
 {
-    static const float nothing[2 * MAX_REQUESTS * (CONTEXT + 8)];
-    Seq *seqs[MAX_REQUESTS];
-    int num_tokens[MAX_REQUESTS];
-    Batch batch = {(int)arrlen(p->running), seqs, num_tokens};
-    int apart = 0;
-    for (int i = 0; i < batch.num_seqs; i++) {
-        seqs[i] = p->running[i]->seq;
-        num_tokens[i] = p->running[i]->new_tokens;
-        apart += (int)arrlen(seqs[i]->block_table);
-    }
-    CHECK_OK(pool_plan(p->pool, &batch));
-    CHECK_OK(pool_write(p->pool, 0, nothing, nothing));
+    int used = p->num_blocks - p->pool->num_free;
     p->calls++;
-    if (p->num_blocks - p->pool->num_free <= p->peak) return;
-    p->peak = p->num_blocks - p->pool->num_free;
-    p->peak_running = batch.num_seqs;
-    p->peak_apart = apart;
+    if (used <= p->peak) return;
+    p->peak = used;
+    p->peak_running = (int)arrlen(p->running);
+    p->peak_apart = 0;
+    for (int i = 0; i < p->peak_running; i++)
+        p->peak_apart += (int)arrlen(p->running[i]->seq->block_table);
 }
 
 // Guesses what followed the last earlier place of the newest three tokens, or two, or one.
-static void draft(const Draw *p, Served *r)
+static void draft(const Draw *p, Story *r)
 {
     int max = p->drafts < p->steps - r->known ? p->drafts : p->steps - r->known;
     r->num_draft = 0;
@@ -522,16 +497,17 @@ static void draft(const Draw *p, Served *r)
 
 // Gives a request its rows in a step: a chunk of what is known, and guesses if there is room.
 // False: there is none at all.
-static bool get_rows(Draw *p, Served *r)
+static bool get_rows(Draw *p, Story *r)
 {
+    static const float nothing[2 * (CONTEXT + 8)];
     int n = r->known - r->seq->length;
     if (n > p->chunk) n = p->chunk;
     draft(p, r);
     bool all = seq_append(r->seq, n + r->num_draft) == PAGED_OK;
     if (!all) r->num_draft = 0;
     if (!all && seq_append(r->seq, n) != PAGED_OK) return false;
-    r->new_tokens = n + r->num_draft;
-    p->rows += r->new_tokens;
+    CHECK_OK(write_one(r->seq, n + r->num_draft, 0, nothing, nothing));
+    p->rows += n + r->num_draft;
     p->guessed += r->num_draft;
     return true;
 }
@@ -539,7 +515,7 @@ static bool get_rows(Draw *p, Served *r)
 // Lets in the head of the queue, if there is room for all that is known of it.
 static bool let_in(Draw *p)
 {
-    Served *r = p->waiting[0];
+    Story *r = p->waiting[0];
     CHECK_OK(seq_create(p->pool, &r->seq));
     if (p->prefix_cache) CHECK_OK(seq_lookup(r->seq, r->tokens, r->known));
     int found = r->seq->length;
@@ -563,7 +539,7 @@ static void rows_for_all(Draw *p)
             i++;
             continue;
         }
-        Served *newest = arrpop(p->running);
+        Story *newest = arrpop(p->running);
         newest->lost = newest->seq->length;
         seq_release(newest->seq);
         arrins(p->waiting, 0, newest);
@@ -573,7 +549,7 @@ static void rows_for_all(Draw *p)
 }
 
 // The next token becomes known, and those after guesses that were right.
-static void move_on(Draw *p, Served *r)
+static void move_on(Draw *p, Story *r)
 {
     int right = 0;
     for (;; right++) {
@@ -585,7 +561,7 @@ static void move_on(Draw *p, Served *r)
     p->right += right;
 }
 
-static void publish_known(const Draw *p, Served *r)
+static void publish_known(const Draw *p, Story *r)
 {
     if (p->prefix_cache) CHECK_OK(seq_publish(r->seq, r->tokens, r->seq->length));
 }
@@ -596,11 +572,11 @@ static void move_all(Draw *p)
 {
     const int count = (int)arrlen(p->running);
     for (int i = 0; i < arrlen(p->running); i++) {
-        Served *r = p->running[i];
+        Story *r = p->running[i];
         bool computed = r->seq->length >= r->known;
         if (computed && r->forks > 0) publish_known(p, r);
         for (; computed && r->forks > 0; r->forks--) {
-            Served *child = r + r->forks;
+            Story *child = r + r->forks;
             CHECK_OK(seq_fork(r->seq, r->seq->length, &child->seq));
             arrput(p->running, child);
         }
@@ -615,18 +591,13 @@ static void move_all(Draw *p)
             i++;
 }
 
-static void serve_on_paper(Draw *p, const Story *stories, int count)
+static void serve_on_paper(Draw *p, Story *stories, int count)
 {
-    Served *all = alloc((size_t)count * sizeof *all);
     PoolConfig config = {1, 1, 2, p->block_size, p->num_blocks, PAGED_F32, PAGED_CPU, 0};
     CHECK_OK(pool_create(&config, &p->pool));
-    for (int i = 0; i < count; i++) {
-        all[i].tokens = stories[i].tokens;
-        all[i].count = stories[i].count;
-        all[i].known = stories[i].prompt;
-        if (i % p->samples > 0 || stories[i].refused) continue;
-        all[i].forks = p->samples - 1;
-        arrput(p->waiting, &all[i]);
+    for (Story *r = stories; r < stories + count; r += p->samples) {
+        r->forks = p->samples - 1;
+        if (r->count > 0) arrput(p->waiting, r);
     }
     while (arrlen(p->running) + arrlen(p->waiting) > 0) {
         rows_for_all(p);
@@ -686,8 +657,7 @@ static Story search(Draw *p, const char *prompt)
     Story s = {.decided = true};
     int count = 1;
     s.prompt = tokenize(prompt, s.tokens);
-    s.refused = s.prompt > p->steps;
-    if (s.refused) return s;
+    if (s.prompt > p->steps) return s;
     memset(beams, 0, sizeof beams);
     memcpy(beams[0].tokens, s.tokens, (size_t)s.prompt * sizeof(int));
     beams[0].count = s.prompt;
