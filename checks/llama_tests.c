@@ -4,13 +4,13 @@
 //
 // The promise is that no way to serve a request changes a byte of its text. The first test has the
 // rules of llama2.c and of the scheduler once more, as plainly as can be, and draws the rest: the
-// weights, the vocabulary, the prompts, the options. After it comes what it cannot draw: refusals
-// and real weights. LLAMA names the program, otherwise ./llama; MODELS
-// the folder of the weights, otherwise ../shared/models; without them those tests are skipped.
+// weights, the vocabulary, the prompts, the options. The tests after it show what it cannot draw:
+// refusals and real weights. LLAMA names the program, otherwise ./llama; MODELS the folder of the
+// weights, otherwise ../shared/models; without them those tests are skipped.
 //
-// The words of the tests, such as CHECK_EQ(), and the program that runs them are those of
-// ../tests.c. A check that fails names the file with the command, which the test leaves there with
-// all others; a single test by name leaves its files in any case.
+// The words of the tests, such as CHECK_EQ(), and their runner are those of ../tests.c. A test that
+// fails prints where its last command is; the files that it used stay there. A single test by name
+// leaves its files in any case.
 //
 //     cc -O2 checks/llama_tests.c -o build/llama-tests -lm && build/llama-tests
 
@@ -32,7 +32,8 @@ __attribute__((constructor)) static void begin(void)
 
 // ---- files, programs --------------------------------------------------------------------------
 
-static void remove_folder(void)  // unless a check has failed: that ends the process without this
+// A failing check ends the process of its test without this.
+static void remove_folder(void)
 {
     char line[500];
     snprintf(line, sizeof line, "rm -r %s", folder);
