@@ -108,7 +108,7 @@ tests: tests.c $(ENGINE)  ## the tests of the engine alone: ./tests --list
 tests-fast: tests.c $(ENGINE) fast/fast.c
 	$(COMPILE) $(FAST) tests.c -o $@ -lm
 
-build/llama-tests: checks/llama_tests.c $(wildcard examples/*.h) $(ENGINE)
+build/llama-tests: checks/llama_tests.c tests.c $(ENGINE)
 	@mkdir -p build
 	$(COMPILE) checks/llama_tests.c -o $@ -lm
 
