@@ -1,20 +1,22 @@
-// fast.c: the optional fast paths of attend(), for ATTEND_FAST. paged.cu.c includes this file if it
-// is compiled with -DPAGED_FAST, after the plain code, which does the same sums and is to be read
-// first: attend_row() on the CPU, attend_paged() on a GPU.
+// fast.c: the optional fast paths of attend(), taken with ATTEND_FAST. paged.cu.c includes this file
+// if it is compiled with -DPAGED_FAST, after the plain code, which computes the same sums and is to
+// be read first: attend_row() for the CPU, attend_paged() for a GPU.
 
-// A loop that compilers take apart (at -O3), so that its arrays become registers.
+// A loop that compilers unroll (at -O3), so that its arrays become registers.
 #define EACH(i, n) for (int i = 0; i < (n); i++)
 
 // ---- CPU --------------------------------------------------------------------------------------
-// For gcc (12 and later) and clang, in vectors as wide as the processor has. Against attend_row():
-//   - The tokens go in tiles of 64: what is done once per tile hardly counts.
-//   - Up to eight query vectors (heads of a group, rows of a chunk) go through a tile together: an
-//     element of K or V, once in a register, serves them all.
-//   - All heads of a tile come before the next tile, so that memory is read in long runs. What is
-//     next is asked for meanwhile (prefetch), in eight places at a time.
-//   - exp() is a polynomial, of a vector of scores at once.
-// What a query vector adds up, and in which order, does not depend on its company, on block sizes
-// or on threads, so gather and paged agree in every bit here, too.
+// For gcc (12 and later) and clang, in vectors as wide as the processor has. Unlike attend_row():
+//   - Tokens are taken in tiles of 64: what is done once per tile hardly counts.
+//   - Up to eight query vectors (heads of a group, rows of a chunk) go through a tile together, so
+//     an element of K or V, once in a register, serves them all.
+//   - All KV heads of a tile come before the next tile, so memory is read in long runs. A full tile
+//     is walked in four runs at once, and each stop prefetches the same stop of what comes next.
+//   - exp() is a polynomial, computed for a vector of scores at once.
+//   - The sums of a tile begin at 0. They are added to the earlier ones along with the rounding
+//     error, so a million small weights are not lost beside a large one.
+// What a query vector adds up, and in which order, does not depend on the vectors beside it, on
+// block sizes or on threads, so gathered and paged agree in every bit here, too.
 
 #if (__GNUC__ >= 12 || defined(__clang__)) && !defined(__CUDACC__) && __FLT_EVAL_METHOD__ % 16 == 0
 #ifdef _OPENMP
@@ -23,35 +25,50 @@
 #else
 #define OMP(text)  // one thread
 #define omp_get_max_threads() 1
+#define omp_get_thread_num() 0
 #endif
 #ifndef THREADS_FROM
-#define THREADS_FROM 200000  // elements of K and V: some 50 microseconds; less is not shared
+#define THREADS_FROM 200000  // elements of K and V; a smaller step is not shared among threads
 #endif
-#define EVENS4(i) i, i + 2, i + 4, i + 6
 #ifdef __AVX512F__
 #include <immintrin.h>
 #define LANES 16
-#define EVENS(i) EVENS4(i), EVENS4(i + 8), EVENS4(i + 16), EVENS4(i + 24)
 #elif defined(__F16C__)
 #include <immintrin.h>
 #define LANES 8
-#define EVENS(i) EVENS4(i), EVENS4(i + 8)
 #else
 #define LANES 4
-#define EVENS(i) EVENS4(i)
 #endif
 #define INLINE static inline __attribute__((always_inline))
+#define KEEP_ORDER __asm__ volatile("" ::: "memory")  // compilers move no load across it
 
 typedef float Vec __attribute__((vector_size(4 * LANES)));
 typedef uint32_t Bits __attribute__((vector_size(4 * LANES)));
+typedef float Half __attribute__((vector_size(2 * LANES), may_alias));
+typedef float Quad __attribute__((vector_size(16), may_alias));
 typedef float Floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));  // anywhere
 typedef uint16_t Halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
 
 enum { RUN = 16, RUNS = 4, TOKENS = RUNS * RUN };  // a tile is 64 neighbours, in 4 runs
+enum { COLUMNS = PAGED_MAX_HEAD_DIM / LANES };     // a column of K or V has LANES elements
 enum { VECTORS = 64 };                 // query vectors that go through a sequence together, at most
 enum { SUMS = LANES == 16 ? 16 : 8 };  // vectors of sums that fit into the registers
 
-// LANES elements of K or V. The intrinsics are what compilers do not find themselves.
+typedef struct Tile {   // where the rows of its tokens are: k + at[t], v + at[t]
+    const char *k, *v;  // the planes, from a KV head on
+    size_t at[TOKENS];  // bytes
+} Tile;
+
+typedef struct Query {      // a query vector, and the state of its sums
+    Vec q[COLUMNS];         // times scale
+    Vec sum[1 + COLUMNS];   // l, in LANES parts; then o, of weights times V
+    Vec lost[1 + COLUMNS];  // to rounding, from each sum
+    float m;                // the largest score so far
+    int visible;            // how many tokens it sees
+    size_t at;              // where it begins in job->q
+} Query;
+
+// Returns LANES elements of K or V. The intrinsics are what compilers do not find themselves.
 INLINE Vec load_lanes(const char *from, int dtype)
 {
     if (dtype == PAGED_F32) return *(const Floats *)from;
@@ -69,8 +86,8 @@ INLINE Vec load_lanes(const char *from, int dtype)
     return (Vec)((bits & 0x8000) << 16 | (Bits)x | ((Bits)(x >= 65536.0f) & 0x7f800000));
 }
 
-// e^x for x <= 0: with x = n log(2) + r it is 2^n times the series of e^r. A NaN stays one. Below
-// -65 it is 0: times HEADROOM, that would be a subnormal number.
+// Returns e^x for x <= 0: with x = n log(2) + r it is 2^n times the series of e^r. NaN stays NaN.
+// Below -65 it returns 0: times HEADROOM, the result would be a subnormal number.
 INLINE Vec exp_lanes(Vec x)
 {
     const float rounder = 0x1.8p23f;  // adding it leaves no bits for a fraction
@@ -82,175 +99,234 @@ INLINE Vec exp_lanes(Vec x)
     return (Vec)((Bits)p & ~(Bits)(x < -65.0f));
 }
 
-// The sum across the lanes of each of LANES vectors, by pairs of neighbours: x[2 * j] and the next
-// become x[LANES + j], until one is left. x: [2 * LANES]
-INLINE Vec add_across(Vec *x)
+// Adds up the lanes of x until four are left.
+INLINE Quad fold(Vec x)
 {
-    EACH (j, LANES - 1)
-        x[LANES + j] = __builtin_shufflevector(x[2 * j], x[2 * j + 1], EVENS(0)) +
-                       __builtin_shufflevector(x[2 * j], x[2 * j + 1], EVENS(1));
-    return x[2 * LANES - 2];
+    if (LANES == 4) return *(Quad *)&x;
+    Half half = ((Half *)&x)[0] + ((Half *)&x)[1];
+    if (LANES == 8) return *(Quad *)&half;
+    return ((Quad *)&half)[0] + ((Quad *)&half)[1];
 }
 
-// A query vector, and the state of its sums.
-typedef struct Query {
-    Vec q[PAGED_MAX_HEAD_DIM / LANES];  // times scale
-    Vec o[PAGED_MAX_HEAD_DIM / LANES];  // the sum of weights times V
-    Vec l;                              // the sum of the weights, in LANES parts
-    float m;                            // the largest score so far
-    int visible;                        // how many tokens it sees
-    size_t at;                          // where it begins in job->q
-    size_t head;                        // bytes from the rows of the first KV head to its own
-} Query;
+// Returns a[0] + a[2], b[0] + b[2], a[1] + a[3], b[1] + b[3].
+INLINE Quad add_halves(Quad a, Quad b)
+{
+    return __builtin_shufflevector(a, b, 0, 4, 1, 5) + __builtin_shufflevector(a, b, 2, 6, 3, 7);
+}
 
-// Makes weights of the scores of a query vector, raises m and l, and scales o to the new m.
-INLINE void weigh(Query *query, Vec *score, int tokens, int dim)
+// Adds x to sum i, and what rounding takes from the result to lost[i] (TwoSum, Knuth).
+INLINE void add_exactly(Query *query, int i, Vec x)
+{
+    Vec old = query->sum[i];
+    Vec sum = query->sum[i] = old + x;
+    Vec added = sum - old;
+    query->lost[i] += (old - (sum - added)) + (x - added);
+}
+
+// Turns scores into weights, raises m, and scales the sums to it. Not inlined: in another copy of
+// this code a compiler might fuse other products with sums, which gives other bits.
+__attribute__((noinline)) static void weigh(Query *query, Vec *score, int tokens, int last)
 {
     for (int t = tokens; t < TOKENS; t++) ((float *)score)[t] = -INFINITY;
     float old_m = query->m;
     Vec top = (Vec){0} + old_m;
-    EACH (j, TOKENS / LANES) {
-        Bits higher = (Bits)(score[j] > top);
-        top = (Vec)(((Bits)score[j] & higher) | ((Bits)top & ~higher));
+    EACH (i, TOKENS / LANES) {
+        Bits higher = (Bits)(score[i] > top);
+        top = (Vec)(((Bits)score[i] & higher) | ((Bits)top & ~higher));
     }
+    float m[4] = {old_m, old_m, old_m, old_m};  // one maximum would take four times as long
     EACH (i, LANES)
-        if (top[i] > query->m) query->m = top[i];
-    Vec shrink = exp_lanes((Vec){0} + (old_m - query->m));
-    for (int d = 0; query->m > old_m && d * LANES < dim; d++) query->o[d] *= shrink;
-    query->l *= shrink;
-    EACH (j, TOKENS / LANES) {
-        score[j] = exp_lanes(score[j] - query->m) * HEADROOM;
-        query->l += score[j];
+        if (top[i] > m[i % 4]) m[i % 4] = top[i];
+    EACH (i, 4)
+        if (m[i] > m[0]) m[0] = m[i];
+    query->m = m[0];
+    Vec shrink = exp_lanes((Vec){0} + (old_m - m[0]));
+    for (int i = 0; m[0] > old_m && i <= 1 + last; i++) {
+        query->sum[i] *= shrink;
+        query->lost[i] *= shrink;
     }
+    Vec l = {0};
+    EACH (i, TOKENS / LANES) {
+        score[i] = exp_lanes(score[i] - m[0]) * HEADROOM;
+        l += score[i];
+    }
+    add_exactly(query, 0, l);
 }
 
-// n query vectors over a tile, `width` rows or columns of it at a time. tile: where the rows of its
-// tokens are, in the first KV head; next: those that come next, for query[n]. They are asked for as
-// they stand there, [RUN][RUNS][2]: K and V in turn, and the runs in turn, in eight places.
-INLINE void attend_tile(const char **tile, const char **next, Query *query, int tokens, int dim,
+// Which token of a tile is at a stop of the walk? A full tile is walked in four runs at once, any
+// other one, which may have a single run, from its first token on.
+INLINE int token_at(int stop, int tokens)
+{
+    if (tokens < TOKENS) return stop;
+    return stop % RUNS * RUN + stop / RUNS;
+}
+
+// Takes n query vectors through the first tokens of a tile. next: what is read after it
+INLINE void attend_tile(const Tile *tile, const Tile *next, Query *query, int tokens, int head_dim,
                         int n, int dtype)
 {
-    const int width = n * 4 > SUMS ? SUMS / n : 4;  // so that n * width sums stay in registers
     const int step = LANES * (int)dtype_size(dtype);
-    const int last = (dim - 1) / LANES;  // column
-    Bits inside = {0};  // the lanes of the last column that belong to the vector, not to another
-    EACH (i, LANES) inside[i] = last * LANES + i < dim ? 0xffffffff : 0;
-    size_t head = query->head;
-    size_t ahead = query[n].head;
-    Vec score[8][TOKENS / LANES];
-    Vec sum[8][2 * LANES];
-    Vec acc[8][4];
-    Vec x[4];
+    const int last = (head_dim - 1) / LANES;  // column
+    const int pair = min_int(2, SUMS / n);    // tokens of K at a time
+    const int width = min_int(8, SUMS / n);   // columns of V at a time
+    Vec score[8][TOKENS / LANES];             // in the order of the walk
+    Vec sum[SUMS];
+    Bits inside = {0};  // the lanes of the last column that belong to the row, not to another
+    EACH (i, LANES)
+        if (last * LANES + i < head_dim) inside[i] = 0xffffffff;
 
-    // 1. The scores. Each is a sum in LANES parts, first of all.
-    for (int t = 0; t < tokens || t % LANES > 0; t += width) {
-        const char **k = &tile[(t % RUN * RUNS + t / RUN) * 2];
-        EACH (i, n)
-            EACH (j, width) acc[i][j] = (Vec){0};
-        for (int d = 0; d <= last; d++) {
-            EACH (j, width) __builtin_prefetch(next[t + j] + ahead + d * step, 0, 2);  // to L2
-            EACH (j, width) x[j] = load_lanes(k[j * 2 * RUNS] + head + d * step, dtype);
-            if (d == last)
-                EACH (j, width) x[j] = (Vec)((Bits)x[j] & inside);  // 0 times NaN would be NaN
-            EACH (i, n)
-                EACH (j, width) acc[i][j] += query[i].q[d] * x[j];
+    // 1. The scores.
+    for (int stop = 0; stop < tokens; stop += pair) {
+        const char *k[2], *next_k[2];
+        EACH (j, pair) {
+            k[j] = tile->k + tile->at[token_at(stop + j, tokens)];
+            next_k[j] = next->k + next->at[token_at(stop + j, tokens)];
         }
-        EACH (i, n)
-            EACH (j, width) sum[i][t % LANES + j] = acc[i][j];
-        if ((t + width) % LANES == 0)
-            EACH (i, n) score[i][t / LANES] = add_across(sum[i]);
+        EACH (i, SUMS) sum[i] = (Vec){0};
+        for (int d = 0; d <= last; d++) {
+            Vec x[2];
+            if (d * step % 64 == 0)  // once for each cache line
+                EACH (j, pair) __builtin_prefetch(next_k[j] + d * step, 0, 2);  // to L2
+            KEEP_ORDER;
+            EACH (j, pair) x[j] = load_lanes(k[j] + d * step, dtype);
+            if (d == last)
+                EACH (j, pair) x[j] = (Vec)((Bits)x[j] & inside);  // 0 times NaN would be NaN
+            EACH (i, n) {
+                Vec q = *(volatile Vec *)&query[i].q[d];  // otherwise gcc loads it twice
+                EACH (j, pair) sum[i * pair + j] += q * x[j];
+            }
+        }
+        for (int i = 0; i < n * pair; i += 4) {
+            Quad even = add_halves(fold(sum[i]), fold(sum[i + 2]));
+            Quad odd = add_halves(fold(sum[i + 1]), fold(sum[i + 3]));
+            Quad four = add_halves(even, odd);
+            EACH (j, min_int(4, n * pair))
+                ((float *)score[(i + j) / pair])[stop + (i + j) % pair] = four[j];
+        }
     }
 
     // 2. Their weights.
-    EACH (i, n) weigh(&query[i], score[i], tokens, dim);
+    EACH (i, n) weigh(&query[i], score[i], tokens, last);
 
-    // 3. The values, run by run. After the last column comes it again: those sums go to a place in
-    // o beyond head_dim, which is never read.
-    for (int run = 0; run < tokens; run += RUN) {
-        for (int d = 0; d <= last; d += width) {
-            const char **v = &tile[run / RUN * 2 + 1];
-            EACH (i, n)
-                EACH (j, width) acc[i][j] = (Vec){0};
-            for (int t = run; t < min_int(run + RUN, tokens); t++, v += 2 * RUNS) {
-                EACH (j, width) __builtin_prefetch(next[TOKENS + t] + ahead + (d + j) * step, 0, 2);
-                EACH (j, width) x[j] = load_lanes(*v + head + min_int(d + j, last) * step, dtype);
-                EACH (i, n)
-                    EACH (j, width) acc[i][j] += ((float *)score[i])[t] * x[j];
+    // 3. The values. After the last column comes it again, for nothing.
+    for (int d = 0; d <= last; d += width) {
+        EACH (i, SUMS) sum[i] = (Vec){0};
+        for (int stop = 0; stop < tokens; stop++) {
+            const char *v = tile->v + tile->at[token_at(stop, tokens)];
+            const char *next_v = next->v + next->at[token_at(stop, tokens)] + d * step;
+            for (int i = 0; i < width * step; i += 64) __builtin_prefetch(next_v + i, 0, 2);
+            KEEP_ORDER;
+            EACH (j, width) {
+                Vec x = load_lanes(v + min_int(d + j, last) * step, dtype);
+                EACH (i, n) sum[i * width + j] += ((float *)score[i])[stop] * x;
             }
-            EACH (i, n)
-                EACH (j, width) query[i].o[d + j] += acc[i][j];
         }
+        EACH (i, n)
+            EACH (j, width)
+                if (d + j <= last) add_exactly(&query[i], 1 + d + j, sum[i * width + j]);
     }
+}
+
+// attend_tile() with n and dtype as constants. Not inlined: the caller's variables would take
+// registers from the sums.
+__attribute__((noinline)) static void attend_tile_of(const Tile *tile, const Tile *next,
+                                                     Query *query, int tokens, int head_dim, int n,
+                                                     int dtype)
+{
+#define CASE(N, TYPE) \
+    if (n == N && dtype == TYPE) attend_tile(tile, next, query, tokens, head_dim, N, TYPE);
+#define CASES(N) CASE(N, PAGED_F32) CASE(N, PAGED_F16) CASE(N, PAGED_BF16)
+    CASES(8) CASES(4) CASES(2) CASES(1)
 }
 
 static void start_query(const AttendJob *job, int row, int head, Query *query)
 {
-    int dim = job->view.layout.head_dim;
-    memset(query, 0, sizeof *query);
+    int head_dim = job->view.layout.head_dim;
     query->m = -__FLT_MAX__;  // not -infinity: -infinity less that would be NaN
     query->visible = job->view.queries[row].position + 1;
-    query->at = ((size_t)row * job->num_q_heads + head) * dim;
-    for (int d = 0; d < dim; d++) ((float *)query->q)[d] = job->q[query->at + d] * job->scale;
+    query->at = ((size_t)row * job->num_q_heads + head) * head_dim;
+    query->q[(head_dim - 1) / LANES] = (Vec){0};
+    EACH (d, head_dim) ((float *)query->q)[d] = job->q[query->at + d] * job->scale;
+    EACH (i, 1 + ceil_div(head_dim, LANES)) query->sum[i] = query->lost[i] = (Vec){0};
 }
 
 static void finish_query(const AttendJob *job, const Query *query)
 {
-    int dim = job->view.layout.head_dim;
-    float *out = job->out + query->at;
-    float l = 0;
-    EACH (j, LANES) l += query->l[j];
-    for (int d = 0; d < dim; d++) out[d] = l != 0 ? ((const float *)query->o)[d] / l : 0;
-    if (job->lse) job->lse[query->at / dim] = (float)(query->m + log(l / HEADROOM));
+    int head_dim = job->view.layout.head_dim;
+    const float *sum = (const float *)query->sum;
+    const float *lost = (const float *)query->lost;
+    double l = 0;
+    EACH (i, LANES) l += (double)sum[i] + lost[i];
+    EACH (d, head_dim) {
+        float o = sum[LANES + d];
+        if (fabsf(o) < INFINITY) o += lost[LANES + d];  // after infinity, that is NaN
+        if (l != 0) o /= (float)l;
+        job->out[query->at + d] = o;
+    }
+    if (job->lse) job->lse[query->at / head_dim] = (float)(query->m + log(l / HEADROOM));
+}
+
+// How many of `count` query vectors, from the first one on, can go through the tile at `start`
+// together, as they see the same tokens of it?
+static int count_together(const Query *query, int count, int start)
+{
+    int tokens = min_int(query->visible - start, TOKENS);
+    int n = 8;
+    while (n > count || min_int(query[n - 1].visible - start, TOKENS) != tokens) n /= 2;
+    return n;
+}
+
+// Finds the tile at `start`. After the last token of the sequence comes its row again.
+static Tile find_tile(const View *view, int seq, int start, int end, int kv_head)
+{
+    Tile tile = {(const char *)view->k, (const char *)view->v, {0}};
+    size_t at = 0;
+    EACH (t, TOKENS) {
+        if (start + t < end) at = token_offset(view, seq, start + t, kv_head);
+        tile.at[t] = at * dtype_size(view->layout.dtype);
+    }
+    return tile;
 }
 
 // Some rows of one sequence, some KV heads.
 static void attend_piece(const AttendJob *job, int row, int rows, int kv_head, int heads)
 {
     const View *view = &job->view;
+    const PoolConfig *c = &view->layout;
     int seq = view->queries[row].seq;
     int end = view->queries[row + rows - 1].position + 1;
-    const PoolConfig *c = &view->layout;
     int group = job->num_q_heads / c->num_kv_heads;
-    int vectors = rows * group;  // for each KV head
+    int count = rows * group;  // query vectors of a KV head
     size_t head_elements = token_offset(view, seq, 0, 1) - token_offset(view, seq, 0, 0);
-    Query query[VECTORS + 1];
-    for (int i = 0; i < heads * vectors; i++) {
-        int head = (kv_head + i / vectors) * group + i % group;
+    Query *query = (Query *)job->states + omp_get_thread_num() * VECTORS;  // [heads][count]
+    EACH (i, heads * count) {
+        int head = (kv_head + i / count) * group + i % group;
         start_query(job, row + i / group % rows, head, &query[i]);
-        query[i].head = i / vectors * head_elements * dtype_size(c->dtype);
     }
-    query[heads * vectors].head = 0;  // after the last head, the first one of the next tile
-    const char *kv[2][RUN][RUNS][2];  // the rows of this tile and the next, in turn
-    size_t at = 0;
-    for (int start = 0, found = 0; start < end; start += TOKENS) {
-        for (; found < start + 2 * TOKENS; found++) {  // after the last token, its row again
-            if (found < end) at = token_offset(view, seq, found, kv_head);
-            const char **to = kv[found / TOKENS % 2][found % RUN][found / RUN % RUNS];
-            to[0] = (const char *)view->k + at * dtype_size(c->dtype);
-            to[1] = (const char *)view->v + at * dtype_size(c->dtype);
+    Tile next = find_tile(view, seq, 0, end, kv_head);
+    for (int start = 0; start < end; start += TOKENS)
+        for (int head = 0; head < heads; head++) {
+            Tile tile = next;
+            Query *q = query + head * count;
+            if (head < heads - 1) {
+                next.k += head_elements * dtype_size(c->dtype);
+                next.v += head_elements * dtype_size(c->dtype);
+            } else if (start + TOKENS < end) {
+                next = find_tile(view, seq, start + TOKENS, end, kv_head);
+            }
+            for (int i = 0, n; i < count; i += n) {
+                int tokens = min_int(q[i].visible - start, TOKENS);
+                n = count_together(&q[i], count - i, start);
+                if (tokens > 0)
+                    attend_tile_of(&tile, &next, &q[i], tokens, c->head_dim, n, c->dtype);
+            }
         }
-        const char **tile = kv[start / TOKENS % 2][0][0];
-        const char **after = kv[start / TOKENS % 2 == 0][0][0];
-        for (int i = 0, n; i < heads * vectors; i += n) {
-            Query *q = &query[i];
-            int tokens = min_int(q->visible - start, TOKENS);
-            for (n = 8; i + n > heads * vectors || q[n - 1].head != q->head ||
-                        min_int(q[n - 1].visible - start, TOKENS) > tokens;)
-                n /= 2;  // all of them are to see the same
-            const char **next = i + n < heads * vectors ? tile : after;
-            if (tokens <= 0) continue;
-#define IF(N, TYPE) /* so that n and dtype are constants */ \
-    if (n == N && c->dtype == TYPE) attend_tile(tile, next, q, tokens, c->head_dim, N, TYPE);
-#define IF_TYPE(TYPE) IF(8, TYPE) IF(4, TYPE) IF(2, TYPE) IF(1, TYPE)
-            IF_TYPE(PAGED_F32) IF_TYPE(PAGED_F16) IF_TYPE(PAGED_BF16)
-        }
-    }
-    for (int i = 0; i < heads * vectors; i++) finish_query(job, &query[i]);
+    EACH (i, heads * count) finish_query(job, &query[i]);
 }
 
-// Attention of a whole step, or -1 if its shape is one for attend_row(). The pieces are as large as
-// can be, rows times KV heads, unless there would be fewer of them than threads.
-static int attend_on_cpu(const AttendJob *job)
+// Attends for a whole step. Returns an error, or -1 if the shape is one for attend_row(). Pieces are
+// as large as can be, rows times KV heads, unless there would be fewer of them than threads.
+static int attend_on_cpu(Pool *pool, AttendJob *job)
 {
     const View *view = &job->view;
     int total = view->num_query_tokens;
@@ -258,8 +334,13 @@ static int attend_on_cpu(const AttendJob *job)
     int group = job->num_q_heads / kv_heads;
     if (group > VECTORS || view->max_seq_len > INT_MAX - 2 * TOKENS) return -1;
     double elements = 2.0 * total * kv_heads * view->max_seq_len * view->layout.head_dim;
-    int threads = elements > THREADS_FROM ? omp_get_max_threads() : 1;
+    int threads = 1;
+    if (elements > THREADS_FROM) threads = omp_get_max_threads();
     int most = min_int(VECTORS / group, ceil_div((int64_t)total * kv_heads, threads));
+    size_t bytes = multiply(threads, VECTORS * sizeof(Query));
+    if (memory_reserve(PAGED_CPU, &pool->states, &pool->states_bytes, bytes))
+        return PAGED_OUT_OF_MEMORY;
+    job->states = (float *)pool->states;
     OMP(omp parallel num_threads(threads))
     OMP(omp single)
     for (int row = 0, rows; row < total; row += rows) {
@@ -273,7 +354,7 @@ static int attend_on_cpu(const AttendJob *job)
 }
 
 #else  // another compiler, or an x87, with floats of too many bits: attend_row() does it all
-static int attend_on_cpu(const AttendJob *job) { return (void)job, -1; }
+static int attend_on_cpu(Pool *pool, AttendJob *job) { return (void)pool, (void)job, -1; }
 #endif
 
 // ---- GPU --------------------------------------------------------------------------------------
@@ -463,7 +544,7 @@ KERNEL(attend_mma_bf16, AttendJob) { attend_mma(&job, PAGED_BF16); }
 static int attend_fast(Pool *pool, AttendJob *job)
 {
     const PoolConfig *c = &job->view.layout;
-    if (c->device == PAGED_CPU) return attend_on_cpu(job);
+    if (c->device == PAGED_CPU) return attend_on_cpu(pool, job);
     int rows = job->view.num_query_tokens;
     int heads = job->num_q_heads;
     int splits = ceil_div(job->view.max_seq_len, SPLIT);
