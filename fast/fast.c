@@ -153,14 +153,6 @@ __attribute__((noinline)) static void weigh(Query *query, Vec *score, int tokens
     add_exactly(query, 0, l);
 }
 
-// Which token of a tile is at a stop of the walk? A full tile is walked in four runs at once, any
-// other one, which may have a single run, from its first token on.
-INLINE int token_at(int stop, int tokens)
-{
-    if (tokens < TOKENS) return stop;
-    return stop % RUNS * RUN + stop / RUNS;
-}
-
 // Takes n query vectors through the first tokens of a tile. next: what is read after it
 INLINE void attend_tile(const Tile *tile, const Tile *next, Query *query, int tokens, int head_dim,
                         int n, int dtype)
@@ -175,12 +167,21 @@ INLINE void attend_tile(const Tile *tile, const Tile *next, Query *query, int to
     EACH (i, LANES)
         if (last * LANES + i < head_dim) inside[i] = 0xffffffff;
 
-    // 1. The scores.
+    // 1. The walk: a full tile in four runs at once, any other one from its first token on.
+    size_t at[TOKENS], next_at[TOKENS];
+    for (int stop = 0; stop < min_int(tokens + 1, TOKENS); stop++) {
+        int t = stop;
+        if (tokens == TOKENS) t = stop % RUNS * RUN + stop / RUNS;
+        at[stop] = tile->at[t];
+        next_at[stop] = next->at[t];
+    }
+
+    // 2. The scores.
     for (int stop = 0; stop < tokens; stop += pair) {
         const char *k[2], *next_k[2];
         EACH (j, pair) {
-            k[j] = tile->k + tile->at[token_at(stop + j, tokens)];
-            next_k[j] = next->k + next->at[token_at(stop + j, tokens)];
+            k[j] = tile->k + at[stop + j];
+            next_k[j] = next->k + next_at[stop + j];
         }
         EACH (i, SUMS) sum[i] = (Vec){0};
         for (int d = 0; d <= last; d++) {
@@ -192,7 +193,8 @@ INLINE void attend_tile(const Tile *tile, const Tile *next, Query *query, int to
             if (d == last)
                 EACH (j, pair) x[j] = (Vec)((Bits)x[j] & inside);  // 0 times NaN would be NaN
             EACH (i, n) {
-                Vec q = *(volatile Vec *)&query[i].q[d];  // otherwise gcc loads it twice
+                Vec q = query[i].q[d];
+                if (pair == 2) q = *(volatile Vec *)&query[i].q[d];  // gcc would load it twice
                 EACH (j, pair) sum[i * pair + j] += q * x[j];
             }
         }
@@ -205,16 +207,23 @@ INLINE void attend_tile(const Tile *tile, const Tile *next, Query *query, int to
         }
     }
 
-    // 2. Their weights.
+    // 3. Their weights.
     EACH (i, n) weigh(&query[i], score[i], tokens, last);
 
-    // 3. The values. After the last column comes it again, for nothing.
+    // 4. The values. After the last column comes it again, for nothing.
+    int row = 0;    // of the next tile: it is prefetched once, row by row, however often this
+    int ahead = 0;  // one is walked; and how many bytes of that row have been
     for (int d = 0; d <= last; d += width) {
         EACH (i, SUMS) sum[i] = (Vec){0};
         for (int stop = 0; stop < tokens; stop++) {
-            const char *v = tile->v + tile->at[token_at(stop, tokens)];
-            const char *next_v = next->v + next->at[token_at(stop, tokens)] + d * step;
+            const char *v = tile->v + at[stop];
+            const char *next_v = next->v + next_at[row] + ahead;
             for (int i = 0; i < width * step; i += 64) __builtin_prefetch(next_v + i, 0, 2);
+            ahead += width * step;
+            if (ahead > last * step) {
+                ahead = 0;
+                row++;
+            }
             KEEP_ORDER;
             EACH (j, width) {
                 Vec x = load_lanes(v + min_int(d + j, last) * step, dtype);
