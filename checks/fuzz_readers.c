@@ -228,14 +228,8 @@ static void draw_file(void)
 
 static void use(void)
 {
-<<<<<<< HEAD
-    static Trace trace;
-    memset(&trace, 0, sizeof trace);
-    read_trace(&trace, "the input", 0);
-=======
     Trace trace = {0};
-    read_trace(&trace, "the input", 1000, 0);
->>>>>>> cutl
+    read_trace(&trace, "the input", 0);
     for (int i = 0; i < arrlen(trace.requests); i++) {
         const Request *r = &trace.requests[i];
         CHECK(r->context >= 1 && r->context <= MAX_TOKENS);
