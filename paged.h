@@ -259,9 +259,9 @@ int pool_write(Pool *pool, int layer, const float *k, const float *v);
 // Causal attention of the query tokens of the plan over their sequences. Token i of the n new ones
 // of a sequence sees the positions up to and including length - n + i. A row whose scores are all
 // -infinity gives 0, and -infinity as lse; any other row gives NaN if it sees NaN in K or V. (The
-// plain kernels add up in float32, token by token: after 8192 tokens of equal weight they are off by
-// 3e-5, and in longer sequences they lose small weights that follow one large score. ATTEND_FAST
-// gives scores 65 below the maximum the weight 0, so an infinite V there becomes NaN.)
+// plain kernels add up in float32, token by token: in very long sequences they lose small weights
+// that follow one large score. ATTEND_FAST gives a score that is 65 below the maximum the weight 0,
+// so an infinite V there becomes NaN.)
 //   flags         of the enum above; with and without ATTEND_GATHER, results agree in every bit
 //   num_q_heads   a multiple of num_kv_heads, at most PAGED_MAX_Q_HEADS; query head h reads KV head
 //                 h / (num_q_heads / num_kv_heads)
