@@ -1537,7 +1537,7 @@ TEST(equal_scores_of_any_size_weigh_the_same, ON_BOTH)
                 {64, 1, 0, 0, 0x1.8p127f, 0}};
     for (int i = 0; i < 6 * 2; i++) {
         const int dim = rows[i % 6].dim, n = 1 + 5 * (i % 10);
-        PoolConfig config = {1, 1, dim, 16, 4, i % 2 ? PAGED_F32 : PAGED_BF16, 1, PAGED_CPU};
+        PoolConfig config = {1, 1, dim, 16, 4, i < 6 ? PAGED_BF16 : PAGED_F32, 1, PAGED_CPU};
         Pool *pool = new_pool(config);
         Seq *seq = bare_seq(pool, n);
         float out[3 * 128], lse[3], v = rows[i % 6].v, score = rows[i % 6].score;
