@@ -236,6 +236,9 @@ check "--seed: 1 unless told" cmp $dir/a.csv $dir/b.csv
 replay --generate 500 --seed 2 --save $dir/c.csv
 check "--seed: another one, other requests" sh -c "! cmp $dir/b.csv $dir/c.csv"
 
+replay --generate 500 --shared-prefix 20 --save $dir/d.csv
+check "--save: without the shared prefix" cmp $dir/a.csv $dir/d.csv
+
 if [ -f "$TRACE" ]; then
     awk '/^```/ { text = /^```text/; on = 0; next }
          text && /^[0-9]+ requests: / { on = 1 } on' README.md >$dir/readme
@@ -257,7 +260,13 @@ check "exit status 1: blocks do not come back" wrong seq_release 'void seq_relea
 check "exit status 1: a number of K is not what was written" wrong seq_gather \
     'int seq_gather(const Seq *s, int l, float *k, float *v)
      { right(s, l, k, v); k[5]++; return 0; }'
+check "exit status 1: the last number of V is not what was written" wrong seq_gather \
+    'int seq_gather(const Seq *s, int l, float *k, float *v)
+     { right(s, l, k, v); v[s->length * 8 - 1]++; return 0; }'
 check "exit status 1: attention is not the oracle's" wrong attend \
     'int attend(Pool *p, int f, int l, int n, float s, const float *q, float *o, float *lse)
      { right(p, f, l, n, s, q, o, lse); o[1] += 1e-4f; return 0; }'
+check "exit status 1: attention is not a number" wrong attend \
+    'int attend(Pool *p, int f, int l, int n, float s, const float *q, float *o, float *lse)
+     { right(p, f, l, n, s, q, o, lse); o[0] = NAN; return 0; }'
 finish
