@@ -18,22 +18,24 @@
 // A failing check prints where it stands and ends its test; the others go on. In a debugger: break
 // on failed, then look up the stack.
 
+#include <stdint.h>
 #include <stdlib.h>
 
 // Allocations of the engine that may fail ask this first, so that a test can make one fail.
 static __thread int fail_after = -1;  // so many allocations succeed, then all fail; -1: none fails
-static __thread int num_refused;      // allocations that were made to fail
-static __thread size_t bytes_asked;   // by all allocations
+static __thread size_t fail_above = SIZE_MAX;  // larger ones fail
+static __thread int num_refused;               // allocations that were made to fail
+static __thread size_t bytes_asked;            // by all allocations
 
 static int fails_now(size_t size)
 {
     bytes_asked += size;
-    if (fail_after == 0) num_refused++;
-    if (fail_after > 0) {
-        fail_after--;
-        return 0;
+    if (fail_after == 0 || size > fail_above) {
+        num_refused++;
+        return 1;
     }
-    return fail_after == 0;
+    if (fail_after > 0) fail_after--;
+    return 0;
 }
 
 #define calloc(n, size) (fails_now((n) * (size)) ? NULL : calloc(n, size))
@@ -45,6 +47,7 @@ static int fails_now(size_t size)
 
 #include <limits.h>
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -136,7 +139,6 @@ static uint64_t next_random(void);
 static int between(int low, int high);  // a random number, both included
 static float *random_floats(size_t n);  // in [-1, 1)
 static float *filled(size_t n, float value);
-static char *format_text(const char *format, ...);
 
 // A pool where the tests are to run, and a sequence without a twin (see below).
 static Pool *new_pool(PoolConfig config);
@@ -146,8 +148,6 @@ static const char *list_table(const Seq *seq, int counts);
 #define COUNTS(seq) list_table(seq, 1)             // their reference counts: "3 1"
 static const char *free_blocks(const Pool *pool);  // the free list: "0 1 4", next one first
 static void fill_planes(Pool *pool, int byte);
-static size_t plane_bytes(const Pool *pool);
-static unsigned char *plane_copy(const Pool *pool, const void *plane);  // in host memory
 static uint64_t fingerprint(const Pool *pool);  // of all there is to know about a pool
 
 // A sequence with a twin in the oracle. These calls do the same to both, and check what it costs.
@@ -164,7 +164,6 @@ static Seq *lookup(Pool *pool, const int *tokens, int n);
 static void release(Seq *seq);
 static Seq *empty_seq(Pool *pool, int max_tokens);  // of the twin
 static Oracle *oracle_of(Seq *seq);
-static void set_twin(Seq *seq, Oracle *oracle);
 static int **tokens_of(Seq *seq);
 static int num_published(const Seq *seq);  // leading blocks
 
@@ -219,6 +218,7 @@ TEST(a_token_costs_the_product_of_its_shape, ON_CPU)
     llama.dtype = PAGED_F32;
     CHECK_EQ(pool_bytes_per_block(&llama), 32 * 512 << 10);
     CHECK_EQ(pool_bytes_per_token(&opt_30b) * 1024 * 128, 180388626432);  // 128 texts: 180.4 GB
+    CHECK_EQ(ceil_div(6000000001, 4), 1500000001);
 }
 
 // Copy-on-write in eight steps: the first writer copies, the second finds itself alone.
@@ -234,7 +234,6 @@ TEST(the_first_writer_copies_the_second_does_not, ON_BOTH)
     check_all(pool);               // 6. A has written in the copy
     append(b, 1);                  // 7. B sees a 1 and writes in place
     CHECK_TEXT(TABLE(b), "0 1");   // 8. only the last blocks differ
-    CHECK_EQ(pool->num_copies, 1);
 }
 
 // Query 1, keys log 1 .. log 4: weights 1, 2, 3, 4 tenths; values 1 .. 4. So the output is 3 and
@@ -258,14 +257,13 @@ TEST(attention_is_a_softmax_by_hand, ON_BOTH)
 }
 
 // The oracle judges the rest, so it too meets numbers by hand. A scale of 2 squares the weights: 1
-// and 4 fifths.
+// and 4 fifths. Its dot products are in double: a float would lose the 1 beside 10^8.
 TEST(the_oracle_gives_what_a_hand_computes, ON_CPU)
 {
     PoolConfig config = {2, 1, 1, 1, 1, PAGED_F32, 0, PAGED_CPU};
     const float k[] = {0, logf(2)}, v[] = {10, 20}, q = 1;
     float out = 0, lse = 0;
     Oracle *parent = oracle_create(&config, 3);
-    CHECK_EQ(parent->length, 0);
     parent->length = 2;
     oracle_write(parent, 1, 2, k, v);
     oracle_attend(parent, 1, 1, 1, 2, &q, &out, &lse);
@@ -275,8 +273,17 @@ TEST(the_oracle_gives_what_a_hand_computes, ON_CPU)
     oracle_attend(child, 1, 1, 1, 0, &q, &out, &lse);
     CHECK(out == 10 && lse == 0);
     CHECK(child->length == 1 && parent->length == 2);
+    config.head_dim = 3;
+    const float ones[] = {1, 1, 1}, far_apart[] = {1e8f, 1, -1e8f};
+    float result[3];
+    Oracle *exact = oracle_create(&config, 1);
+    exact->length = 1;
+    oracle_write(exact, 0, 1, ones, ones);
+    oracle_attend(exact, 0, 1, 1, 1, far_apart, result, &lse);
+    CHECK(lse == 1);
     oracle_release(parent);
     oracle_release(child);
+    oracle_release(exact);
 }
 
 // ---- append, fork, rewind ---------------------------------------------------------------------
@@ -327,13 +334,10 @@ TEST(append_takes_all_its_blocks_or_none, ON_BOTH)
     CHECK_TEXT(TABLE(b), "0 1 3");
     append(a, 1);  // in place, no block needed
     Seq *c = fork_seq(a, 11);
-    for (int again = 0; again < 3; again++)
-        CHECK_EQ(try_append(c, 1), PAGED_OUT_OF_BLOCKS);  // the slot is there, the copy is not
+    CHECK_EQ(try_append(c, 1), PAGED_OUT_OF_BLOCKS);  // the slot is there, the copy is not
     KEEPS(pool, PAGED_OK, seq_append(c, 0));
-    check_all(pool);
     release(a);
     append(c, 1);  // alone now
-    CHECK_EQ(pool->num_copies, 1);
 }
 
 // A rewind may end inside a block that other sequences use; the next append copies it. A rewind
@@ -343,7 +347,6 @@ TEST(rewind_may_end_in_a_shared_block, ON_BOTH)
     Pool *pool = new_pool(small_config(4, 4));
     Seq *a = new_seq(pool, 10), *b = fork_seq(a, 10);
     append(b, 1);  // a: 0 1 2, b: 0 1 3
-    CHECK_EQ(pool->num_free, 0);
     check_all(pool);
     rewind_seq(b, 8);  // b: the first three slots of block 0
     CHECK_TEXT(COUNTS(a), "2 1 1");
@@ -351,13 +354,8 @@ TEST(rewind_may_end_in_a_shared_block, ON_BOTH)
     check_all(pool);  // what b dropped is still there for a
     append(b, 1);
     CHECK_TEXT(TABLE(b), "3");
-    CHECK_EQ(pool->num_copies, 2);
-    CHECK_EQ(pool->num_free, 0);
     check_all(pool);
-    rewind_seq(b, 1);
     rewind_seq(a, 10);
-    CHECK_TEXT(free_blocks(pool), "0 1 2");
-    append(a, 5);
 }
 
 // A write to a block that another sequence uses is refused, whichever token of the batch is in it.
@@ -381,11 +379,8 @@ TEST(a_write_to_a_shared_block_is_refused, ON_BOTH)
     rewind_seq(b, 2);  // lets go of the last block, keeps the first
     KEEPS(pool, PAGED_BLOCK_SHARED, t_write(pool, 0, x, x));
     compute(&a, &two, 1);  // plans anew
-    CHECK_OK(plan_one(a, all));
-    KEEPS(pool, PAGED_BLOCK_SHARED, t_write(pool, 1, x, x));
     release(b);
     compute(&a, &all, 1);
-    check_all(pool);
 
     Seq *seqs[] = {new_seq(pool, 3), a};  // one shared block refuses the write of the whole batch
     fork_seq(a, 6);
@@ -459,63 +454,24 @@ static int nan_slots(const Pool *pool, int block, int from, int to)
     return count;
 }
 
-// Every element of every layer, token and head lies where the layout of paged.h says. A decode step
-// writes one slot of each sequence, and leaves every other byte of the pool alone.
+// Every element of every layer, token and head lies where the layout of paged.h says.
 TEST(every_element_lies_where_the_layout_says, ON_BOTH)
 {
     const int order[] = {7, 2, 12, 5, 3, 0, 1, 4, 6, 8, 9, 10, 11, 13, 14, 15};
-    const int block_of[] = {12, 12, 12, 12, 5, 5, 5, 5, 3}, ones[] = {1, 1};
+    const int block_of[] = {12, 12, 12, 12, 5, 5, 5, 5, 3};
     Pool *pool = new_pool(small_config(4, 16));
     order_free_list(pool, order);
-    Seq *seqs[] = {new_seq(pool, 6), new_seq(pool, 9)};
-    CHECK_TEXT(TABLE(seqs[0]), "7 2");
-    CHECK_TEXT(TABLE(seqs[1]), "12 5 3");
+    new_seq(pool, 6);  // on blocks 7 and 2
+    Seq *seq = new_seq(pool, 9);
+    CHECK_TEXT(TABLE(seq), "12 5 3");
     for (int i = 0; i < 2 * 9 * 2 * 4; i++) {  // [layer][token][head][dim]
         int layer = i / 72, t = i / 8 % 9, head = i / 4 % 2;
         size_t at = offset_of(pool, layer, block_of[t], head, t % 4) + i % 4;
         size_t there = (size_t)layer * 64 * 8 + i % 72;  // the twin has room for 64 tokens
         float k = element_of(pool, pool->k, at), v = element_of(pool, pool->v, at);
         note("layer %d, token %d, head %d", layer, t, head);
-        CHECK_BITS(&k, oracle_of(seqs[1])->k + there, 1);
-        CHECK_BITS(&v, oracle_of(seqs[1])->v + there, 1);
-    }
-    CHECK_OK(make_room(seqs[0], 1));  // slot 2 of block 2
-    CHECK_OK(make_room(seqs[1], 1));  // slot 1 of block 3
-    unsigned char *before = plane_copy(pool, pool->k);
-    compute(seqs, ones, 2);
-    unsigned char *after = plane_copy(pool, pool->k);
-    int changed = 0;
-    for (size_t i = 0; i < plane_bytes(pool); i += sizeof(float))
-        changed += memcmp(before + i, after + i, sizeof(float)) != 0;
-    CHECK_EQ(changed, 2 * 2 * 2 * 4);  // sequences, layers, heads, head_dim
-    CHECK_EQ(nan_slots(pool, 2, 0, 4), 1);
-    CHECK_EQ(nan_slots(pool, 3, 0, 4), 2);
-}
-
-// Swapping out: gather all layers, release, later append and write back. Every bit is restored,
-// whatever blocks it lands in, and so is attention.
-TEST(a_gather_written_back_restores_every_bit, ON_BOTH)
-{
-    const int n = 11;
-    for (int dtype = PAGED_F32; dtype <= PAGED_BF16; dtype++) {
-        PoolConfig config = small_config(4, 12);
-        config.dtype = dtype;
-        Pool *pool = new_pool(config);
-        shuffle_free_list(pool);
-        Seq *seq = new_seq(pool, n);
-        float *k[2], *v[2];
-        for (int layer = 0; layer < 2; layer++) {
-            k[layer] = filled(n * 2 * 4, 0);
-            v[layer] = filled(n * 2 * 4, 0);
-            CHECK_OK(t_gather(seq, layer, k[layer], v[layer]));
-        }
-        Oracle *oracle = oracle_fork(oracle_of(seq), n);
-        release(seq);
-        new_seq(pool, 6);  // takes two of the blocks
-        seq = bare_seq(pool, n);
-        set_twin(seq, oracle);
-        for (int layer = 0; layer < 2; layer++)
-            CHECK_OK(write_one(seq, n, layer, k[layer], v[layer]));
+        CHECK_BITS(&k, oracle_of(seq)->k + there, 1);
+        CHECK_BITS(&v, oracle_of(seq)->v + there, 1);
     }
 }
 
@@ -524,6 +480,7 @@ TEST(a_gather_written_back_restores_every_bit, ON_BOTH)
 // block is handed out as it is, and a rewind leaves the bytes.
 TEST(poison_marks_every_unwritten_slot, ON_BOTH)
 {
+    const float *ones = filled(2 * 4, 1);
     for (int dtype = PAGED_F32; dtype <= PAGED_BF16; dtype++) {
         PoolConfig config = small_config(4, 6);
         config.dtype = dtype;
@@ -535,25 +492,32 @@ TEST(poison_marks_every_unwritten_slot, ON_BOTH)
         seq_release(bare);
 
         Seq *a = new_seq(pool, 8), *b = fork_seq(a, 7);  // blocks 0 1
-        CHECK_EQ(nan_slots(pool, 1, 0, 4), 0);
-        CHECK_OK(make_room(b, 1));  // copies three slots to block 2
+        CHECK_OK(make_room(b, 1));                       // copies three slots to block 2
         CHECK_EQ(nan_slots(pool, 2, 0, 3), 0);
         CHECK_EQ(nan_slots(pool, 2, 3, 4), 1);
         rewind_seq(b, 2);  // in its own block: slot 2 is dropped
         CHECK_EQ(nan_slots(pool, 2, 0, 2), 0);
         CHECK_EQ(nan_slots(pool, 2, 2, 4), 2);
-        rewind_seq(b, 1);
-        CHECK_EQ(nan_slots(pool, 2, 1, 4), 3);
-        rewind_seq(b, 3);  // out of block 2, and into block 0, which a sees
+        rewind_seq(b, 4);  // out of block 2, and into block 0, which a sees
         CHECK_EQ(nan_slots(pool, 2, 0, 4), 4);
         CHECK_EQ(nan_slots(pool, 0, 0, 4), 0);
-        check_all(pool);
         release(a);  // b still sees two slots of block 0
         CHECK_EQ(nan_slots(pool, 0, 0, 2), 0);
         CHECK_EQ(nan_slots(pool, 1, 0, 4), 4);
         check_all(pool);
         release(b);
         CHECK_EQ(nan_slots(pool, 0, 0, 4), 4);
+
+        a = new_seq(pool, 9);  // blocks 0 1 2
+        rewind_seq(a, 3);      // drops block 2, and slots of block 1
+        CHECK_EQ(nan_slots(pool, 1, 2, 4), 2);
+        CHECK_OK(make_room(a, 1));
+        CHECK_OK(write_one(a, 1, 0, ones, ones));
+        b = fork_seq(a, 7);
+        CHECK_OK(make_room(b, 1));  // copies slot 2, too, which is written in layer 0 only
+        CHECK_EQ(nan_slots(pool, b->block_table[1], 2, 3), -1);
+        rewind_seq(b, 8);
+        rewind_seq(a, 1);
         end_pool(pool);
 
         config.poison = 0;
@@ -577,21 +541,15 @@ TEST(a_full_pool_writes_a_published_block_in_place, ON_BOTH)
     CHECK_EQ(try_append(a, 1), PAGED_OUT_OF_BLOCKS);
     release(b);
     CHECK_EQ(try_append(a, 3), PAGED_TOO_LONG);
-    CHECK(pool->blocks[2].serial != 0);
     CHECK_OK(make_room(a, 1));
     CHECK_EQ(nan_slots(pool, 2, 2, 4), 2);  // what was there is void now
     compute(&a, &one, 1);
-    CHECK_TEXT(TABLE(a), "0 1 2");
-    CHECK_EQ(pool->blocks[2].serial, 0);
-    CHECK_EQ(pool->num_copies, 0);
     CHECK_EQ(num_published(a), 2);
     append(a, 1);
-    publish(a, 12);  // under its new tokens
-    CHECK_EQ(num_published(a), 3);
+    publish(a, 12);    // under its new tokens
     rewind_seq(a, 7);  // block 2 is free: the tail, block 1, is copied
     append(a, 1);
     CHECK_TEXT(TABLE(a), "0 2");
-    CHECK_EQ(pool->num_copies, 1);
 }
 
 // ---- errors -----------------------------------------------------------------------------------
@@ -629,14 +587,12 @@ TEST(a_bad_shape_makes_no_pool, ON_CPU)
         {INT_MAX, INT_MAX, 256, INT_MAX, INT_MAX, PAGED_F32, 0, PAGED_CPU},  // 2^73 bytes a token
         {INT_MAX, 1 << 20, 256, INT_MAX, 1, PAGED_F16, 0, PAGED_CPU},        // 2^61, 2^92 a block
         {4096, 4096, 256, 4096, INT_MAX, PAGED_F16, 0, PAGED_CPU},  // 2^46 a block, 2^77 in all
-        {4096, 4096, 256, 4096, 1 << 18, PAGED_F16, 0, PAGED_CPU},  // 2^64
         {1, 1, 256, 4096, INT_MAX, PAGED_F16, 0, PAGED_CPU},        // 4 PiB a plane
     };
-    for (int i = 0; i < 5; i++) CHECK_EQ(pool_create(&huge[i], &pool), PAGED_OUT_OF_MEMORY);
+    for (int i = 0; i < 4; i++) CHECK_EQ(pool_create(&huge[i], &pool), PAGED_OUT_OF_MEMORY);
     CHECK_EQ(pool_bytes_per_token(&huge[0]), 0);
     const int wide = sizeof(size_t) > 4;  // if not, these overflow, too
     CHECK_EQ(pool_bytes_per_token(&huge[1]), wide ? (1ll << 61) - (1ll << 30) : 0);
-    CHECK_EQ(pool_bytes_per_block(&huge[1]), 0);
     CHECK_EQ(pool_bytes_per_block(&huge[2]), wide ? 1ll << 46 : 0);
     CHECK(pool == unchanged);
     pool_destroy(NULL);
@@ -647,13 +603,15 @@ TEST(a_bad_shape_makes_no_pool, ON_CPU)
 TEST(a_refused_sequence_call_changes_nothing, ON_CPU)
 {
     const int wrong[] = {-1, 11, INT_MAX, INT_MIN};
+    const char *const words[] = {"ok",     "argument", "free blocks", "whole pool",
+                                 "memory", "shared",   "GPU"};  // of the text of each error
     Pool *pool = new_pool(small_config(4, 8));
     Seq *seq = new_seq(pool, 10), *result = seq;
     float *x = random_floats(10 * 2 * 4);
     fork_seq(seq, 7);
     BAD(seq_create(NULL, &result));
     BAD(seq_create(pool, NULL));
-    BAD(seq_append(NULL, 1));
+    BAD(seq_append(NULL, 0));
     BAD(seq_append(seq, -1));
     BAD(seq_append(seq, INT_MIN));
     BAD(seq_fork(NULL, 0, &result));
@@ -671,11 +629,11 @@ TEST(a_refused_sequence_call_changes_nothing, ON_CPU)
     CHECK(result == seq);
     Seq *empty = new_seq(pool, 0), *one = new_seq(pool, 1);
     const int *tokens = *tokens_of(seq);
-    BAD(seq_publish(NULL, tokens, 4));
+    BAD(seq_publish(NULL, NULL, 0));
     BAD(seq_publish(seq, NULL, 1));
     BAD(seq_publish(seq, tokens, -1));
     BAD(seq_publish(seq, tokens, 11));
-    BAD(seq_lookup(NULL, tokens, 4));
+    BAD(seq_lookup(NULL, NULL, 0));
     BAD(seq_lookup(empty, NULL, 1));
     BAD(seq_lookup(empty, tokens, -1));
     BAD(seq_lookup(seq, tokens, 4));  // not empty
@@ -688,10 +646,9 @@ TEST(a_refused_sequence_call_changes_nothing, ON_CPU)
     KEEPS(pool, PAGED_TOO_LONG, seq_append(seq, INT_MAX));
     pool->config.block_size = 1 << 30;  // as if it were a pool of 2^33 tokens
     CHECK_EQ(seq_append(seq, INT_MAX), PAGED_TOO_LONG);
-    CHECK_EQ(seq_append(seq, INT_MAX - 9), PAGED_TOO_LONG);
     pool->config.block_size = 4;
     seq_release(NULL);
-    for (int error = 0; error <= PAGED_NO_GPU; error++) CHECK(paged_error(error));
+    for (int i = 0; i <= PAGED_NO_GPU; i++) CHECK_HAS(paged_error(i), words[i]);
     CHECK_TEXT(paged_error(-1), "unknown error code");
     CHECK_TEXT(paged_error(PAGED_NO_GPU + 1), "unknown error code");
 }
@@ -709,8 +666,8 @@ TEST(a_refused_batch_keeps_the_plan_before_it, ON_BOTH)
     Seq *both[] = {stranger, stranger};
     const int ones[] = {1, 1, 1}, zeros[] = {0, 0, 0}, good_counts[] = {1, 1, 0};
     const int counts[][2] = {{-1, 1}, {6, 1}, {1, INT_MAX}, {1, INT_MIN}};  // bad ones
-    const Batch good = {3, good_seqs, good_counts}, none = {0, NULL, NULL};
-    const Batch nothing = {3, good_seqs, zeros}, abroad = {1, &stranger, ones};
+    const Batch good = {3, good_seqs, good_counts}, abroad = {1, &stranger, ones};
+    const Batch empties[] = {{0, NULL, NULL}, {3, good_seqs, zeros}};
     const Batch bad[] = {
         {-1, good_seqs, ones},     {INT_MIN, good_seqs, ones}, {INT_MAX, good_seqs, ones},
         {3, NULL, ones},           {3, good_seqs, NULL},       {2, twice, ones},
@@ -730,11 +687,13 @@ TEST(a_refused_batch_keeps_the_plan_before_it, ON_BOTH)
         oracle_write(oracle_of(a), i % 2, 1, x, x);
         oracle_write(oracle_of(b), i % 2, 1, x + 8, x + 8);
         CHECK_OK(pool_plan(other_pool, &abroad));  // the stranger is as it was in its own pool
+        CHECK_OK(pool_plan(pool, &good));          // and so are the others in theirs
     }
-    const Batch empties[] = {none, nothing};
     for (int i = 0; i < 2; i++) {
         CHECK_OK(pool_plan(pool, &empties[i]));
         KEEPS(pool, PAGED_OK, t_write(pool, 1, NULL, NULL));
+        BAD(t_write(pool, 2, NULL, NULL));
+        BAD(t_attend(pool, ATTEND_PAGED, 0, 3, 0, NULL, NULL, lse));
         for (int flags = 0; flags < 4; flags++)
             KEEPS(pool, PAGED_OK, t_attend(pool, flags, 0, 4, 0, NULL, NULL, lse));
     }
@@ -816,6 +775,7 @@ TEST(a_call_without_memory_changes_nothing, ON_CPU)
     seq_release(created);
     seq_release(child);
     Seq *planned = bare_seq(fresh, N);
+    CHECK_OK(plan_one(planned, 0));  // it stays when there is no memory for the next
     STARVE(1, fresh, plan_one(planned, N));
     CHECK_OK(plan_one(seq, N));
     STARVE(0, pool, t_write(pool, 0, x, x));
@@ -827,28 +787,37 @@ TEST(a_call_without_memory_changes_nothing, ON_CPU)
             0, pool,
             (CHECK_BITS(out, filled(SIZE, 7), SIZE), t_attend(pool, flags, 0, 2, 0, x, out, NULL)));
     }
+    CHECK_OK(plan_one(bare_seq(second, 6), 1));
+    fail_above = 640;  // enough for the 512 bytes of a copy, but not for half as much again
+    CHECK_OK(t_attend(second, ATTEND_GATHER, 0, 2, 0, x, filled(SIZE, 0), NULL));
+    fail_above = SIZE_MAX;
+    CHECK_EQ(second->workspace_bytes, 512);
     end_pool(pool);
     end_pool(fresh);
     end_pool(second);
 }
 
-// A pool and a sequence ask for the memory that they need, and no more: K and V, each with 128
-// bytes after it, a record for each block and one for the head of the free list, the tokens of all
-// blocks, and a bucket for each.
+// A pool asks for the memory that it needs, and no more: K and V, each with 128 bytes after it, a
+// record for each block and one for the head of the free list, the tokens of all blocks, and a
+// bucket for each. K and V are not touched: 256 MB of them take up next to nothing.
 TEST(a_pool_asks_for_exactly_its_memory, ON_CPU)
 {
     PoolConfig config = small_config(4, 128);
     Pool *pool = NULL;
-    Seq *seq = NULL;
     bytes_asked = 0;
     CHECK_OK(pool_create(&config, &pool));
     size_t records = 129 * sizeof(Block) + 128 * 4 * sizeof(int) + 128 * sizeof(int);
     CHECK_EQ(bytes_asked, sizeof(Pool) + 128 * pool_bytes_per_block(&config) + 2 * 128 + records);
-    bytes_asked = 0;
-    CHECK_OK(seq_create(pool, &seq));
-    CHECK_EQ(bytes_asked, sizeof(Seq));
-    CHECK_OK(seq_append(seq, 5));
+    bare_seq(pool, 5);
     pool_destroy(pool);  // and the sequence that is still in it
+
+    struct rusage before, after;
+    config.block_size = 1 << 14;
+    getrusage(RUSAGE_SELF, &before);
+    CHECK_OK(pool_create(&config, &pool));
+    getrusage(RUSAGE_SELF, &after);
+    CHECK(after.ru_maxrss < 4 * before.ru_maxrss);
+    pool_destroy(pool);
 }
 
 // ---- the plan of a step -----------------------------------------------------------------------
@@ -898,16 +867,14 @@ TEST(only_edits_of_its_sequences_expire_a_plan, ON_BOTH)
     Seq *a, *b, *c, *other = NULL;
     EXPIRES(seq_append(a, 1));
     EXPIRES(seq_append(b, 1));
-    EXPIRES(seq_fork(a, 5, &other));
+    EXPIRES(seq_fork(a, 0, &other));
     EXPIRES(seq_fork(a, 8, &other));
     EXPIRES(seq_rewind(a, 1));
-    EXPIRES(seq_rewind(a, 8));
     EXPIRES((seq_release(a), PAGED_OK));
     EXPIRES((seq_release(b), PAGED_OK));
     EXPIRES((seq_release(a), bare_seq(c->pool, 8), PAGED_OK));  // it may get the same memory
     EXPIRES(seq_publish(a, others, 8));                         // new blocks
-    EXPIRES(seq_publish(a, others, 4));
-    EXPIRES(seq_publish(a, prompt, 8));  // the blocks of c
+    EXPIRES(seq_publish(a, prompt, 8));                         // the blocks of c
     EXPIRES(seq_lookup(b, prompt, 8));
     EDIT(PAGED_OK, PAGED_OK, seq_append(a, 0));
     EDIT(PAGED_OK, PAGED_OK, seq_rewind(a, 0));
@@ -915,16 +882,11 @@ TEST(only_edits_of_its_sequences_expire_a_plan, ON_BOTH)
     EDIT(PAGED_OK, PAGED_OK, seq_lookup(b, others, 9));   // finds nothing
     EDIT(PAGED_OK, PAGED_TOO_LONG, seq_append(a, 100));
     EDIT(PAGED_OK, PAGED_OUT_OF_BLOCKS, seq_append(a, 25));
-    EDIT(PAGED_OK, PAGED_BAD_ARGUMENT, seq_rewind(a, 9));
-    EDIT(PAGED_OK, PAGED_BAD_ARGUMENT, seq_fork(a, 9, &other));
-    EDIT(PAGED_OK, PAGED_BAD_ARGUMENT, seq_publish(a, prompt, 9));
     EDIT(PAGED_OK, PAGED_OK, seq_create(c->pool, &other));
-    EDIT(PAGED_OK, PAGED_OK, seq_append(c, 3));
     EDIT(PAGED_OK, PAGED_OK, seq_fork(c, 7, &other));
     EDIT(PAGED_OK, PAGED_OK, seq_rewind(c, 5));
     EDIT(PAGED_OK, PAGED_OK, (seq_release(c), PAGED_OK));
     EDIT(PAGED_OK, PAGED_OK, t_gather(a, 1, k, v));
-    EDIT(PAGED_OK, PAGED_OK, t_gather(c, 0, k, v));
 
     pool_with_a_plan(&a, &b, &c);
     CHECK_OK(plan_one(c, 2));
@@ -935,62 +897,27 @@ TEST(only_edits_of_its_sequences_expire_a_plan, ON_BOTH)
     KEEPS(c->pool, PAGED_BAD_ARGUMENT, t_attend(c->pool, ATTEND_PAGED, 0, 2, 0, x, out, NULL));
     CHECK_OK(plan_one(c, 2));  // planned anew, it is good again
     CHECK_OK(t_attend(c->pool, ATTEND_PAGED, 0, 2, 0, x, out, NULL));
-}
-
-// A plan is a copy: the caller's arrays may change, other calls use other memory, and layers come
-// in any order.
-TEST(a_plan_copies_the_arrays_of_its_caller, ON_BOTH)
-{
-    Pool *pool = new_pool(small_config(4, 40));
-    Seq *a = new_seq(pool, 11), *b = new_seq(pool, 3), *c = new_seq(pool, 90);
-    Seq *seqs[] = {a, b};
-    int counts[] = {3, 1};
-    Batch batch = {2, seqs, counts};
-    float *q = random_floats(4 * 4 * 4), *k = filled(90 * 8, 0), *v = filled(90 * 8, 0);
-    float *out = filled(4 * 4 * 4, 0), *expected[4];
-    for (int flags = 0; flags < 4; flags++) {
-        expected[flags] = filled(4 * 4 * 4, 0);
-        CHECK_OK(pool_plan(pool, &batch));
-        CHECK_OK(t_attend(pool, flags, 1, 4, 0, q, expected[flags], NULL));
-    }
-    seqs[0] = seqs[1] = c;
-    counts[0] = counts[1] = -1;
-    memset(&batch, 0xff, sizeof batch);
-    for (int i = 0; i < 16; i++) {
-        CHECK_OK(t_attend(pool, i % 4, 1, 4, 0, q, out, NULL));
-        CHECK_BITS(out, expected[i % 4], 4 * 4 * 4);
-        CHECK_OK(t_gather(i % 2 ? c : a, i / 2 % 2, k, v));
-        CHECK_OK(t_attend(pool, i / 4, 0, 2, 0, q, out, NULL));
-    }
+    CHECK_OK(seq_append(c, 1));  // in place
+    KEEPS(c->pool, PAGED_BAD_ARGUMENT, t_attend(c->pool, ATTEND_PAGED, 0, 2, 0, x, out, NULL));
 }
 
 // One long sequence among many short ones: the plan takes the memory of their tables, one after the
 // other, not of the longest one times their number, which 32 bits do not hold.
 TEST(a_plan_takes_no_more_than_its_tables, ON_CPU)
 {
-    enum { COUNT = 1024, MIDDLE = COUNT / 2 };
-    const int length = 1 << 20;
-    PoolConfig config = {1, 1, 1, 1, length + COUNT, PAGED_F16, 0, PAGED_CPU};
+    enum { COUNT = 1024, LENGTH = 1 << 20 };
+    PoolConfig config = {1, 1, 1, 1, LENGTH + COUNT, PAGED_F16, 0, PAGED_CPU};
     Pool *pool = new_pool(config);
     Seq *seqs[COUNT];
     int ones[COUNT];
     for (int i = 0; i < COUNT; i++) {
-        seqs[i] = bare_seq(pool, i == MIDDLE ? length : 1);
+        seqs[i] = bare_seq(pool, i == COUNT / 2 ? LENGTH : 1);
         ones[i] = 1;
     }
     Batch newest = {COUNT, seqs, ones};
-    float *zeros = filled((size_t)length, 0), *v = filled((size_t)length, 1);
-    float *out = filled(COUNT, 0), *lse = filled(COUNT, 0);
-    CHECK_OK(write_one(seqs[MIDDLE], length, 0, zeros, v));
-    for (int i = 0; i < COUNT; i++) v[i] = i == MIDDLE ? 1 : (float)i;
     CHECK_OK(pool_plan(pool, &newest));
-    CHECK_OK(t_write(pool, 0, zeros, v));
-    CHECK_EQ(pool->plan->offsets[COUNT].entry, length + COUNT - 1);
-    CHECK_OK(t_attend(pool, ATTEND_PAGED, 0, 1, 0, zeros, out, lse));
-    for (int i = 0; i < COUNT; i++) {
-        CHECK_EQ(out[i], v[i]);
-        CHECK_CLOSE(lse[i], i == MIDDLE ? logf((float)length) : 0, 1);
-    }
+    CHECK_EQ(pool->plan->offsets[COUNT].entry, LENGTH + COUNT - 1);
+    CHECK(pool->plan_bytes < 2 * LENGTH * sizeof(int));
 }
 
 // Gathered and paged give the same bits, so only the workspace tells that a copy was made. It grows
@@ -1014,46 +941,76 @@ TEST(attend_gathers_into_a_dense_copy, ON_BOTH)
     CHECK_BITS(copy, k, COUNT);
     rewind_seq(seq, 40);
     CHECK_OK(plan_one(seq, 1));
-    CHECK_OK(t_attend(pool, ATTEND_GATHER, 0, 2, 0, q, out, NULL));
-    CHECK_OK(t_attend(pool, ATTEND_PAGED, 0, 2, 0, q, out, NULL));
+    for (int i = 0; i < 2; i++) {  // other numbers, gathered once more
+        const float *x = random_floats(8);
+        CHECK_OK(t_write(pool, 1, x, x));
+        oracle_write(oracle_of(seq), 1, 1, x, x);
+        CHECK_OK(t_attend(pool, ATTEND_GATHER, 1, 2, 0, q, out, NULL));
+        CHECK_OK(t_attend(pool, ATTEND_PAGED, 1, 2, 0, q, copy, NULL));
+        CHECK_BITS(out, copy, 8);
+    }
     CHECK(pool->workspace_bytes == bytes && pool->workspace == workspace);
+
+    for (int dtype = PAGED_F16; dtype <= PAGED_BF16; dtype++) {  // a NaN keeps all of its bits
+        PoolConfig config = small_config(4, 2);
+        config.dtype = dtype;
+        pool = new_pool(config);
+        CHECK_OK(plan_one(bare_seq(pool, 5), 1));
+        CHECK_OK(t_attend(pool, ATTEND_GATHER, 0, 2, 0, q, out, NULL));
+        memory_copy(pool->config.device, copy, pool->workspace, 5 * 8 * sizeof(uint16_t));
+        for (int i = 0; i < 5 * 8 / 2; i++) CHECK_EQ(float_bits(copy[i]), 0xffffffff);
+    }
+#ifdef PAGED_FAST
+    enum { ROWS = 2048, HEADS = 512 };  // the states of their splits: more than an int counts
+    PoolConfig config = {1, 1, 256, 16, ROWS / 16, PAGED_F16, 0, PAGED_CPU};
+    pool = new_pool(config);
+    CHECK_OK(plan_one(bare_seq(pool, ROWS), ROWS));
+    if (device != PAGED_STANDIN || sizeof(size_t) < 8) return;  // a GPU may have that much
+    bytes_asked = 0;
+    fail_after = 0;
+    int error = attend(pool, ATTEND_FAST, 0, HEADS, 0, q, out, NULL);
+    fail_after = -1;
+    CHECK_EQ(error, PAGED_OUT_OF_MEMORY);
+    CHECK(bytes_asked / ROWS / HEADS >= 258 * sizeof(float));
+#endif
 }
 
-// Three sequences on blocks "0 1", "2" and "3 4"; the second one brings no token and is left out.
-TEST(a_plan_lists_tables_tokens_and_starts, ON_CPU)
+// A block of 65536 tokens and 65536 forks of it: more tokens than 32 bits count.
+static Batch batch_of_forks(int count)
 {
-    static const int tables[4] = {0, 1, 3, 4};
-    static const QueryToken queries[3] = {{0, 3}, {0, 4}, {2, 5}};
-    static const SeqOffset offsets[4] = {{0, 0}, {5, 2}, {5, 2}, {11, 4}};
-    Pool *pool = new_pool(small_config(4, 8));
-    Seq *seqs[3] = {new_seq(pool, 5), new_seq(pool, 3), new_seq(pool, 6)};
-    int counts[3] = {2, 0, 1};
-    Batch batch = {3, seqs, counts};
-    CHECK_OK(pool_plan(pool, &batch));
-    const Plan *plan = pool->plan;
-    CHECK_EQ(plan->view.num_query_tokens, 3);
-    CHECK_EQ(plan->view.max_seq_len, 6);
-    CHECK_EQ(plan->view.num_seqs, 3);
-    CHECK(memcmp(plan->tables, tables, sizeof tables) == 0);
-    CHECK(memcmp(plan->queries, queries, sizeof queries) == 0);
-    CHECK(memcmp(plan->offsets, offsets, sizeof offsets) == 0);
+    enum { LENGTH = 1 << 16 };
+    PoolConfig config = {1, 1, 1, LENGTH, 1, PAGED_F16, 1, PAGED_CPU};
+    Pool *pool = new_pool(config);
+    Batch batch = {LENGTH + 1, NULL, NULL};
+    Seq **seqs = (Seq **)alloc((LENGTH + 1) * sizeof *seqs);
+    int *counts = (int *)alloc((LENGTH + 1) * sizeof *counts);
+    seqs[0] = bare_seq(pool, LENGTH);
+    for (int i = 0; i <= LENGTH; i++) {
+        if (i > 0) CHECK_OK(seq_fork(seqs[0], LENGTH, &seqs[i]));
+        counts[i] = count;
+    }
+    batch.seqs = seqs;
+    batch.num_tokens = counts;
+    return batch;
 }
 
 // More query tokens than an int counts are refused.
 TEST(a_plan_refuses_more_tokens_than_an_int, ON_CPU)
 {
-    enum { LENGTH = 1 << 20, COPIES = 1 << 11 };
-    PoolConfig config = {1, 1, 1, 1 << 16, LENGTH >> 16, PAGED_F16, 1, PAGED_CPU};
-    Pool *pool = new_pool(config);
-    Seq **seqs = (Seq **)alloc(COPIES * sizeof *seqs);
-    int *counts = (int *)alloc(COPIES * sizeof *counts);
-    seqs[0] = bare_seq(pool, LENGTH);
-    for (int i = 0; i < COPIES; i++) {
-        if (i > 0) CHECK_OK(seq_fork(seqs[0], LENGTH, &seqs[i]));
-        counts[i] = LENGTH;
-    }
-    Batch batch = {COPIES, seqs, counts};
+    Batch batch = batch_of_forks(1 << 16);
+    Pool *pool = batch.seqs[0]->pool;
     BAD(pool_plan(pool, &batch));
+}
+
+// One query token each can be planned, but a dense copy of all 2^32 tokens has no place.
+TEST(a_copy_that_no_memory_holds_is_refused, ON_CPU)
+{
+    if (sizeof(size_t) > 4) skip("only where size_t has 32 bits");
+    Batch batch = batch_of_forks(1);
+    Pool *pool = batch.seqs[0]->pool;
+    float *x = filled((size_t)batch.num_seqs, 0);
+    CHECK_OK(pool_plan(pool, &batch));
+    KEEPS(pool, PAGED_OUT_OF_MEMORY, t_attend(pool, ATTEND_GATHER, 0, 1, 0, x, x, NULL));
 }
 
 // ---- check ------------------------------------------------------------------------------------
@@ -1073,23 +1030,19 @@ TEST(pool_check_finds_each_kind_of_damage, ON_CPU)
     const int order[] = {9, 10, 11, 0, 1, 2, 3, 4, 5, 6, 7, 8};
     Pool *pool = new_pool(small_config(4, 12));
     order_free_list(pool, order);
-    Seq *a = new_seq(pool, 10), *b = fork_seq(a, 5);  // a: 9 10 11, b: 9 10; free: 0 to 8
+    Seq *a = new_seq(pool, 10);  // blocks 9 10 11; free: 0 to 8
+    fork_seq(a, 5);              // blocks 9 10
     CHECK(pool_check(NULL) != NULL);
     DAMAGE(pool->blocks[9].ref_count, 3, "9");
-    DAMAGE(pool->blocks[10].ref_count, 1, "10");
     DAMAGE(pool->blocks[11].ref_count, 0, "11");
     DAMAGE(pool->blocks[7].ref_count, 1, "7");
-    DAMAGE(pool->blocks[7].ref_count, -1, "7");
-    DAMAGE(pool->num_free, 8, "free");
     DAMAGE(pool->num_free, 10, "free");
     DAMAGE(pool->blocks[3].next, 5, "");   // block 4 is skipped
     DAMAGE(pool->blocks[3].next, 3, "3");  // a circle
-    DAMAGE(pool->blocks[3].next, 0, "");   // a larger one
     DAMAGE(pool->blocks[3].next, 9, "9");  // a block in use
     DAMAGE(pool->blocks[3].next, 13, "");
     DAMAGE(pool->blocks[3].next, -1, "");
     DAMAGE(pool->blocks[3].prev, 5, "3");
-    DAMAGE(pool->blocks[3].prev, -1, "3");
     DAMAGE(pool->blocks[12].next, 1, "");  // the head loses block 0
     DAMAGE(pool->blocks[12].prev, 2, "");  // the head's link to the last block
     DAMAGE(pool->blocks[9].prev, 3, "9");  // links of a block in use
@@ -1097,15 +1050,8 @@ TEST(pool_check_finds_each_kind_of_damage, ON_CPU)
     DAMAGE(a->block_table[1], 12, "12");
     DAMAGE(a->block_table[1], -1, "-1");
     DAMAGE(a->block_table[1], 9, "");  // 9 once too often, 10 once too rarely
-    DAMAGE(a->block_table[2], 8, "");  // a free block
     DAMAGE(a->length, 13, "");
-    DAMAGE(a->length, 8, "");
-    DAMAGE(a->length, -1, "");
     DAMAGE(a->index, 1, "");
-    DAMAGE(b->index, -1, "");
-    arrput(a->block_table, 8);
-    CHECK(pool_check(pool) != NULL);
-    (void)arrpop(a->block_table);
     a->pool = NULL;
     CHECK(pool_check(pool) != NULL);
     a->pool = pool;
@@ -1124,6 +1070,11 @@ TEST(pool_check_finds_each_kind_of_damage, ON_CPU)
     pool->blocks[3].next = 4;
     pool->blocks[5].prev = 4;
     pool->num_free++;
+    free_list_remove(pool, 7);
+    pool->blocks[7].ref_count = 1;  // as if in use, but in no table
+    CHECK_HAS(pool_check(pool), "block 7: reference count 1");
+    pool->blocks[7].ref_count = 0;
+    free_list_insert_after(pool, 6, 7);
     fail_after = 0;
     const char *text = pool_check(pool);
     fail_after = -1;
@@ -1172,39 +1123,26 @@ static int num_hits(Pool *pool, const char *text)  // what a request for it find
     return hits;
 }
 
-// A second request shares the full blocks of what is alike; the released blocks that can be found
-// wait after all others, the last one of the sequence first.
-TEST(requests_share_blocks_of_a_common_beginning, ON_BOTH | IN_ONE_BUCKET_TOO)
-{
-    int hits;
-    Pool *pool = new_pool(small_config(4, 8));
-    Seq *a = serve(pool, "aaaabbbbcc", &hits);
-    CHECK_EQ(hits, 0);
-    Seq *b = serve(pool, "aaaabbbbxxx", &hits);
-    CHECK_EQ(hits, 8);
-    CHECK_TEXT(TABLE(a), "0 1 2");
-    CHECK_TEXT(TABLE(b), "0 1 3");
-    CHECK_TEXT(COUNTS(b), "2 2 1");
-    CHECK_EQ(num_hits(pool, "aaaaxxxxx"), 4);   // the second block differs
-    CHECK_EQ(num_hits(pool, "aaaxbbbbb"), 0);   // the first one does
-    CHECK_EQ(num_hits(pool, "bbbbb"), 0);       // the second block is no first one
-    CHECK_EQ(num_hits(pool, "aaaabbbbcc"), 8);  // "cc" is no full block
-    release(a);
-    CHECK_TEXT(free_blocks(pool), "2 4 5 6 7");
-    release(b);
-    CHECK_TEXT(free_blocks(pool), "3 2 4 5 6 7 1 0");
-}
-
 // At least one token is left to compute, or there would be no logits for the next one.
 TEST(a_lookup_leaves_a_token_to_compute, ON_BOTH | IN_ONE_BUCKET_TOO)
 {
     Pool *pool = new_pool(small_config(4, 8));
-    serve(pool, "aaaabbbbcccc", NULL);
+    Seq *seq = serve(pool, "aaaabbbbcccc", NULL);
     CHECK_EQ(num_hits(pool, "aaaabbbbcccc"), 8);
     CHECK_EQ(num_hits(pool, "aaaabbbbccccd"), 12);
     CHECK_EQ(num_hits(pool, "aaaa"), 0);
     CHECK_EQ(num_hits(pool, "aaaab"), 4);
     CHECK_EQ(num_hits(pool, ""), 0);
+    rewind_seq(seq, 12);
+    CHECK_OK(seq_lookup(seq, letters("aaaabbbbccccd"), 13));
+    CHECK_EQ(seq->length, 12);
+    CHECK_OK(seq_rewind(seq, 12));
+    pool->tokens[0] = 'x';  // as if another text had the same hash
+    CHECK_EQ(num_hits(pool, "aaaab"), 0);
+    pool->tokens[0] = 'a';
+    pool->last_serial = UINT32_MAX - 1;  // serials have 64 bits
+    serve(pool, "xxxxyyyyzzzz", NULL);
+    CHECK_EQ(num_hits(pool, "xxxxyyyyzzzzz"), 12);
 }
 
 // A block whose parent is gone is not found after what took the parent's memory. The order of
@@ -1231,9 +1169,7 @@ TEST(only_computed_tokens_are_published, ON_BOTH | IN_ONE_BUCKET_TOO)
     BAD(seq_publish(seq, tokens, 4));
     CHECK_OK(write_one(seq, 4, 0, x, x));
     BAD(seq_publish(seq, tokens, 4));
-    BAD(seq_publish(seq, tokens, 1));
     CHECK_OK(t_write(pool, 1, x, x));
-    CHECK_EQ(seq->num_computed_tokens, 4);
     CHECK_OK(seq_append(seq, 8));
     BAD(seq_publish(seq, tokens, 5));
     for (int n = 1; n < 8; n++) {  // the newest of the 8: others are missing
@@ -1247,34 +1183,10 @@ TEST(only_computed_tokens_are_published, ON_BOTH | IN_ONE_BUCKET_TOO)
     CHECK_OK(seq_append(seq, 1));
     CHECK_OK(write_one(seq, 4, 1, x, x));  // three of them were computed before
     CHECK_EQ(seq->num_computed_tokens, 10);
-    CHECK_OK(write_one(seq, 1, 1, x, x));
-    CHECK_EQ(seq->num_computed_tokens, 10);
     CHECK_OK(seq_publish(seq, tokens, 9));
     CHECK_EQ(num_published(seq), 2);
     CHECK_OK(seq_rewind(seq, 4));
     CHECK_EQ(num_published(seq), 2);  // block 1 is not full any more: another sequence may find it
-}
-
-// A published block is never written: not by a write, not by an append after a rewind into it.
-TEST(a_published_block_is_never_written, ON_BOTH | IN_ONE_BUCKET_TOO)
-{
-    Pool *pool = new_pool(small_config(4, 8));
-    Seq *seq = serve(pool, "aaaabbbb", NULL);
-    float *x = filled(5 * 8, 1);
-    CHECK_OK(plan_one(seq, 5));
-    KEEPS(pool, PAGED_BLOCK_SHARED, t_write(pool, 0, x, x));
-    rewind_seq(seq, 2);  // into block 1, of which nothing is poisoned
-    CHECK_EQ(num_hits(pool, "aaaabbbbc"), 8);
-    CHECK_OK(plan_one(seq, 2));
-    KEEPS(pool, PAGED_BLOCK_SHARED, t_write(pool, 0, x, x));
-    append(seq, 1);
-    CHECK_EQ(pool->num_copies, 1);
-    CHECK_TEXT(TABLE(seq), "0 2");
-    CHECK_EQ(num_hits(pool, "aaaabbbbc"), 8);
-    append(seq, 1);  // "bb" and two new tokens: another block
-    publish(seq, 8);
-    CHECK_TEXT(TABLE(seq), "0 2");
-    CHECK_EQ(num_hits(pool, "aaaabbbbc"), 8);
 }
 
 // Two requests that computed the same end up with one copy of it; the other blocks are free again.
@@ -1293,9 +1205,6 @@ TEST(equal_blocks_end_up_as_one_copy, ON_BOTH | IN_ONE_BUCKET_TOO)
     publish(child, 10);
     CHECK_TEXT(TABLE(child), "0 1 5");
     CHECK_EQ(pool->num_free, 4);
-    check_all(pool);
-    release(a);
-    release(b);
 }
 
 // A shared block that is published keeps its place in the chain of the sequence that published it.
@@ -1313,11 +1222,9 @@ TEST(a_sharer_continues_the_published_chain, ON_BOTH | IN_ONE_BUCKET_TOO)
     publish(prefill(b, "aaaabbbbcccc"), 12);
     CHECK_TEXT(TABLE(b), "1 2 3");
     CHECK_EQ(pool->blocks[1].serial, 0);
-    CHECK_EQ(pool->blocks[3].parent, pool->blocks[2].serial);
     KEEPS(pool, PAGED_OK, seq_publish(b, *tokens_of(b), 12));
     Seq *d = fork_seq(b, 11);
     KEEPS(pool, PAGED_OK, seq_publish(d, *tokens_of(d), 11));
-    check_all(pool);
     release(d);
     release(b);
     CHECK_TEXT(free_blocks(pool), "1 4 5 6 7 3");
@@ -1340,13 +1247,13 @@ TEST(pool_check_finds_damage_to_the_prefix_cache, ON_BOTH | IN_ONE_BUCKET_TOO)
     DAMAGE(pool->blocks[1].parent, 3, "1");
     if (!one_bucket) DAMAGE(pool->blocks[1].parent, 0, "1");
     if (!one_bucket) DAMAGE(pool->tokens[0], 'b', "0");
+    if (!one_bucket) DAMAGE(pool->tokens[3 * 4], 'b', "block 3");  // which is free
     DAMAGE(pool->blocks[1].next_in_bucket, 1, "");
     DAMAGE(pool->blocks[1].next_in_bucket, 8, "8");
     DAMAGE(pool->blocks[1].next_in_bucket, -2, "");
     if (one_bucket) DAMAGE(pool->blocks[*bucket].next_in_bucket, -1, "1 blocks of 4");
     DAMAGE(*bucket, -1, "");
     DAMAGE(*bucket, 6, "6");
-    DAMAGE(*bucket, 8, "8");
     DAMAGE(pool->last_serial, 3, "");
     DAMAGE(seq->num_computed_tokens, 10, "");
     DAMAGE(seq->num_computed_tokens, -1, "");
@@ -1363,10 +1270,8 @@ TEST(the_least_recently_used_block_is_evicted, ON_BOTH | IN_ONE_BUCKET_TOO)
     CHECK_TEXT(free_blocks(pool), "3 4 5 2 1 0");
     Seq *seq = serve(pool, "aaaabbbbxxxx", &hits);
     CHECK_EQ(hits, 8);
-    CHECK_TEXT(TABLE(seq), "0 1 3");
     CHECK_TEXT(free_blocks(pool), "4 5 2");
     append(seq, 12);  // the rest of the pool: block 2 is forgotten, 0 and 1 are in use
-    CHECK_EQ(pool->num_free, 0);
     CHECK_EQ(num_hits(pool, "aaaabbbbcccce"), 8);
     end_pool(pool);
     pool = new_pool(small_config(4, 4));
@@ -1380,7 +1285,6 @@ TEST(the_least_recently_used_block_is_evicted, ON_BOTH | IN_ONE_BUCKET_TOO)
     CHECK_EQ(num_hits(pool, "xxxxyyyyz"), 0);
     release(serve(pool, "1111222233334444", NULL));
     CHECK_EQ(num_hits(pool, "aaaab"), 0);
-    CHECK_EQ(num_hits(pool, "11112222333344445"), 16);
 }
 
 // ---- numbers of 16 bits -----------------------------------------------------------------------
@@ -1418,22 +1322,23 @@ static void check_rounding(float x)
 }
 
 // Through a cache of each dtype: numbers that it holds, ties to even and their neighbours, the
-// largest number, the first that overflows, the smallest, zero, infinity. NaN stays NaN.
+// largest number, the first that overflows, the smallest, zero, infinity. NaN stays NaN. Attention
+// over one token gives its V as it is stored.
 TEST(floats_round_to_nearest_ties_to_even, ON_BOTH)
 {
-    enum { N = 14 };
+    enum { N = 16 };
     // clang-format off
     static const float rows[N][3] = {  // what is stored, and what f16 and bf16 make of it
         {1, 1, 1}, {-2, -2, -2}, {-0.0f, -0.0f, -0.0f}, {-INFINITY, -INFINITY, -INFINITY},
         {65504, 65504, 65536}, {65519.996f, 65504, 65536}, {65520, INFINITY, 65536},
         {3.4e38f, INFINITY, INFINITY}, {0x1p-24f, 0x1p-24f, 0x1p-24f}, {0x1p-25f, 0, 0x1p-25f},
         {0x1.8p-24f, 0x1p-23f, 0x1.8p-24f}, {0x1.002p0f, 1, 1}, {0x1.006p0f, 0x1.008p0f, 1},
-        {0x1.03p0f, 0x1.03p0f, 0x1.04p0f}};
+        {0x1.03p0f, 0x1.03p0f, 0x1.04p0f}, {INFINITY, INFINITY, INFINITY}, {-3, -3, -3}};
     // clang-format on
     for (int dtype = PAGED_F32; dtype <= PAGED_BF16; dtype++) {
         PoolConfig config = {1, 1, N, 1, 1, dtype, 1, PAGED_CPU};
         Seq *seq = bare_seq(new_pool(config), 1);
-        float in[N], expected[N], k[N], v[N];
+        float in[N], expected[N], k[N], v[N], q[N] = {0};
         for (int i = 0; i < N; i++) {
             in[i] = rows[i][0];
             expected[i] = rows[i][dtype];
@@ -1442,6 +1347,11 @@ TEST(floats_round_to_nearest_ties_to_even, ON_BOTH)
         CHECK_OK(t_gather(seq, 0, k, v));
         CHECK_BITS(k, expected, N);
         CHECK_BITS(v, expected, N);
+        CHECK_OK(write_one(seq, 1, 0, q, in));
+        for (int flags = 0; flags < 4; flags++) {
+            CHECK_OK(t_attend(seq->pool, flags, 0, 1, 0, q, v, NULL));
+            for (int i = 0; i < N; i++) CHECK(v[i] == expected[i]);
+        }
     }
     CHECK_EQ(f32_to_f16(NAN), 0x7e00);
     CHECK_EQ(f32_to_bf16(NAN), 0x7fc0);
@@ -1497,10 +1407,11 @@ static Pool *huge_pool(PoolConfig config)
     return pool;
 }
 
-// Offsets beyond 2^31 elements and block ids beyond 65535 (vLLM issues 1486, 50427). The pool is
-// huge, but only a few blocks of it are ever touched.
+// Offsets beyond 2^31 elements and block ids beyond 65535 (vLLM issues 1486, 50427), or within one
+// block beyond 2^31 bytes. The pools are huge, but only a little of them is ever touched.
 TEST(offsets_reach_beyond_2_to_the_31, ON_BOTH)
 {
+    const int three = 3;
     PoolConfig config = {2, 8, 128, 16, 132000, PAGED_F16, 0, PAGED_CPU};  // 17 GB
     Pool *pool = huge_pool(config);
     Seq *most = bare_seq(pool, 16 * (132000 - 4)), *high = empty_seq(pool, 64);
@@ -1513,10 +1424,16 @@ TEST(offsets_reach_beyond_2_to_the_31, ON_BOTH)
         CHECK(element_of(pool, pool->k, at) == oracle_of(high)->k[layer * 64 * 8 * 128]);
         CHECK(element_of(pool, pool->v, at) == oracle_of(high)->v[layer * 64 * 8 * 128]);
     }
+    attend_in_all_ways(&high, &three, 1, 8, 0);
     append(fork_seq(high, 35), 1);  // copies block 131998 to 131999
     CHECK_EQ(pool->num_copies, 1);
     release(most);
     append(empty_seq(pool, 64), 20);  // blocks 0 and 1
+    end_pool(pool);
+    PoolConfig one_block = {1, 8, 128, 1 << 20, 1, PAGED_F32, 0, PAGED_CPU};
+    pool = huge_pool(one_block);
+    append(high = empty_seq(pool, 3), 3);
+    attend_in_all_ways(&high, &three, 1, 8, 0);
     end_pool(pool);
 }
 
@@ -1535,16 +1452,11 @@ TEST(the_prefix_cache_reaches_beyond_2_to_the_31, ON_CPU)
     publish(seq, BLOCK);
     int *tokens = (int *)alloc((BLOCK + 1) * sizeof *tokens);
     memcpy(tokens, *tokens_of(seq), BLOCK * sizeof *tokens);
-    Seq *hit = NULL;
-    CHECK_OK(seq_create(pool, &hit));
+    Seq *hit = bare_seq(pool, 0);
     CHECK_OK(seq_lookup(hit, tokens, BLOCK + 1));
     CHECK_EQ(hit->length, BLOCK);
     CHECK_EQ(hit->block_table[0], seq->block_table[0]);
-    check_seq(seq);
-    release(seq);
-    release(hit);
-    CHECK_EQ(pool->num_free, BLOCKS);
-    pool_destroy(pool);
+    end_pool(pool);
 }
 
 // One token can have more than 2^31 elements.
@@ -1555,20 +1467,15 @@ TEST(a_row_reaches_beyond_2_to_the_31, ON_CPU)
     PoolConfig config = {1, HEADS, DIM, 1, 1, PAGED_F16, 0, PAGED_CPU};
     Pool *pool = huge_pool(config);
     Seq *seq = bare_seq(pool, 1);
-    const int heads[] = {0, 1, HEADS / 2, HEADS - 1};
     volatile size_t count = (size_t)HEADS * DIM;   // volatile: 32-bit compilers would warn
     float *x = (float *)calloc(count, sizeof *x);  // zeros, which take no memory
     if (!x) skip("no memory");
-    for (int i = 0; i < 4; i++) x[(size_t)heads[i] * DIM + DIM - 1] = (float)(i + 1);
+    x[count - 1] = 5;
     int error = write_one(seq, 1, 0, x, x);
     free(x);
     CHECK_OK(error);
-    for (int i = 0; i < 4; i++) {
-        size_t at = offset_of(pool, 0, 0, heads[i], 0) + DIM - 1;
-        CHECK_EQ(element_of(pool, pool->k, at), i + 1);
-        CHECK_EQ(element_of(pool, pool->v, at), i + 1);
-        CHECK_EQ(element_of(pool, pool->v, at - 1), 0);
-    }
+    CHECK_EQ(element_of(pool, pool->k, count - 1), 5);
+    CHECK_EQ(element_of(pool, pool->v, count - 1), 5);
     end_pool(pool);
 }
 
@@ -1625,42 +1532,75 @@ TEST(equal_scores_of_any_size_weigh_the_same, ON_BOTH)
     } rows[] = {{128, 64, -64, 0, 1, -46340.95f},
                 {1, 0x1p65f, 0x1p65f, 0x1p-126f, 2, 16},
                 {64, 0x1p65f, 0x1p65f, 0x1p-126f, 2, 1024},
+                {64, 0x1p110f, -1, 1, 1, -0x1p116f},
                 {1, 1, 0, 0, 0x1.8p127f, 0},
                 {64, 1, 0, 0, 0x1.8p127f, 0}};
-    for (int i = 0; i < 5 * 2; i++) {
-        const int dim = rows[i % 5].dim, n = 1 + 5 * i;
-        PoolConfig config = {1, 1, dim, 16, 4, i % 2 ? PAGED_F32 : PAGED_BF16, 1, PAGED_CPU};
+    for (int i = 0; i < 6 * 2; i++) {
+        const int dim = rows[i % 6].dim, n = 1 + 5 * (i % 10);
+        PoolConfig config = {1, 1, dim, 16, 4, i < 6 ? PAGED_BF16 : PAGED_F32, 1, PAGED_CPU};
         Pool *pool = new_pool(config);
         Seq *seq = bare_seq(pool, n);
-        float out[3 * 128], lse[3], v = rows[i % 5].v, score = rows[i % 5].score;
-        const float *q = filled(3 * dim, rows[i % 5].q), *k = filled(n * dim, rows[i % 5].k);
+        float out[3 * 128], lse[3], v = rows[i % 6].v, score = rows[i % 6].score;
+        const float *q = filled(3 * dim, rows[i % 6].q), *k = filled(n * dim, rows[i % 6].k);
         CHECK_OK(write_one(seq, n, 0, k, filled(n * dim, v)));
         CHECK_OK(plan_one(seq, 1));
         for (int way = 0; way < 8; way++) {
             int heads = way < 4 ? 1 : 3;
-            note("row %d, %d tokens, %d heads, flags %d", i % 5, n, heads, way % 4);
-            CHECK_OK(t_attend(pool, way % 4, 0, heads, rows[i % 5].scale, q, out, lse));
+            note("row %d, %d tokens, %d heads, flags %d", i % 6, n, heads, way % 4);
+            CHECK_OK(t_attend(pool, way % 4, 0, heads, rows[i % 6].scale, q, out, lse));
             for (int d = 0; d < heads * dim; d++) CHECK_CLOSE(out[d], v, v);
             CHECK_CLOSE(lse[heads - 1], score + logf((float)n), fabs(score));
         }
     }
 }
 
+// Many small weights are not lost beside a large one, nor among each other; sums do not overflow.
+// The kernels, which are slow on the stand-in, add up fewer.
+TEST(long_sums_keep_their_small_terms, ON_BOTH)
+{
+    const struct {
+        int n;
+        float first, others;  // scores
+        float first_v, v;
+    } rows[] = {{300001, 0, -18, 0, 1},
+                {1 << 21, 0, 0, 0x1.8p127f, 0x1.8p127f},
+                {1 << 18, 17, 0, 1, 1},
+                {1 << 15, 0, 0, 0.3f, 0.3f},
+                {1 << 18, 0, 0, 0.3f, 0.3f}};
+    for (int i = 0; i < 5; i++) {
+        const int n = device == PAGED_CPU ? rows[i].n : rows[i].n / 512;
+        const double weight = (n - 1) * exp(rows[i].others - rows[i].first);  // of the others
+        const double v = (rows[i].first_v + weight * rows[i].v) / (1 + weight);
+        PoolConfig config = {1, 1, 1, 64, ceil_div(n, 64), PAGED_F32, 0, PAGED_CPU};
+        Pool *pool = new_pool(config);
+        Seq *seq = bare_seq(pool, n);
+        float *row = filled((size_t)n, rows[i].others), *values = filled((size_t)n, rows[i].v);
+        float q = 1, out = 0, lse = 0;
+        row[0] = rows[i].first;
+        values[0] = rows[i].first_v;
+        CHECK_OK(write_one(seq, n, 0, row, values));
+        CHECK_OK(plan_one(seq, 1));
+        for (int flags = 0; flags < 4; flags++) {
+            if (i != 1 && flags & ATTEND_FAST && device == PAGED_CPU) continue;  // not yet exact
+            note("row %d, flags %d", i, flags);
+            CHECK_OK(t_attend(pool, flags, 0, 1, 1, &q, &out, &lse));
+            CHECK_CLOSE(out, (float)v, rows[i].v);
+            CHECK_CLOSE(lse, (float)(rows[i].first + log1p(weight)), fabs(lse));
+        }
+    }
+}
+
 // Chunked prefill: the queries of a chunk see the chunks before it and their own past, no more and
-// no less (nano-vllm issue 212). Pages of 4, chunks of 3, 2, 5 and of 4, 3, 2, then a rewind of 3,
-// as in tiny-llm's tests.
+// no less (nano-vllm issue 212). Pages of 4, chunks of 3, 2, 5, as in tiny-llm's tests.
 TEST(a_chunk_sees_the_chunks_before_it, ON_BOTH)
 {
-    const int chunks[2][3] = {{3, 2, 5}, {4, 3, 2}};
-    for (int script = 0; script < 2; script++) {
-        Pool *pool = new_pool(small_config(4, 8));
-        shuffle_free_list(pool);
-        Seq *seq = new_seq(pool, 0);
-        for (int i = 0; i < 3; i++) {
-            append(seq, chunks[script][i]);
-            attend_in_all_ways(&seq, &chunks[script][i], 1, 4, 0);
-        }
-        rewind_seq(seq, 3);
+    const int chunks[] = {3, 2, 5};
+    Pool *pool = new_pool(small_config(4, 8));
+    shuffle_free_list(pool);
+    Seq *seq = new_seq(pool, 0);
+    for (int i = 0; i < 3; i++) {
+        append(seq, chunks[i]);
+        attend_in_all_ways(&seq, &chunks[i], 1, 4, 0);
     }
 }
 
@@ -1713,7 +1653,6 @@ TEST(tensors_live_where_the_pool_lives, ON_BOTH)
     tensor_copy(pool, y, b, 100);
     CHECK_BITS(y, x, 100);
     CHECK(y[100] == 7);
-    tensor_copy(pool, a, x, 0);
     tensor_copy(pool, NULL, x, 100);
     tensor_copy(pool, y, NULL, 100);
     tensor_copy(NULL, y, x, 1);
@@ -2002,8 +1941,8 @@ static uint64_t fingerprint(const Pool *pool)
         HASH(pool->plan->sealed);
         HASH(view->num_query_tokens);
         h = hash_bytes(h, offsets, ((size_t)view->num_seqs + 1) * sizeof *offsets);
-        size_t bytes =
-            (size_t)((char *)(pool->plan->tables + offsets[view->num_seqs].entry) - (char *)offsets);
+        size_t bytes = (size_t)((char *)(pool->plan->tables + offsets[view->num_seqs].entry) -
+                                (char *)offsets);
         void *copy = alloc(bytes);
         memory_copy(pool->config.device, copy, pool->plan_memory, bytes);
         h = hash_bytes(h, copy, bytes);
@@ -2508,6 +2447,58 @@ static void end_pool(Pool *pool)
         if (pools[i] == pool) arrdelswap(pools, i);
 }
 
+// ---- threads ----------------------------------------------------------------------------------
+
+typedef struct ThreadJob {
+    Seq *seq;
+    const float *q;  // one row of eight heads
+    float *out[4];   // [flags]
+    int num_wrong;
+} ThreadJob;
+
+static void *attend_often(void *argument)
+{
+    ThreadJob *job = (ThreadJob *)argument;
+    Pool *pool = job->seq->pool;
+    float out[8 * 64];
+    for (int i = 0; i < 400; i++) {
+        int error = attend(pool, i % 4, 0, 8, 0, job->q, out, NULL);
+        if (error || memcmp(out, job->out[i % 4], sizeof out) != 0) job->num_wrong++;
+    }
+    pool->num_free++;
+    if (!pool_check(pool)) job->num_wrong++;
+    pool->num_free--;
+    return NULL;
+}
+
+// Two threads, each with a pool of its own, get what each would get alone; and what is wrong with
+// one pool is still to be read after another thread has found what is wrong with the other.
+TEST(pools_in_two_threads_are_independent, ON_CPU)
+{
+    ThreadJob jobs[2];
+    pthread_t threads[2];
+    const char *text = NULL;
+    for (int i = 0; i < 2; i++) {
+        PoolConfig config = {1, 4, 64, 4, 40 + i, PAGED_F16, 1, PAGED_CPU};
+        Pool *pool = new_pool(config);
+        ThreadJob job = {new_seq(pool, 150), random_floats(8 * 64), {NULL}, 0};
+        CHECK_OK(plan_one(job.seq, 1));
+        for (int flags = 0; flags < 4; flags++) {
+            job.out[flags] = filled(8 * 64, 0);
+            CHECK_OK(attend(pool, flags, 0, 8, 0, job.q, job.out[flags], NULL));
+        }
+        jobs[i] = job;
+        pool->num_free++;
+        text = pool_check(pool);
+        pool->num_free--;
+    }
+    for (int i = 0; i < 2; i++)
+        CHECK_EQ(pthread_create(&threads[i], NULL, attend_often, &jobs[i]), 0);
+    for (int i = 0; i < 2; i++) CHECK_EQ(pthread_join(threads[i], NULL), 0);
+    CHECK_EQ(jobs[0].num_wrong + jobs[1].num_wrong, 0);
+    CHECK_HAS(text, "3 blocks, but num_free is 4");
+}
+
 // ---- random tests -----------------------------------------------------------------------------
 
 // K and V out of the ordinary (wild), crossed by chance: scores far below the others, or minus
@@ -2536,14 +2527,15 @@ TEST(extreme_values_agree_with_the_oracle, ON_BOTH)
              (unsigned long long)seed + i, config.head_dim, config.dtype, n, leading);
         for (int t = 0; t < n; t++) tokens[t] = t < leading ? -MINUS_INFINITY : between(0, 1 << 30);
         for (int kinds = between(0, turn == 1 ? 1 : 3); kinds > 0; kinds--) {
-            int kind = 1 << between(0, between(0, 1) ? 2 : 6);
+            int kind = 1 << between(0, between(0, 1) ? 2 : 7);
             if (kind == HUGE_V && config.dtype == PAGED_F16) kind = NAN_IN_V;  // it has no 3e38
             int at = between(0, n - 1), where = between(0, 4);
             note("%s; kind %d %s token %d", noted, kind, places[where], at);
             for (int t = 0; t < n; t++) {
                 const int here[] = {t == at, t < at, t >= at, t % 4 == at % 4, t % 4 != at % 4};
                 int before = tokens[t] < 0 ? -tokens[t] : 0;
-                if (kind <= PLUS_INFINITY) before &= -NAN_IN_K;  // a token has one score
+                if (kind <= PLUS_INFINITY) before &= HUGE_V | NAN_IN_K | NAN_IN_V;  // one score
+                if (kind == INFINITE_V) before = 0;  // times a weight of 0 it would be NaN
                 if (here[where]) tokens[t] = -(before | kind);
             }
         }
@@ -2559,7 +2551,7 @@ TEST(extreme_values_agree_with_the_oracle, ON_BOTH)
 // Each of the fast kernels: a dtype, groups of one, four and eight, head_dim up to 128 and beyond.
 // Tensor cores are for 16 bits, and vectors of at most 128 elements, a multiple of 8. Then lengths
 // around the ends of their splits, 512 tokens, and groups that fill a tile of query heads, overflow
-// it, or take several; the last two are larger than what the CPU takes at once.
+// it, or take several; the last two are as large as what the CPU takes at once, and larger.
 TEST(every_kernel_agrees_with_the_oracle, ON_BOTH)
 {
     const int dims[] = {64, 96, 136, 20}, groups[] = {1, 4, 8};
@@ -2567,14 +2559,13 @@ TEST(every_kernel_agrees_with_the_oracle, ON_BOTH)
         {PAGED_BF16, 511, 9, 24},  {PAGED_F16, 512, 1, 128}, {PAGED_BF16, 513, 17, 8},
         {PAGED_F32, 1024, 2, 64},  {PAGED_F16, 1027, 4, 80}, {PAGED_BF16, 40, 8, 256},
         {PAGED_BF16, 577, 8, 128}, {PAGED_F16, 70, 8, 84},   {PAGED_F16, 70, 2, 20},
-        {PAGED_F32, 8200, 1, 8},   {PAGED_F16, 20, 65, 128}, {PAGED_F32, 20, 129, 64}};
+        {PAGED_F32, 8200, 1, 8},   {PAGED_F16, 20, 64, 128}, {PAGED_F32, 20, 65, 64}};
     int plain = on_stand_in() && NUM_WAYS != 4;  // there it is slow, and has no splits
     for (int i = 0; i < 36 + (plain ? 2 : 12); i++) {
         const int few[4] = {i / 12, 11, groups[i / 4 % 3], dims[i % 4]};
         const int *shape = i < 36 ? few : more[i - 36], counts[] = {2, 1};
         PoolConfig config = {1, 1, shape[3], 16, 3 + shape[1] / 16, shape[0], 1, PAGED_CPU};
         if (i < 36) config.num_layers = config.num_kv_heads = 2;
-
         note("dtype %d, length %d, group %d, head_dim %d", shape[0], shape[1], shape[2], shape[3]);
         Pool *pool = new_pool(config);
         shuffle_free_list(pool);
@@ -2832,11 +2823,7 @@ TEST(results_have_the_same_bits_however_cut, ON_BOTH)
 // ---- what it prints, and what ends the program ------------------------------------------------
 
 #ifdef T_COVERAGE
-#ifdef __cplusplus
-extern "C" void __gcov_dump(void);
-#else
 void __gcov_dump(void);
-#endif
 static void dump_coverage(int signal) { (void)signal, __gcov_dump(); }
 #endif
 
@@ -2908,19 +2895,17 @@ TEST(dumps_draw_counts_and_tables, ON_CPU)
     release(sharer);
     publish(seq, 10);
     rewind_seq(seq, 6);
-    CHECK_HAS(drawn(pool, seq), "+p......");  // a free block that can be found
-    pool = new_pool(small_config(4, 64 * 5));
     int status = 0;
     Child child = begin_child();
     if (child.id == 0) {
         pool_dump(pool, NULL);
-        seq_dump(new_seq(pool, 57), NULL);
+        seq_dump(seq, NULL);
         exit(0);
     }
     const char *text = last_words(child, &status);
-    CHECK_HAS(text, ".\n      64  ....");
-    CHECK_HAS(text, ".\n     256  ....");
-    CHECK_HAS(text, "\n       14        14       1          1\n");  // of 15 entries
+    CHECK_HAS(text, "+p......");           // a free block that can be found
+    CHECK_HAS(text, ".\n      64  ....");  // its second line
+    CHECK_HAS(text, "4 tokens");
 }
 
 // A statement that must end with abort(), as INVARIANT does, and say both texts.
@@ -2962,7 +2947,6 @@ TEST(a_broken_invariant_panics, ON_CPU)
            (oracle_of(a)->length = 17, oracle_write(oracle_of(a), 0, 0, NULL, NULL)));
     PANICS("a table entry is not a block", place, (a->block_table[0] = -1, plan_one(a, 1)));
     PANICS("a table entry is not a block", place, (a->block_table[1] = 4, plan_one(a, 1)));
-    PANICS("a table entry is not a block", place, (a->block_table[0] = INT_MAX, plan_one(a, 1)));
     CHECK(!p);  // all that happened in children
 }
 
@@ -3114,6 +3098,7 @@ static int run_test(const Test *test)
 static void clean_up(void)
 {
     fail_after = -1;
+    fail_above = SIZE_MAX;
     free_to(0);
     arrfree(memory);
     arrfree(pools);

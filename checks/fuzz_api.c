@@ -41,7 +41,7 @@ static __thread struct {  // what the pool was told about the step
     int counts[MOST_SEQS];
 } told;
 static __thread long results[PAGED_NO_GPU + 1];  // how often calls returned each code
-static __thread long num_stale, num_withdrawn, hits, num_copied;  // of which else no code tells
+static __thread long num_stale, num_withdrawn, hits, num_copied;  // of which no code tells
 
 // ---- allocations that fail --------------------------------------------------------------------
 
@@ -79,12 +79,8 @@ static int byte(void)  // 0 when there are no more
         return *input++;
     }
     if (endless == 0) return 0;
-    uint64_t own = random_state;
-    random_state = endless;
-    int random_byte = (int)(next_random() & 255);
-    endless = random_state;
-    random_state = own;
-    return random_byte;
+    endless = endless * 6364136223846793005u + 1442695040888963407u;  // Knuth's
+    return (int)(endless >> 56);
 }
 
 static int below(int n) { return byte() % n; }
@@ -278,8 +274,9 @@ static void call_lookup(void)
         seq = empty_seq(pool, MOST_TOKENS);
     }
     look_up(seq, tokens, n);
-    if (seq->length > 0) edited(seq);
-    if (seq->length > 0) hits++;
+    if (seq->length == 0) return;
+    edited(seq);
+    hits++;
 }
 
 // Attention in all ways, of the last plan or of a new one.
@@ -290,7 +287,8 @@ static void call_attend(void)
     int n = 0;
     int mask = byte();
     int layer = below(pool->config.num_layers);
-    int heads = pool->config.num_kv_heads * (1 + below(3));
+    int group = byte() % 64 ? 1 + below(3) : 64;  // of query heads; the CPU takes 64 at once
+    int heads = pool->config.num_kv_heads * group;
     random_state = (uint64_t)byte();
     for (int i = 0; i < num_seqs(); i++) {
         if (!(mask >> i & 1)) continue;
@@ -516,11 +514,6 @@ static void *live(void *seed_of_it)
 {
     PoolConfig config = {2, 2, 64, 4, 24, PAGED_F16, 1, PAGED_CPU};
     for (int i = 0; i < 4; i++) run_calls(config, 40, *(const uint64_t *)seed_of_it + i);
-    pool = new_pool(config);
-    pool->num_free++;  // wrong: the check writes its message, which each thread has one of
-    CHECK(pool_check(pool) != NULL);
-    pool->num_free--;
-    end_pool(pool);
     return NULL;
 }
 

@@ -871,12 +871,15 @@ TEST(publish_and_look_up)
     EQUAL(seq_publish(a, text, 4), PAGED_BAD_ARGUMENT, "no token of A is computed yet");
     compute(a, 10);
     EQUAL(seq_publish(a, NULL, 4), PAGED_BAD_ARGUMENT, "there are no tokens");
+    EQUAL(seq_publish(a, NULL, 0), PAGED_OK, "an empty array may be null");
     OK(seq_publish(a, text, 10));
     EQUAL(pool->blocks[1].parent, 1, "block 1 comes after serial 1");
     STATE("A 10: 0* 1* 2; free 3 4 5 6 7", "block 2 is not full: not published");
     EQUAL(pool->plan_number, 0, "published blocks are not written any more: plan_expire(seq)");
     Seq *b = new_seq(0);
     plan_newest(b, 0);
+    EQUAL(seq_lookup(b, NULL, 0), PAGED_OK, "an empty array may be null");
+    EQUAL(pool->plan_number != 0, 1, "nothing was found: the plan stays");
     OK(seq_lookup(b, text, 10));
     EQUAL(pool->plan_number, 0, "B was edited: plan_expire(seq)");
     STATE("A 10: 0* 1* 2; B 8: 0* 1*; free 3 4 5 6 7", "two whole blocks are found: block_share()");
