@@ -54,14 +54,14 @@ enum { USED, RESERVED, INTERNAL, EXTERNAL, FREE, NUM_KINDS };          // of slo
 enum { RECOMPUTE, SWAP };
 
 static struct {
-    const char *save, *csv, *curve, *life;  // paths of outputs; NULL: not wanted
+    const char *save, *csv, *life;  // paths of outputs; NULL: not wanted
     int generate, prefix, preempt;
     int block_size;
     int num_blocks;  // 0: not given
     int budget;      // slots
     bool saturate, verify, one_size;
 } options = {.block_size = 16};
-static FILE *curve, *life;  // outputs; NULL: not wanted
+static FILE *life;  // output; NULL: not wanted
 
 // ---- the trace --------------------------------------------------------------------------------
 
@@ -514,9 +514,6 @@ static void run_steps(Server *s)
         for (int i = 0; s->pool && options.verify && i < arrlen(s->running); i++)
             write_new_tokens(s, s->running[i]);
         account(s, measured);
-        if (curve)
-            fprintf(curve, "\"%s\",%lld,%d\n", s->name, (long long)s->step,
-                    (int)arrlen(s->running));
         if (life && s->pool) write_life(s);
         end_requests(s);
         s->step++;
@@ -677,7 +674,6 @@ static const char help[] =
     "                      run shares them\n"
     "  --verify            paged runs write K and V, check all bytes, and attention\n"
     "  --csv FILE          the tables, as CSV\n"
-    "  --curve FILE        requests running together in each step, as CSV\n"
     "  --life FILE         the request that has a block, for each block and each of the\n"
     "                      first 1000 steps of paged runs, as CSV\n"
     "\n"
@@ -692,9 +688,8 @@ static const char *parse_options(int argc, char **argv)
     static const struct option names[] = {
         {"generate", 1, NULL, 'g'}, {"save", 1, NULL, 'o'},       {"saturate", 0, NULL, 's'},
         {"blocks", 1, NULL, 'n'},   {"block-size", 1, NULL, 'b'}, {"preempt", 1, NULL, 'p'},
-        {"csv", 1, NULL, 'c'},      {"curve", 1, NULL, 'u'},      {"life", 1, NULL, 'l'},
-        {"verify", 0, NULL, 'v'},   {"help", 0, NULL, 'h'},       {"shared-prefix", 1, NULL, 'x'},
-        {NULL, 0, NULL, 0}};
+        {"csv", 1, NULL, 'c'},      {"life", 1, NULL, 'l'},       {"shared-prefix", 1, NULL, 'x'},
+        {"verify", 0, NULL, 'v'},   {"help", 0, NULL, 'h'},       {NULL, 0, NULL, 0}};
     for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;) {
         switch (c) {
         case 'g': options.generate = parse_count("--generate"); break;
@@ -709,7 +704,6 @@ static const char *parse_options(int argc, char **argv)
         case 'x': options.prefix = (int)parse_int("--shared-prefix", optarg, 0, MAX_TOKENS); break;
         case 'v': options.verify = true; break;
         case 'c': options.csv = optarg; break;
-        case 'u': options.curve = optarg; break;
         case 'l': options.life = optarg; break;
         case 'h': fputs(help, stdout); exit(finish_output(0));
         default: die(2, "see --help");
@@ -740,10 +734,8 @@ int main(int argc, char **argv)
     // Opened before the work, so that it is not lost, and after the trace is read, in case that
     // is the same file.
     FILE *csv = open_output(options.csv);
-    curve = open_output(options.curve);
     life = open_output(options.life);
     if (life) fprintf(life, "step,block,request\n");
-    if (curve) fprintf(curve, "allocator,step,running\n");
     for (int rule = 0; rule < PAGED; rule++) arrput(results, serve(rule, 0, 0));
     for (int i = 0; i < 7 && !options.one_size; i++)
         if (sizes[i] <= options.budget) arrput(results, serve(PAGED, sizes[i], 0));
@@ -752,7 +744,6 @@ int main(int argc, char **argv)
     print_results(results);
     if (csv) print_csv(results, csv);
     close_output(csv, options.csv);
-    close_output(curve, options.curve);
     close_output(life, options.life);
     arrfree(trace.requests);
     arrfree(results);
