@@ -59,11 +59,10 @@ build/draw: examples/draw.c examples/util.h build/paged.o
 	$(COMPILE) examples/draw.c build/paged.o -o $@ -lm
 
 pictures: replay build/draw  ## draws those of the README into build/: TRACE=file.csv
-	./replay $(or $(TRACE),--generate 10000) --saturate --csv build/replay.csv --curve build/curve.csv
+	./replay $(or $(TRACE),--generate 10000) --saturate --csv build/replay.csv
 	./replay $(or $(TRACE),--generate 10000) --saturate --block-size 64 --blocks 160 \
 	    --life build/life.csv >build/log
 	build/draw memory build/replay.csv >build/replay-memory.svg
-	build/draw running build/curve.csv >build/replay-running.svg
 	build/draw life build/life.csv >build/life.svg
 	build/draw blocks >build/blocks.svg
 

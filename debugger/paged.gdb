@@ -5,9 +5,9 @@
 #     gdb -x debugger/paged.gdb build/debug
 #
 # Take -O0: only there does `next` over a barrier or a shuffle stay in its lane. The commands are
-# plain gdb, without Python. They read memory and call nothing in the program, so they work in the
-# middle of anything, and on the core file of a program that has panicked. `help user-defined` lists
-# them, `help NAME` explains one. An argument ends at a space: write seq->length-1.
+# plain gdb, without Python. But for `check`, they read memory and call nothing in the program, so
+# they work in the middle of anything, and on the core file of a program that has panicked. `help
+# user-defined` lists them, `help NAME` explains one. An argument ends at a space: seq->length-1.
 
 define pool
   if $argc != 1
@@ -71,95 +71,23 @@ table SEQ: print the block table of a sequence.
 For each logical block: the physical block, its filled slots, its reference count.
 end
 
-# The length of an array of stb_ds is the first word of a header of four in front of it.
 define check
   if $argc != 1
     help check
   else
-    set $paged_pool = (Pool *) ($arg0)
-    set $paged_b = $paged_pool->blocks
-    set $paged_n = $paged_pool->config.num_blocks
-    set $paged_size = $paged_pool->config.block_size
-    set $paged_ok = 1
-
-    # How often the tables name each block. gdb has no arrays of its own, so each count is a
-    # variable: $paged_seen_0 and so on.
-    set $paged_i = 0
-    while $paged_i < $paged_n
-      eval "set $paged_seen_%d = 0", $paged_i
-      set $paged_i = $paged_i + 1
-    end
-    set $paged_seqs = $paged_pool->seqs == 0 ? 0 : ((size_t *) $paged_pool->seqs)[-4]
-    set $paged_s = 0
-    while $paged_ok && $paged_s < $paged_seqs
-      set $paged_table = $paged_pool->seqs[$paged_s]->block_table
-      set $paged_length = $paged_pool->seqs[$paged_s]->length
-      set $paged_entries = $paged_table == 0 ? 0 : ((size_t *) $paged_table)[-4]
-      if $paged_entries != ($paged_length + $paged_size - 1) / $paged_size
-        printf "sequence %d: %d blocks ", $paged_s, $paged_entries
-        printf "for %d tokens\n", $paged_length
-        set $paged_ok = 0
-      end
-      set $paged_i = 0
-      while $paged_ok && $paged_i < $paged_entries
-        set $paged_block = $paged_table[$paged_i]
-        if $paged_block < 0 || $paged_block >= $paged_n
-          printf "sequence %d: entry %d of its table is %d\n", $paged_s, $paged_i, $paged_block
-          set $paged_ok = 0
-        else
-          eval "set $paged_seen_%d = $paged_seen_%d + 1", $paged_block, $paged_block
-        end
-        set $paged_i = $paged_i + 1
-      end
-      set $paged_s = $paged_s + 1
-    end
-    set $paged_i = 0
-    while $paged_ok && $paged_i < $paged_n
-      eval "set $paged_count = $paged_seen_%d", $paged_i
-      if $paged_b[$paged_i].ref_count != $paged_count
-        printf "block %d: reference count %d, ", $paged_i, $paged_b[$paged_i].ref_count
-        printf "but %d table entries\n", $paged_count
-        set $paged_ok = 0
-      end
-      set $paged_i = $paged_i + 1
-    end
-
-    # The free list, from its head and back to it.
-    set $paged_prev = $paged_n
-    set $paged_block = $paged_b[$paged_n].next
-    set $paged_count = 0
-    while $paged_ok && $paged_block != $paged_n
-      if $paged_block < 0 || $paged_block > $paged_n
-        printf "free list: %d is no block\n", $paged_block
-        set $paged_ok = 0
-      else
-        if $paged_b[$paged_block].prev != $paged_prev
-          printf "free list: block %d has a wrong link back\n", $paged_block
-          set $paged_ok = 0
-        end
-        set $paged_prev = $paged_block
-        set $paged_block = $paged_b[$paged_block].next
-        set $paged_count = $paged_count + 1
-      end
-    end
-    if $paged_ok && $paged_b[$paged_n].prev != $paged_prev
-      echo free list: its head has a wrong link back\n
-      set $paged_ok = 0
-    end
-    if $paged_ok && $paged_count != $paged_pool->num_free
-      printf "free list: %d blocks, but num_free is %d\n", $paged_count, $paged_pool->num_free
-      set $paged_ok = 0
-    end
-    if $paged_ok
+    set $paged_wrong = pool_check($arg0)
+    if $paged_wrong
+      printf "%s\n", $paged_wrong
+    else
       echo all is well\n
     end
   end
 end
 document check
-check POOL: recount block tables, reference counts and the free list.
-Says what is broken, with the words of pool_check(), or "all is well". Where gdb
-can call functions, `print pool_check(POOL)' also checks the prefix cache. Ask
-between two calls: in the middle of one, the counts are on their way.
+check POOL: what pool_check() finds broken, or "all is well".
+It recounts block tables, reference counts, the free list and the prefix cache.
+Ask between two calls: in the middle of one, the counts are on their way. It is
+called in the program, so a core file has no `check'.
 end
 
 define plan

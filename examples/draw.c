@@ -3,7 +3,6 @@
 //     build/draw blocks              three sequences, their tables, the pool, a block and its copy
 //     build/draw life LIFE.csv       a pool while requests come and go, from replay --life
 //     build/draw memory TABLES.csv   where the slots of the budget are, from replay --csv
-//     build/draw running CURVES.csv  requests running together over time, from replay --curve
 
 #include "util.h"
 
@@ -153,25 +152,14 @@ static void draw_life(FILE *in)
 
 enum { FROM = 70, TO = 740, TOP = 60, BOTTOM = 320 };
 
-static double x_at(double part) { return FROM + part * (TO - FROM); }
 static double y_at(double part) { return BOTTOM - part * (BOTTOM - TOP); }
 
-// The distance of the marks of an axis up to `max`: 1, 2 or 5 times a power of ten.
-static double mark_distance(double max)
+static void draw_y_axis(const char *label)
 {
-    static const double factors[] = {2, 2.5, 2};
-    double distance = 1;
-    for (int i = 0; max / distance > 8; i++) distance *= factors[i % 3];
-    return distance;
-}
-
-static void draw_y_axis(double max, const char *label)
-{
-    double distance = mark_distance(max);
-    for (double value = 0; value <= max; value += distance) {
-        double y = y_at(value / max);
+    for (int percent = 0; percent <= 100; percent += 20) {
+        double y = y_at(percent / 100.0);
         printf("<path class=\"line\" opacity=\".4\" d=\"M%d %gH%d\"/>\n", FROM, y, TO);
-        text(FROM - 8, y + 4, "end", "%g", value);
+        text(FROM - 8, y + 4, "end", "%d", percent);
     }
     printf("<g transform=\"translate(20 %d) rotate(-90)\">\n", (TOP + BOTTOM) / 2);
     text(0, 0, "middle", "%s", label);
@@ -192,7 +180,7 @@ static void draw_memory(FILE *in)
     char line[256];
     double x = FROM + 40;
     begin(760, 380);
-    draw_y_axis(100, "% of the budget, average over steps");
+    draw_y_axis("% of the budget, average over steps");
     for (int kind = 0; kind < 5; kind++) draw_key(120 + 120 * kind, fills[kind], kinds[kind]);
     while (fgets(line, sizeof line, in)) {
         char first[20], rest[20];
@@ -213,70 +201,14 @@ static void draw_memory(FILE *in)
     }
 }
 
-enum { CURVES = 4, POINTS = 256 };
-static const char *const curve_names[] = {"reserve maximum", "reserve power of 2",
-                                          "reserve exactly", "paged 16"};
-
-// The next point: whether there is one, and in *curve CURVES if its curve is not drawn.
-static int read_point(FILE *in, int *curve, double *step, double *running)
-{
-    char line[256], name[40];
-    *curve = CURVES;
-    if (!fgets(line, sizeof line, in)) return 0;
-    if (sscanf(line, "\"%39[^\"]\",%lf,%lf", name, step, running) != 3) return 1;
-    for (int i = 0; i < CURVES; i++)
-        if (strcmp(name, curve_names[i]) == 0) *curve = i;
-    return 1;
-}
-
-// Each point is the average of a 256th of the picture. Reserving the maximum takes so much longer
-// than the others that the picture stops where they have all ended.
-static void draw_running(FILE *in)
-{
-    static const char *const strokes[] = {"#8e5aa8", "#c2a5cf", "#888888", "#2f8f4a"};
-    // Of points in a 256th, and in one more row and column, which are not drawn.
-    static double sum[CURVES + 1][POINTS + 1], count[CURVES + 1][POINTS + 1];
-    double last[CURVES + 1] = {0};
-    double max = 1;
-    double step = 0;
-    double running = 0;
-    int curve;
-    while (read_point(in, &curve, &step, &running)) last[curve] = step + 1;
-    double end = 1.04 * fmax(last[1], fmax(last[2], last[3]));
-    rewind(in);
-    while (read_point(in, &curve, &step, &running)) {
-        int at = (int)fmin(step / end * POINTS, POINTS);
-        sum[curve][at] += running;
-        count[curve][at]++;
-    }
-    for (int i = 0; i < CURVES; i++)
-        for (int at = 0; at < POINTS; at++) max = fmax(max, sum[i][at] / fmax(count[i][at], 1));
-
-    begin(760, 380);
-    max = ceil(max / mark_distance(max)) * mark_distance(max);
-    draw_y_axis(max, "requests running together");
-    for (step = 0; step <= end; step += mark_distance(end))
-        text(x_at(step / end), BOTTOM + 20, "middle", "%g", step);
-    text(x_at(0.5), BOTTOM + 42, "middle", "steps (reserve maximum goes on to step %g)", last[0]);
-    for (int i = 0; i < CURVES; i++) {
-        draw_key(95 + 160 * i, strokes[i], curve_names[i]);
-        printf("<path class=\"line\" stroke-width=\"2\" style=\"stroke:%s\" d=\"M", strokes[i]);
-        for (int at = 0; at < POINTS; at++)
-            if (count[i][at] > 0)
-                printf("%.1f %.1f ", x_at((at + 0.5) / POINTS),
-                       y_at(sum[i][at] / count[i][at] / max));
-        printf("\"/>\n");
-    }
-}
-
 // ---- main -------------------------------------------------------------------------------------
 
 int main(int argc, char **argv)
 {
-    static const char *const names[] = {"blocks", "life", "memory", "running", NULL};
-    static void (*const pictures[])(FILE *) = {draw_blocks, draw_life, draw_memory, draw_running};
+    static const char *const names[] = {"blocks", "life", "memory", NULL};
+    static void (*const pictures[])(FILE *) = {draw_blocks, draw_life, draw_memory};
     program = "draw";
-    if (argc < 2) die(2, "usage: draw blocks, or draw life, memory or running FILE.csv");
+    if (argc < 2) die(2, "usage: draw blocks, or draw life or memory FILE.csv");
     int picture = parse_choice("draw", argv[1], names);
     if (picture > 0 && argc < 3) die(2, "draw %s needs a file", argv[1]);
     FILE *in = picture > 0 ? fopen(argv[2], "r") : NULL;

@@ -52,16 +52,17 @@ enum {
 enum { RESERVE_MAXIMUM, RESERVE_POWER_OF_2, RESERVE_EXACTLY, PAGED };  // the allocators
 enum { USED, RESERVED, INTERNAL, EXTERNAL, FREE, NUM_KINDS };          // of slots
 enum { RECOMPUTE, SWAP };
+static const char *const policies[] = {"recompute", "swap", NULL};
 
 static struct {
-    const char *save, *csv, *curve, *life;  // paths of outputs; NULL: not wanted
+    const char *csv, *life;  // paths of outputs; NULL: not wanted
     int generate, prefix, preempt;
     int block_size;
     int num_blocks;  // 0: not given
     int budget;      // slots
     bool saturate, verify, one_size;
 } options = {.block_size = 16};
-static FILE *curve, *life;  // outputs; NULL: not wanted
+static FILE *life;  // output; NULL: not wanted
 
 // ---- the trace --------------------------------------------------------------------------------
 
@@ -170,43 +171,20 @@ static int log_normal(uint64_t *rng, double median, double sigma, int max)
     return (int)fmin(fmax(x, 1), max);
 }
 
-static FILE *open_output(const char *path)
-{
-    FILE *out = path ? fopen(path, "w") : NULL;
-    if (path && !out) die(1, "%s: %s", path, strerror(errno));
-    return out;
-}
-
-static void close_output(FILE *out, const char *path)
-{
-    if (!out) return;
-    bool failed = ferror(out);
-    if (fclose(out) != 0 || failed) die(1, "%s: cannot write it: %s", path, strerror(errno));
-}
-
 // Makes a trace with the averages of the real one: a request every 0.18 s (exponential), log-normal
 // prompts (median 800, sigma 0.85, at most 14000, 1148 on average) and answers (median 150, sigma
-// 0.85, at most 1000, 210 on average), all independent. Also saves it, if that is wanted.
+// 0.85, at most 1000, 210 on average), all independent.
 static void generate_trace(Trace *t)
 {
-    FILE *save = open_output(options.save);
     uint64_t seed = 1;
-    time_t first = 946684800;  // 2000-01-01
     double elapsed = 0;
-    if (save) fprintf(save, "%s\n", header);
     for (int i = 0; i < options.generate; i++) {
-        Request r = {.arrival = (int64_t)first * TICKS + (int64_t)(elapsed * TICKS)};
+        Request r = {.arrival = (int64_t)(elapsed * TICKS)};
         r.context = log_normal(&seed, 800, 0.85, 14000);
         r.generated = log_normal(&seed, 150, 0.85, 1000);
         elapsed -= 0.18 * log(random_uniform(&seed) + 0x1p-53);
         add_request(t, r, options.prefix);
-        if (!save) continue;
-        char date[20];
-        time_t seconds = (time_t)(r.arrival / TICKS);
-        strftime(date, sizeof date, time_format, gmtime(&seconds));
-        fprintf(save, "%s.%07d,%d,%d\n", date, (int)(r.arrival % TICKS), r.context, r.generated);
     }
-    close_output(save, options.save);
 }
 
 // ---- the allocators ---------------------------------------------------------------------------
@@ -514,9 +492,6 @@ static void run_steps(Server *s)
         for (int i = 0; s->pool && options.verify && i < arrlen(s->running); i++)
             write_new_tokens(s, s->running[i]);
         account(s, measured);
-        if (curve)
-            fprintf(curve, "\"%s\",%lld,%d\n", s->name, (long long)s->step,
-                    (int)arrlen(s->running));
         if (life && s->pool) write_life(s);
         end_requests(s);
         s->step++;
@@ -527,13 +502,9 @@ static void run_steps(Server *s)
 static void create_pool(Server *s, int prefix)
 {
     // Without --verify only the block tables matter: K and V are never touched.
-    PoolConfig config = {1,         1, 1,        s->block_size, s->budget / s->block_size,
-                         PAGED_F16, 0, PAGED_CPU};
-    if (options.verify) {
-        config.num_kv_heads = NUM_KV_HEADS;
-        config.head_dim = HEAD_DIM;
-        config.poison = 1;
-    }
+    PoolConfig config = {
+        1,         NUM_KV_HEADS,   HEAD_DIM, s->block_size, s->budget / s->block_size,
+        PAGED_F16, options.verify, PAGED_CPU};
     must(pool_create(&config, &s->pool), "pool_create");
     must(seq_create(s->pool, &s->system.seq), "seq_create");
     must(seq_append(s->system.seq, prefix), "seq_append of the shared prefix");
@@ -565,7 +536,8 @@ static Server serve(int rule, int block_size, int prefix)
     seq_release(s.system.seq);
     oracle_release(s.system.oracle);
     if (slots_taken(&s) != 0) die(1, "%s: %d slots are still taken", s.name, slots_taken(&s));
-    const char *broken = s.pool ? pool_check(s.pool) : NULL;
+    const char *broken = NULL;
+    if (s.pool) broken = pool_check(s.pool);
     if (broken) die(1, "%s: %s", s.name, broken);
     pool_destroy(s.pool);
     arrfree(s.reserved);
@@ -587,16 +559,15 @@ static Server serve(int rule, int block_size, int prefix)
 
 static void print_results(const Server *results)
 {
-    const char *policy = "recompute";
-    const char *moved = "recomputed";
-    if (options.preempt == SWAP) policy = "swap";
-    if (options.preempt == SWAP) moved = "swapped";
+    static const char *const past[] = {"recomputed", "swapped"};
+    const char *moved = past[options.preempt];
     const Server *end = results + arrlen(results);
     const char *arrivals = "requests arrive as in the trace";
     if (options.saturate) arrivals = "all requests wait from the start";
     printf("%d requests: %.0f tokens of prompts, %.0f generated; the longest has %d\n",
            (int)arrlen(trace.requests), trace.context, trace.generated, trace.longest);
-    printf("budget: %d slots; %s; preemption by %s\n\n", options.budget, arrivals, policy);
+    printf("budget: %d slots; %s; preemption by %s\n\n", options.budget, arrivals,
+           policies[options.preempt]);
     printf("%-18s %7s %5s %8s %8s %9s %10s %7s\n", "requests", "running", "peak", "steps", "waited",
            "preempted", moved, "refused");
     for (const Server *s = results; s < end; s++)
@@ -616,28 +587,10 @@ static void print_results(const Server *results)
                100 * share[FREE], 100 * share[USED] / taken, 100 * s->at_end);
     }
     printf("of taken: used slots as a share of those used, reserved or internal.\n"
-           "at the end: the same, with every request counted once, at its final length.\n"
-           "\n# used   = reserved   - internal   ! external   . free\n");
-    int ended = 0;
-    int refused = 0;
-    double preemptions = 0;
-    for (const Server *s = results; s < end; s++) {
-        char bar[58];
-        double sum = 0;
-        int at = 0;
-        for (int kind = 0; kind < NUM_KINDS; kind++) {
-            sum += s->share[kind];
-            while (at < 58 && (at + 0.5) / 58 <= sum) bar[at++] = "#=-!."[kind];
-        }
-        printf("%-18s |%-58.*s|\n", s->name, at, bar);
-        ended += s->ended;
-        refused += s->refused;
-        preemptions += s->preemptions;
-    }
+           "at the end: the same, with every request counted once, at its final length.\n");
     // Any violation has already ended the program.
-    printf("\n%d requests in %d runs ended with exactly their tokens,\n"
-           "after %.0f preemptions; %d refused.\n",
-           ended, (int)arrlen(results), preemptions, refused);
+    printf("\nIn all %d runs, each request that was not refused ended with exactly its tokens.\n",
+           (int)arrlen(results));
     if (options.verify)
         printf("K and V of all paged ones were what was written; attention was the oracle's.\n");
 }
@@ -655,6 +608,21 @@ static void print_csv(const Server *results, FILE *out)
     }
 }
 
+static FILE *open_output(const char *path)
+{
+    if (!path) return NULL;
+    FILE *out = fopen(path, "w");
+    if (!out) die(1, "%s: %s", path, strerror(errno));
+    return out;
+}
+
+static void close_output(FILE *out, const char *path)
+{
+    if (!out) return;
+    bool failed = ferror(out);
+    if (fclose(out) != 0 || failed) die(1, "%s: cannot write it: %s", path, strerror(errno));
+}
+
 // ---- main -------------------------------------------------------------------------------------
 
 static const char help[] =
@@ -666,7 +634,6 @@ static const char help[] =
     "A trace is lines of TIMESTAMP,ContextTokens,GeneratedTokens under that header.\n"
     "\n"
     "  --generate N        make up a trace of N requests, like those of a real one\n"
-    "  --save FILE         write the trace that was made up to FILE, too\n"
     "  --saturate          all requests wait from the start (otherwise they arrive\n"
     "                      when they did, and a step takes 25 ms)\n"
     "  --block-size N      paged with this block size only (1, 8, 16, 32 to 256)\n"
@@ -677,7 +644,6 @@ static const char help[] =
     "                      run shares them\n"
     "  --verify            paged runs write K and V, check all bytes, and attention\n"
     "  --csv FILE          the tables, as CSV\n"
-    "  --curve FILE        requests running together in each step, as CSV\n"
     "  --life FILE         the request that has a block, for each block and each of the\n"
     "                      first 1000 steps of paged runs, as CSV\n"
     "\n"
@@ -688,17 +654,16 @@ static int parse_count(const char *option) { return (int)parse_int(option, optar
 // Returns the path of the trace; NULL: it is generated.
 static const char *parse_options(int argc, char **argv)
 {
-    static const char *const policies[] = {"recompute", "swap", NULL};
     static const struct option names[] = {
-        {"generate", 1, NULL, 'g'}, {"save", 1, NULL, 'o'},       {"saturate", 0, NULL, 's'},
-        {"blocks", 1, NULL, 'n'},   {"block-size", 1, NULL, 'b'}, {"preempt", 1, NULL, 'p'},
-        {"csv", 1, NULL, 'c'},      {"curve", 1, NULL, 'u'},      {"life", 1, NULL, 'l'},
-        {"verify", 0, NULL, 'v'},   {"help", 0, NULL, 'h'},       {"shared-prefix", 1, NULL, 'x'},
+        {"generate", 1, NULL, 'g'}, {"saturate", 0, NULL, 's'},
+        {"blocks", 1, NULL, 'n'},   {"block-size", 1, NULL, 'b'},
+        {"preempt", 1, NULL, 'p'},  {"csv", 1, NULL, 'c'},
+        {"life", 1, NULL, 'l'},     {"shared-prefix", 1, NULL, 'x'},
+        {"verify", 0, NULL, 'v'},   {"help", 0, NULL, 'h'},
         {NULL, 0, NULL, 0}};
     for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;) {
         switch (c) {
         case 'g': options.generate = parse_count("--generate"); break;
-        case 'o': options.save = optarg; break;
         case 's': options.saturate = true; break;
         case 'b':
             options.block_size = parse_count("--block-size");
@@ -709,7 +674,6 @@ static const char *parse_options(int argc, char **argv)
         case 'x': options.prefix = (int)parse_int("--shared-prefix", optarg, 0, MAX_TOKENS); break;
         case 'v': options.verify = true; break;
         case 'c': options.csv = optarg; break;
-        case 'u': options.curve = optarg; break;
         case 'l': options.life = optarg; break;
         case 'h': fputs(help, stdout); exit(finish_output(0));
         default: die(2, "see --help");
@@ -740,10 +704,8 @@ int main(int argc, char **argv)
     // Opened before the work, so that it is not lost, and after the trace is read, in case that
     // is the same file.
     FILE *csv = open_output(options.csv);
-    curve = open_output(options.curve);
     life = open_output(options.life);
     if (life) fprintf(life, "step,block,request\n");
-    if (curve) fprintf(curve, "allocator,step,running\n");
     for (int rule = 0; rule < PAGED; rule++) arrput(results, serve(rule, 0, 0));
     for (int i = 0; i < 7 && !options.one_size; i++)
         if (sizes[i] <= options.budget) arrput(results, serve(PAGED, sizes[i], 0));
@@ -752,7 +714,6 @@ int main(int argc, char **argv)
     print_results(results);
     if (csv) print_csv(results, csv);
     close_output(csv, options.csv);
-    close_output(curve, options.curve);
     close_output(life, options.life);
     arrfree(trace.requests);
     arrfree(results);
