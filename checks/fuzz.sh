@@ -5,12 +5,12 @@
 #
 #     sh checks/fuzz.sh           part of make test: the inputs of all seeds, and all faults
 #     sh checks/fuzz.sh --look    make fuzz: looks for other inputs with libFuzzer, SECONDS=60 for
-#                                 each target, or for TARGETS="api model tokenizer trace"
+#                                 each target, or for TARGETS="api model tokenizer"
 #
 # Looking needs clang; what it finds stays in build/fuzz. Ends with the usual line.
 set -u
 cd "$(dirname "$0")/.." || exit 1
-TARGETS=${TARGETS:-api model tokenizer trace}
+TARGETS=${TARGETS:-api model tokenizer}
 SECONDS=${SECONDS:-60}
 CC=${CC:-cc}
 BUILD=build/fuzz

@@ -2,8 +2,8 @@
 // file, with a message and exit(); it must not crash, nor ask for much more memory than the file is
 // long. What it accepts is used: text is encoded, a step of the model is run.
 //
-// READER says which: MODEL and TOKENIZER are files of ../examples/llama.c, TRACE of replay.c.
-// An input is the file. The inputs are drawn here: a small file that is right, then spoiled.
+// READER says which file of ../examples/llama.c: MODEL or TOKENIZER. An input is the file. The
+// inputs are drawn here: a small file that is right, then spoiled.
 //
 //     cc -O1 -g -DREADER=MODEL checks/fuzz_readers.c -o fuzz_model -lm
 //     ./fuzz_model           all inputs that are drawn
@@ -19,7 +19,6 @@
 
 #define MODEL 1
 #define TOKENIZER 2
-#define TRACE 3
 
 // ---- what the programs meet instead of the system ---------------------------------------------
 
@@ -71,16 +70,6 @@ static void fuzz_free(void *memory)
     free(memory);
 }
 
-// A line of the input, as long as it may be.
-__attribute__((unused)) static ssize_t fuzz_getline(char **line, size_t *room, FILE *in)
-{
-    if (!*line) *line = (char *)fuzz_realloc(NULL, *room = input_size + 1);
-    ssize_t size = 0;
-    for (int c = 0; c != '\n' && (c = getc(in)) != EOF;) (*line)[size++] = (char)c;
-    (*line)[size] = 0;
-    return size > 0 ? size : -1;
-}
-
 static FILE *fuzz_open(const char *mode)
 {
     return input_size > 0 ? fmemopen((void *)input, input_size, mode) : fopen("/dev/null", mode);
@@ -99,18 +88,13 @@ __attribute__((noreturn)) static void fuzz_exit(int status)
 #define realloc(old, size) fuzz_realloc(old, size)
 #define free(memory) fuzz_free(memory)
 #define fopen(path, mode) ((void)(path), fuzz_open(mode))
-#define getline(line, room, in) fuzz_getline(line, room, in)
 #define exit(status) fuzz_exit(status)
 
 #define PAGED_NO_MAIN
 #include "../paged.cu.c"
 #undef STB_DS_IMPLEMENTATION
 #define main program_main
-#if READER == TRACE
-#include "../examples/replay.c"
-#else
 #include "../examples/llama.c"
-#endif
 #undef main
 #undef fopen
 #undef free
@@ -135,8 +119,8 @@ static void put(const void *from, size_t count)
     size += count;
 }
 
-__attribute__((unused)) static void put_float(float value) { put(&value, sizeof value); }
-__attribute__((unused)) static void put_count(int32_t value)
+static void put_float(float value) { put(&value, sizeof value); }
+static void put_count(int32_t value)
 {
     counts[num_counts++] = size;
     put(&value, sizeof value);
@@ -180,7 +164,7 @@ static void use(void)  // a step of one sequence with three tokens
     tensor_free(s.pool, s.work.tensor);
     pool_destroy(s.pool);
 }
-#elif READER == TOKENIZER
+#else
 enum { VOCAB = 20 };
 
 static void draw_file(void)
@@ -210,41 +194,13 @@ static void use(void)  // for one text that is always the same, and for the end 
         if (i > 0) print_token(&tokenizer, tokens[i - 1], tokens[i]);
     }
 }
-#else
-static void draw_file(void)
-{
-    static const char *const lines[] = {
-        "2023-11-16 18:15:46.6805900,374,44", "2023-11-16 18:15:50,396,109",
-        "2023-11-16 18:15:51.9,16777216,0",   "2023-11-30 18:15:54.12345678,1,16777217",
-        "2023-12-01 00:00:00.5,879,55",       "2024-02-29 23:59:59.9999999,1,1"};
-    const char *end = between(0, 2) ? "\n" : "\r\n";
-    for (int i = -1; i < 6; i++) {
-        const char *line = i < 0 ? header : lines[i];
-        if (i >= 0 && between(0, 3) == 0) continue;
-        put(line, strlen(line));
-        put(end, strlen(end));
-    }
-}
-
-static void use(void)
-{
-    Trace trace = {0};
-    read_trace(&trace, "the input", 0);
-    for (int i = 0; i < arrlen(trace.requests); i++) {
-        const Request *r = &trace.requests[i];
-        CHECK(r->context >= 1 && r->context <= MAX_TOKENS);
-        CHECK(r->generated >= 0 && r->context + r->generated <= trace.longest);
-        CHECK(i == 0 || r->arrival >= r[-1].arrival);
-    }
-}
 #endif
 
-// Spoils the file in one of several ways; one in seven stays as it is.
+// Spoils the file in one of several ways; one in six stays as it is.
 static void spoil(void)
 {
     static const int extremes[] = {0, -1, 1, 3, 64, 1 << 16, 1 << 20, INT_MAX, INT_MIN, -(1 << 20)};
-    static const char characters[] = "0123456789 -:,.x\r\n";  // with the zero at its end
-    const int way = between(0, 6);
+    const int way = between(0, 5);
     if (way == 0) size = (size_t)between(0, (int)size);
     if (way == 1) put("more than it should have", (size_t)between(1, 24));
     for (int i = 0; way == 2 && i < num_counts; i++) {  // products that overflow
@@ -254,8 +210,7 @@ static void spoil(void)
     for (int times = between(1, 3); times > 0 && size > 0; times--) {
         uint8_t *byte = &bytes[between(0, (int)size - 1)];
         if (way == 3) *byte ^= (uint8_t)(1 << between(0, 7));
-        if (way == 4) *byte = (uint8_t)characters[between(0, sizeof characters - 1)];
-        if (way == 5 && num_counts > 0)
+        if (way == 4 && num_counts > 0)
             memcpy(bytes + counts[between(0, num_counts - 1)], &extremes[between(0, 9)], 4);
     }
 }
