@@ -51,7 +51,7 @@ llama: examples/llama.c $(wildcard examples/*.h) build/fast.o  ## a Llama served
 replay: examples/replay.c examples/util.h build/fast.o  ## requests through several allocators: ./replay --help
 	$(COMPILE) $(OPENMP) examples/replay.c build/fast.o -o $@ -lm
 
-bench: examples/bench.c examples/util.h build/fast.o  ## fractions of what this machine can do
+bench: examples/bench.c examples/util.h build/fast.o  ## fractions of what this machine can do; BENCH=--quick
 	$(COMPILE) $(FAST) examples/bench.c build/fast.o -o build/bench -lm
 	build/bench $(BENCH)
 
@@ -60,9 +60,11 @@ build/draw: examples/draw.c examples/util.h build/paged.o
 
 pictures: replay build/draw  ## draws those of the README into build/: TRACE=file.csv
 	./replay $(or $(TRACE),--generate 10000) --saturate --csv build/replay.csv --curve build/curve.csv
+	./replay $(or $(TRACE),--generate 10000) --saturate --block-size 64 --blocks 160 \
+	    --life build/life.csv >build/log
 	build/draw memory build/replay.csv >build/replay-memory.svg
 	build/draw running build/curve.csv >build/replay-running.svg
-	build/draw life $(TRACE) >build/life.svg
+	build/draw life build/life.csv >build/life.svg
 	build/draw blocks >build/blocks.svg
 
 build/debug: $(ENGINE)
@@ -106,7 +108,7 @@ tests: tests.c $(ENGINE)  ## the tests of the engine alone: ./tests --list
 tests-fast: tests.c $(ENGINE) fast/fast.c
 	$(COMPILE) $(FAST) tests.c -o $@ -lm
 
-build/llama-tests: checks/llama_tests.c $(wildcard examples/*.h) $(ENGINE)
+build/llama-tests: checks/llama_tests.c tests.c $(ENGINE)
 	@mkdir -p build
 	$(COMPILE) checks/llama_tests.c -o $@ -lm
 

@@ -5,21 +5,11 @@
 // operating systems do with pages: a request gets a block of a few tokens when it needs one, and
 // attention finds the blocks of a sequence through its block table.
 //
-// Read paged.h first, then this file from top to bottom:
-//
-//     layout, memory     where K and V of a token, layer and head lie; allocation
-//     pool               the free list, and reference counts
-//     sequences          append, fork, rewind, release: nothing but edits of tables and counts
-//     prefix cache       finding blocks again by the tokens in them
-//     a step             a batch, validated and flattened once for all layers
-//     numbers, K and V   16-bit floats; writing and gathering tokens, on any processor
-//     attention          online softmax through a block table, on the CPU
-//     kernels            the same work in CUDA: dense gather, then paged
-//     calls              write and attend, layer by layer
-//     check, dump        recount everything; draw pools and tables
-//     oracle             the same cache without blocks, which judges all of the above
-//     stand-in           runs the kernels without a GPU, for debuggers and tests
-//     main               one screen that shows the ideas on live pools
+// Read paged.h first, then this file from top to bottom. Layout, memory, pool, sequences and prefix
+// cache only keep books: they decide where each token lies. A step, numbers, K and V, attention,
+// kernels and calls store the tokens there and compute with them. The rest can wait: check and
+// dump, the oracle (the same cache without blocks, which judges all of the above), the stand-in for
+// a GPU, and main, one screen that shows the ideas on live pools.
 //
 // Left out on purpose: sampling, models and servers (see examples/), vector code and split-KV
 // kernels (see fast/), 8-bit caches, sliding windows.
@@ -89,17 +79,17 @@ const char *paged_error(int error)
 #ifdef __CUDACC__
 #include <cuda_fp16.h>
 #define HD __host__ __device__
+#define CUDA(call) INVARIANT((call) == cudaSuccess, cudaGetErrorString(cudaGetLastError()))
 #else
 #define HD
+#define CUDA(call) (void)0  // no pool of this build is on a GPU
 #endif
 
 // ---- layout -----------------------------------------------------------------------------------
-// From a token to its bytes; in an operating system this is the page table walk. Position t is in
-// physical block block_table[t / block_size], the same in every layer, at slot t % block_size.
-// kv_offset() says where its vector begins in the plane of K or V,
-// [num_layers][num_blocks][num_kv_heads][block_size][head_dim]. The slots of one block and head are
-// one contiguous run of block_size * head_dim elements, which is what attention reads. Offsets are
-// size_t: a pool of a few GiB already has more elements than an int can count.
+// From a token to its bytes; an operating system calls this the page table walk. K and V are planes
+// [num_layers][num_blocks][num_kv_heads][block_size][head_dim], so the slots of one block and head
+// are contiguous, which is how attention reads them. Offsets are size_t: a pool of a few GiB
+// already has more elements than an int can count.
 
 HD static size_t dtype_size(int dtype) { return dtype == PAGED_F32 ? 4 : 2; }
 
@@ -126,12 +116,6 @@ static size_t multiply(size_t a, size_t b)
 // ---- memory -----------------------------------------------------------------------------------
 // The memory of a GPU, or host memory for the CPU and the stand-in.
 
-#ifdef __CUDACC__
-#define CUDA(call) INVARIANT((call) == cudaSuccess, cudaGetErrorString(cudaGetLastError()))
-#else
-#define CUDA(call) (void)0  // no pool of this build is on a GPU
-#endif
-
 static void *memory_create(int device, size_t bytes)
 {
 #ifdef __CUDACC__
@@ -157,16 +141,15 @@ static void *memory_create(int device, size_t bytes)
 
 static void memory_free(int device, void *p)
 {
-    if (device != PAGED_GPU) {
+    if (device == PAGED_GPU) {
+        CUDA(cudaDeviceSynchronize());  // queued kernels may still use it
+        CUDA(cudaFree(p));
+    } else {
         free(p);
-        return;
     }
-    if (!p) return;                 // without a GPU even cudaFree(NULL) fails
-    CUDA(cudaDeviceSynchronize());  // queued kernels may still use it
-    CUDA(cudaFree(p));
 }
 
-// On a GPU a copy runs after the kernels launched before it; from or to the host, it waits for them.
+// On a GPU a copy runs after earlier kernels; from or to the host, it waits for them.
 static void memory_copy(int device, void *to, const void *from, size_t bytes)
 {
     if (device == PAGED_GPU)
@@ -218,9 +201,9 @@ static int memory_reserve(int device, void **memory, size_t *capacity, size_t by
 // ---- pool -------------------------------------------------------------------------------------
 // All memory is allocated once. The free list is a ring, linked in both directions through the
 // records of the blocks; record num_blocks is its head, so the ends need no special case. A block
-// is taken from the front and, when its count falls to 0, returned to the front: the block used
-// last is used next, while it may still be in the processor's cache. Published blocks (prefix
-// cache) go to the back, where they can be found as long as possible.
+// is taken from the front and, when its count falls to 0, returned to the front: the most recently
+// used block is reused first, while it may still be in the processor's cache. Published blocks
+// (prefix cache) go to the back, so that they can be found for as long as possible.
 
 static int config_ok(const PoolConfig *c)
 {
@@ -337,7 +320,7 @@ static void block_copy(Pool *pool, int to, int from)
     memory_copy_rows(c->device, v + to * bytes, v + from * bytes, bytes, pitch, c->num_layers);
 }
 
-// Fills a block with NaN from slot `first` on, if the pool is one with poison.
+// Fills a block with NaN from slot `first` on, if the pool uses poison.
 static void block_poison(Pool *pool, int block, int first)
 {
     const PoolConfig *c = &pool->config;
@@ -352,15 +335,13 @@ static void block_poison(Pool *pool, int block, int first)
         }
 }
 
-// A block that other sequences can see, in their tables or through the prefix cache, is sealed: it
-// is not written.
+// A sealed block must not be written: other tables name it, or the prefix cache can find it.
 static int block_sealed(const Pool *pool, int block)
 {
     return pool->blocks[block].ref_count > 1 || pool->blocks[block].serial != 0;
 }
 
-// Takes the first free block and counts one reference to it. The caller has checked that there is
-// one.
+// Takes the first free block, which the caller knows to exist, and counts one reference to it.
 static int block_take(Pool *pool)
 {
     int block = pool->blocks[pool->config.num_blocks].next;
@@ -389,7 +370,7 @@ static void block_drop(Pool *pool, int block)
     }
 }
 
-// Counts one more reference to a block, which may be a free one.
+// Adds a reference to a block, which may be free.
 static void block_share(Pool *pool, int block)
 {
     if (pool->blocks[block].ref_count == 0) free_list_remove(pool, block);
@@ -453,7 +434,7 @@ int seq_append(Seq *seq, int n)
     if (copy) {
         int own = block_take(pool);
         block_copy(pool, own, last);
-        block_poison(pool, own, filled);  // those slots may hold tokens of other sequences
+        block_poison(pool, own, filled);  // what the copy brought along of other sequences
         seq->block_table[have - 1] = own;
         block_drop(pool, last);
         pool->num_copies++;
@@ -529,7 +510,7 @@ static int *block_tokens(const Pool *pool, int block)
     return pool->tokens + (size_t)block * pool->config.block_size;
 }
 
-// The list for a block with these tokens after that parent: the link to its first block.
+// The link to the first block of the list that holds blocks with this parent and these tokens.
 static int *prefix_bucket(const Pool *pool, uint64_t parent, const int *tokens)
 {
     uint64_t hash = parent;
@@ -634,14 +615,14 @@ typedef struct QueryToken {
 } QueryToken;
 
 typedef struct SeqOffset {  // where a sequence begins in the flat arrays
-    int64_t token;          // in a dense copy of all the sequences (see token_offset)
+    int64_t token;          // in a dense copy of all the sequences, counted in tokens
     int64_t entry;          // in the block tables, laid out one after the other
 } SeqOffset;
 
 typedef struct View {
     PoolConfig config;
     void *k, *v;  // the planes of the pool, or a dense copy of one layer
-    int layer;
+    int layer;    // set by each call; 0 in the plan
     int num_seqs;
     int num_query_tokens;       // total_tokens in paged.h
     int max_seq_len;            // the length of the longest sequence
@@ -661,11 +642,11 @@ typedef struct Plan {
 
 // Validates a batch, marks its sequences with a new number, and counts its query tokens and the
 // entries of its block tables. Returns 0 if the batch is invalid.
-static int batch_check(Pool *pool, const Batch *batch, int64_t *tokens, int64_t *entries)
+static int batch_check(Pool *pool, const Batch *batch, int64_t *num_tokens, int64_t *num_entries)
 {
     if (!batch || batch->num_seqs < 0 || batch->num_seqs > arrlen(pool->seqs)) return 0;
     if (batch->num_seqs > 0 && (!batch->seqs || !batch->num_tokens)) return 0;
-    *tokens = *entries = 0;
+    *num_tokens = *num_entries = 0;
     pool->batch_number++;
     for (int i = 0; i < batch->num_seqs; i++) {
         Seq *seq = batch->seqs[i];
@@ -674,10 +655,10 @@ static int batch_check(Pool *pool, const Batch *batch, int64_t *tokens, int64_t 
         if (seq->batch_number == pool->batch_number) return 0;  // it is in the batch twice
         seq->batch_number = pool->batch_number;
         if (n == 0) continue;  // the sequence is left out
-        *tokens += n;
-        *entries += arrlen(seq->block_table);
+        *num_tokens += n;
+        *num_entries += arrlen(seq->block_table);
     }
-    return *tokens <= INT_MAX;
+    return *num_tokens <= INT_MAX;
 }
 
 // Adds sequence i of the batch, with its newest n tokens.
@@ -705,14 +686,14 @@ static void plan_add(Plan *plan, int i, const Seq *seq, int n)
 
 int pool_plan(Pool *pool, const Batch *batch)
 {
-    int64_t tokens, entries;
-    if (!pool || !batch_check(pool, batch, &tokens, &entries)) return PAGED_BAD_ARGUMENT;
+    int64_t num_tokens, num_entries;
+    if (!pool || !batch_check(pool, batch, &num_tokens, &num_entries)) return PAGED_BAD_ARGUMENT;
 
     // 1. Memory for the arrays, on the device and here.
     int device = pool->config.device;
-    int64_t offsets = (int64_t)batch->num_seqs + 1;
-    int64_t bytes = offsets * sizeof(SeqOffset) + tokens * sizeof(QueryToken);
-    bytes += (entries * sizeof(int) + 7) / 8 * 8;  // so that the pointers after it are aligned
+    int64_t num_offsets = (int64_t)batch->num_seqs + 1;
+    int64_t bytes = num_offsets * sizeof(SeqOffset) + num_tokens * sizeof(QueryToken);
+    bytes += (num_entries * sizeof(int) + 7) / 8 * 8;  // so that the pointers after it are aligned
     if (bytes > PTRDIFF_MAX ||
         memory_reserve(device, &pool->plan_memory, &pool->plan_bytes, (size_t)bytes))
         return PAGED_OUT_OF_MEMORY;
@@ -720,13 +701,13 @@ int pool_plan(Pool *pool, const Batch *batch)
     Plan *plan = (Plan *)realloc_or_panic(pool->plan, size);
     pool->plan = plan;
     pool->plan_number = pool->batch_number;
-    plan->queries = (QueryToken *)(plan->offsets + offsets);
-    plan->tables = (int *)(plan->queries + tokens);
+    plan->queries = (QueryToken *)(plan->offsets + num_offsets);
+    plan->tables = (int *)(plan->queries + num_tokens);
     plan->seqs = (Seq **)((char *)plan->offsets + bytes);
     plan->sealed = 0;
 
     // 2. The view, whose arrays are those on the device.
-    const SeqOffset *there = (const SeqOffset *)pool->plan_memory;
+    const SeqOffset *on_device = (const SeqOffset *)pool->plan_memory;
     View view = {.config = pool->config,
                  .k = pool->k,
                  .v = pool->v,
@@ -734,10 +715,10 @@ int pool_plan(Pool *pool, const Batch *batch)
                  .num_seqs = batch->num_seqs,
                  .num_query_tokens = 0,
                  .max_seq_len = 0,
-                 .queries = (const QueryToken *)(there + offsets),
-                 .offsets = there,
+                 .queries = (const QueryToken *)(on_device + num_offsets),
+                 .offsets = on_device,
                  .tables = NULL};
-    view.tables = (const int *)(view.queries + tokens);
+    view.tables = (const int *)(view.queries + num_tokens);
     plan->view = view;
 
     // 3. The arrays.
@@ -800,7 +781,7 @@ HD static float f16_to_f32(uint16_t h)
     uint32_t sign = (uint32_t)(h & 0x8000) << 16;
     uint32_t bits = (uint32_t)(h & 0x7fff) << 13;  // exponent and mantissa, in their new places
     if ((h & 0x7c00) == 0x7c00) return bits_float(sign | 0x7f800000 | bits);  // infinity, NaN
-    // In its new place the exponent is too small by 112. Subnormals come out exact, too.
+    // In its new place the exponent is too small by 112. This is exact for subnormals, too.
     return bits_float(sign | float_bits(bits_float(bits) * two_to_112));
 #endif
 }
@@ -832,12 +813,12 @@ HD static void store_element(void *plane, size_t i, int dtype, float x)
 
 // ---- K and V ----------------------------------------------------------------------------------
 // Writing and gathering move tokens between the blocks of the cache and dense tensors,
-// [tokens][num_kv_heads][head_dim]. A job is a View plus the arguments of one kernel. The functions
-// of this section do one independent part of a job: one token. On a GPU the `threads` threads of a
-// thread block share it, each taking every threads-th element, from `thread` on. The CPU does one
-// part after the other, as thread 0 of 1.
+// [tokens][num_kv_heads][head_dim]. A job holds the arguments of one kernel. write_token() and
+// gather_token() each do one independent part of a job: one token. On a GPU the `threads` threads
+// of a thread block share it, each taking every threads-th element, from `thread` on. The CPU does
+// one part after the other, as thread 0 of 1.
 
-// The walk of section "layout": where K and V of a token and head are, as an element of a plane.
+// The walk of section "layout": where in a plane the vector of a token and head begins.
 HD static size_t token_offset(const View *view, int seq, int position, int kv_head)
 {
     const PoolConfig *c = &view->config;
@@ -979,7 +960,7 @@ enum { WARP = 32, THREADS = 128, WARPS = THREADS / WARP };
 #define DEVICE static __device__ __forceinline__
 extern __shared__ __align__(16) float shared[];
 
-// The same as kernel<<<dim3(x, y, z), THREADS, bytes of shared>>>(*job), for a kernel of any job.
+// The same as kernel<<<dim3(x, y, z), THREADS, bytes of shared>>>(*job), for any type of job.
 #define LAUNCH(kernel, x, y, z, shared_floats, job) \
     launch((const void *)(kernel), dim3(x, y, z), shared_floats, &(job))
 static void launch(const void *kernel, dim3 grid, int shared_floats, void *job)
@@ -989,7 +970,7 @@ static void launch(const void *kernel, dim3 grid, int shared_floats, void *job)
 
 #else
 
-// Here a kernel is an ordinary function. launch() calls it through an entry that takes any job.
+// Here a kernel is an ordinary function. Its entry, which launch() calls, takes any type of job.
 typedef void (*Entry)(const void *job);
 #define LAUNCH(kernel, x, y, z, shared_floats, job) \
     launch(kernel##_entry, #kernel, x, y, z, shared_floats, &(job))
@@ -1016,7 +997,7 @@ static void launch(Entry kernel, const char *name, int x, int y, int z, int shar
 // K and V are moved by the same code as on the CPU.
 KERNEL(write_kernel, MoveJob) { write_token(&job, blockIdx.x, threadIdx.x, THREADS); }
 
-// Attention is a ladder of kernels, and this file has its first two rungs. Rung 1, dense gather:
+// Attention is a ladder of kernels; rungs 3 and 4 are in fast/. Rung 1, dense gather:
 // gather_kernel copies each sequence into one contiguous array, and attend_paged reads that copy.
 // A sequence has gridDim.y thread blocks, each of which takes every gridDim.y-th token.
 KERNEL(gather_kernel, MoveJob)
@@ -1031,9 +1012,9 @@ KERNEL(gather_kernel, MoveJob)
 // times V cannot overflow.
 #define HEADROOM 2.3283064365386963e-10f
 
-// Attention over some of the tokens leaves a state: m, l, o, in head_dim + 2 floats. The threads of
-// a thread block merge several states into one. Call __syncthreads() before it, and again before
-// reading `to`.
+// Attention over some of the tokens yields a state: m, l, o, in head_dim + 2 floats. The threads of
+// a thread block merge several states into one. If other threads of this kernel wrote the states,
+// call __syncthreads() first; call it again before reading `to`.
 DEVICE void merge(const float *states, int count, int head_dim, float *to)
 {
     float max = -INFINITY;
@@ -1125,8 +1106,7 @@ DEVICE void attend_tokens(const AttendJob *job, int head, unsigned start, unsign
 
 // Rung 2, paged: tokens are found through the block table on the way. Each query token and query
 // head gets a thread block. Unlike rung 1, it copies nothing: K and V are read once, instead of
-// read, written and read again. (Rungs 3 and 4 are in fast/: splits, then tensor cores, which read
-// K and V once for up to eight query heads.)
+// read, written and read again.
 KERNEL(attend_paged, AttendJob)
 {
     float *state = shared + WARPS * (job.view.config.head_dim + 2);  // after those of the warps
@@ -1140,7 +1120,7 @@ KERNEL(attend_paged, AttendJob)
 #endif
 
 // ---- calls ------------------------------------------------------------------------------------
-// What a model calls for each layer of a step; and memory for its tensors.
+// What a model calls in each layer of a step, and the memory for its tensors.
 
 // The same layer and tokens as a view, in dense tensors.
 static View dense_view(const View *view, void *k, void *v, int dtype)
@@ -1202,13 +1182,14 @@ int seq_gather(const Seq *seq, int layer, float *k, float *v)
     if (!k || !v) return PAGED_BAD_ARGUMENT;
     Pool *pool = seq->pool;
     int device = pool->config.device;
-    size_t table = arrlenu(seq->block_table) * sizeof(int);
+    size_t table_bytes = arrlenu(seq->block_table) * sizeof(int);
     SeqOffset offsets[2] = {{0, 0}, {seq->length, arrlen(seq->block_table)}};
-    if (memory_reserve(device, &pool->workspace, &pool->workspace_bytes, sizeof offsets + table))
+    if (memory_reserve(device, &pool->workspace, &pool->workspace_bytes,
+                       sizeof offsets + table_bytes))
         return PAGED_OUT_OF_MEMORY;
-    SeqOffset *there = (SeqOffset *)pool->workspace;
-    memory_copy(device, there, offsets, sizeof offsets);
-    memory_copy(device, there + 2, seq->block_table, table);
+    SeqOffset *on_device = (SeqOffset *)pool->workspace;
+    memory_copy(device, on_device, offsets, sizeof offsets);
+    memory_copy(device, on_device + 2, seq->block_table, table_bytes);
     View view = {.config = pool->config,
                  .k = pool->k,
                  .v = pool->v,
@@ -1217,8 +1198,8 @@ int seq_gather(const Seq *seq, int layer, float *k, float *v)
                  .num_query_tokens = 0,
                  .max_seq_len = seq->length,
                  .queries = NULL,
-                 .offsets = there,
-                 .tables = (const int *)(there + 2)};
+                 .offsets = on_device,
+                 .tables = (const int *)(on_device + 2)};
     gather(&view, k, v, PAGED_F32);
     return PAGED_OK;
 }
@@ -1246,10 +1227,10 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
     job.states = NULL;
 
     if (flags & ATTEND_GATHER) {  // into the workspace: K of all sequences, then V
-        size_t token = (size_t)c->num_kv_heads * c->head_dim * dtype_size(c->dtype);
+        size_t token_bytes = (size_t)c->num_kv_heads * c->head_dim * dtype_size(c->dtype);
         int64_t tokens = plan->offsets[plan->view.num_seqs].token;
         if (tokens > PTRDIFF_MAX) return PAGED_OUT_OF_MEMORY;  // size_t may have 32 bits
-        size_t bytes = (multiply((size_t)tokens, 2 * token) + 511) / 512 * 512;
+        size_t bytes = (multiply((size_t)tokens, 2 * token_bytes) + 511) / 512 * 512;
         if (memory_reserve(c->device, &pool->workspace, &pool->workspace_bytes, bytes))
             return PAGED_OUT_OF_MEMORY;
         char *k = (char *)pool->workspace;
@@ -1359,7 +1340,7 @@ static const char *check_free_list(const Pool *pool)
     return NULL;
 }
 
-// Every published block is in the bucket of its hash, once, and was published after its parent.
+// Every published block must be in the bucket of its hash, once, and have an older parent.
 static const char *check_prefixes(const Pool *pool)
 {
     const Block *blocks = pool->blocks;
@@ -1433,8 +1414,8 @@ void seq_dump(const Seq *seq, FILE *out)
 }
 
 // ---- oracle -----------------------------------------------------------------------------------
-// The judge of all of the above, plain enough to be believed by reading. A fork is a memcpy;
-// attention is the textbook formula in double, in two passes.
+// The oracle judges everything above. It is plain enough to verify by reading: a fork is a memcpy,
+// and attention is the textbook formula in double, in two passes.
 
 // Where the vector of a token and KV head begins in k and in v.
 static size_t oracle_offset(const Oracle *oracle, int layer, int token, int kv_head)
@@ -1554,13 +1535,13 @@ void oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_he
 #define __has_feature(feature) 0
 #endif
 #if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
-#include <sanitizer/common_interface_defs.h>  // it must be told of every change of stack
+#include <sanitizer/common_interface_defs.h>  // ASan must be told of every stack switch
 #else
 #define __sanitizer_start_switch_fiber(save, bottom, size) (void)(save)
 #define __sanitizer_finish_switch_fiber(saved, bottom, size) (void)(saved)
 #endif
 
-// The threads of a thread block meet at a barrier, those of a warp at a shuffle.
+// A barrier, where the threads of a thread block meet, or a shuffle, where those of a warp meet.
 typedef struct Meeting {
     int arrived;
     int line;
@@ -1688,7 +1669,7 @@ static void gpu_run_block(void)
 {
     unsigned turn = 0;
     int idle = 0;                         // turns since a thread last ran
-    memset(shared, 0xff, sizeof shared);  // NaN: what is read must have been written
+    memset(shared, 0xff, sizeof shared);  // NaN, so that reading unwritten memory shows up
     memset(gpu.waits, 0, sizeof gpu.waits);
     while (idle < THREADS) {
         threadIdx.x = gpu_thread_of(turn);

@@ -125,7 +125,7 @@ struct Pool {
     size_t workspace_bytes;
     void *plan_memory;  // device memory for the plan
     size_t plan_bytes;
-    void *states;  // device memory for the kernels of fast/
+    void *states;  // device memory for the sums of fast/
     size_t states_bytes;
 };
 
@@ -260,7 +260,8 @@ int pool_write(Pool *pool, int layer, const float *k, const float *v);
 // of a sequence sees the positions up to and including length - n + i. A row whose scores are all
 // -infinity gives 0, and -infinity as lse; any other row gives NaN if it sees NaN in K or V. (The
 // plain kernels add up in float32, token by token: in very long sequences they lose small weights
-// that follow one large score.)
+// that follow one large score. ATTEND_FAST gives a score that is 65 below the maximum the weight 0,
+// so an infinite V there becomes NaN.)
 //   flags         of the enum above; with and without ATTEND_GATHER, results agree in every bit
 //   num_q_heads   a multiple of num_kv_heads, at most PAGED_MAX_Q_HEADS; query head h reads KV head
 //                 h / (num_q_heads / num_kv_heads)

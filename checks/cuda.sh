@@ -6,10 +6,9 @@
 #                                     the tests and the fast kernels; with a GPU, the tests run
 #     sh checks/cuda.sh --all         make check C=cuda: three generations, and the benchmark, llama
 #                                     and replay
-#     sh checks/cuda.sh --gpu [PART]  make gpu-check: all that can be seen on a real GPU; nothing is
-#                                     skipped. None of the parts below may take more than nine
-#                                     minutes. What each has said stays in build/gpu-check; at the
-#                                     end comes a table of them all.
+#     sh checks/cuda.sh --gpu [PART]  make gpu-check: all that can be seen on a real GPU, each part
+#                                     in at most nine minutes; then a table of all parts so far.
+#                                     What each has said stays in build/gpu-check
 #
 # ARCH=sm_90 says what to compile for; otherwise that is the generation of the GPU, or sm_90.
 # DEPS=folder says where stb_ds.h, stories260K.bin and tok512.bin are. No network is used.
@@ -40,8 +39,7 @@ if [ -z "${ARCH-}" ]; then
     nvcc --list-gpu-code | grep -qx "$ARCH" || ARCH=$(nvcc --list-gpu-arch | tail -n 1)
 fi
 
-# compile OUT ARGUMENTS...: for one generation. Each file is compiled on its own, as what the host's
-# compiler makes of the examples needs no GPU. On a GPU a warning, say of a compiler that is newer
+# compile OUT ARGUMENTS...: for one generation. On a GPU a warning, say of a compiler that is newer
 # than this, is no failure.
 compile() {
     out=$1; shift
@@ -53,6 +51,7 @@ compile() {
     return 1
 }
 
+# Each file is compiled on its own, as what the host's compiler makes of the examples needs no GPU.
 compile_programs() {
     compile cuda-fast.o $FAST -c paged.cu.c
     compile cuda-bench.o -x cu -DPAGED_FAST -c examples/bench.c &&
@@ -68,18 +67,17 @@ compile_programs() {
 # kernels OUT ARCH ARGUMENTS...: compiles for one generation, and checks that no kernel spills. What
 # ptxas says of them is in build/OUT.ptxas.
 kernels() {
-    out=$1 arch=$2 LOG=build/$1.ptxas; shift 2
-    nvcc $FLAGS -arch=$arch -cubin -Xptxas -v "$@" -o build/$out >$LOG 2>&1
+    out=$1 arch=$2 said=build/$1.ptxas; shift 2
+    nvcc $FLAGS -arch=$arch -cubin -Xptxas -v "$@" -o build/$out >$said 2>&1
     status=$?
-    number=$(grep -c 'bytes spill' $LOG)
+    number=$(grep -c 'bytes spill' $said)
     if [ $status = 0 ] && [ "$number" -gt 0 ] &&
-        ! grep -iE 'warning|[1-9][0-9]* bytes spill' $LOG; then
+        ! grep -iE 'warning|[1-9][0-9]* bytes spill' $said; then
         ok "CUDA: $number kernels of $out for $arch: no warning, no spill"
     else
-        first_error
+        grep -iE 'error|warning' $said
         bad "CUDA: $out for $arch: see above, or no kernel at all"
     fi
-    LOG=build/cuda.log
 }
 
 # The hot loop of a kernel, in the output of nvdisasm: the shortest one with the most loads of a
@@ -108,36 +106,31 @@ END {
             most = count; first = start[i]; last = i
         }
     }
-    if (!most || !registers) { print "?"; exit }
+    if (!most || !registers) exit 1
     work = last - first + 1
     for (i = first; i < last; i++)
-        if (start[i] > first) { print "?"; exit }  # a loop in it: how often does it run?
+        if (start[i] > first) exit 1  # a loop in it: how often does it run?
     blocks = int(65536 / (128 * int((registers + 7) / 8) * 8))
     if (blocks > 16) blocks = 16
     kb = most * bytes * 32 / 1024
     printf "%d %d %d", work * reads * 4 / kb + 0.5, registers, 4 * blocks * kb / same + 0.5
 }'
 
+# count RUNG GROUP KERNEL FILE [GOAL]: a row of the table. Each of the query heads of a group reads
+# K and V anew on rung 2; a warp of rung 4 reads them once for all.
 count() {
-    load=LDG.E.128 bytes=16 reads=${2#*-}
-    case $2 in MHA) reads=1 ;; esac
-    case $1 in
-    2*) load=LDG.E.U16 bytes=2 same=2 ;;
-    4*) reads=1 same=1 ;;
-    esac
+    load=LDG.E.128 bytes=16 same=1 reads=1
+    case $1 in 2*) load=LDG.E.U16 bytes=2 same=2 reads=${2#*-} ;; esac
+    [ "$reads" != MHA ] || reads=1
     found=$(awk -v name="_Z[0-9]+${3}[0-9]+[A-Z]" -v load=$load -v bytes=$bytes -v reads=$reads \
-        -v same=$same "$HOT_LOOP" build/cuda-kernels.ptxas build/$4.sass)
-    case $found in
-    \?*) bad "CUDA: no hot loop found in $3"; return ;;
-    esac
-    set -- "$@" $found
-    [ -n "$5" ] || { printf '  %-16s %-6s %12d %10d %16d\n' "$1" $2 $6 $7 $8; return; }
-    printf '  %-16s %-6s %12d %10d %16d   goals: at most %d, at least 32\n' "$1" $2 $6 $7 $8 $5
-    if [ "$6" -le "$5" ] && [ "$8" -ge 32 ]; then
-        ok "CUDA: $2 in $6 instructions for 4 KB, $8 KB of loads in flight"
-    else
-        bad "CUDA: $2 takes $6 instructions for 4 KB, with $8 KB of loads in flight"
-    fi
+        -v same=$same "$HOT_LOOP" build/cuda-kernels.ptxas build/$4.sass) ||
+        { bad "CUDA: no hot loop found in $3"; return; }
+    goal=${5-}
+    set -- "$1" "$2" $found
+    printf '  %-16s %-6s %12s %10s %16s\n' "$@"
+    [ -n "$goal" ] || return 0
+    goals="$2 in at most $goal instructions for 4 KB, at least 32 KB in flight"
+    if [ "$3" -le "$goal" ] && [ "$5" -ge 32 ]; then ok "CUDA: $goals"; else bad "CUDA: $goals"; fi
 }
 
 # For sm_90, f16 and head_dim 128. In rung 2 these two are variables; here they are constants.
@@ -155,10 +148,10 @@ count_table() {
         { first_error; bad "CUDA: nvdisasm"; return; }
     echo "Counted in the code of the hot loops, sm_90, f16, head_dim 128:"
     echo "  rung             heads  for 4 KB of K and V  registers  KB in flight per SM"
-    for group in MHA GQA-4 GQA-8; do count "2 paged" $group attend_paged cuda-plain ""; done
-    count "4 tensor cores" MHA attend_mma_f16 cuda-kernels 500
-    count "4 tensor cores" GQA-4 attend_mma_f16 cuda-kernels 300
-    count "4 tensor cores" GQA-8 attend_mma_f16 cuda-kernels 300
+    for group in MHA GQA-4 GQA-8; do count "2 paged" $group attend_paged cuda-plain; done
+    for group in MHA GQA-4 GQA-8; do
+        count "4 tensor cores" $group attend_mma_f16 cuda-kernels 300
+    done
     count "4 in bf16" GQA-8 attend_mma_bf16 cuda-kernels 300
 }
 
@@ -195,12 +188,10 @@ run_bench() { check "the benchmark" timeout 500 build/cuda-bench --quick; cat $L
 run_story() {
     [ -f "$MODELS/stories260K.bin" ] || { skip "the story: no stories260K.bin in $MODELS"; return; }
     story="build/cuda-llama $MODELS/stories260K.bin $MODELS/tok512.bin"
-    $story >build/story 2>/dev/null
     for cache in contiguous gather paged; do
         for plain in "" --plain; do
-            check "the story, --cache $cache $plain" sh -c "
-                $story --device gpu --cache $cache $plain >build/story-gpu &&
-                    cmp build/story build/story-gpu"
+            check "the story, --cache $cache $plain" sh -c "$story >build/story &&
+                $story --device gpu --cache $cache $plain | cmp build/story -"
         done
     done
 }
@@ -229,7 +220,7 @@ run_parts() {
         grep -hE '^(ok|FAIL|skip) ' build/gpu-check/$part 2>/dev/null >build/part
         sed "s/^/  $(printf %-10s $part) /" build/part
         if [ ! -s build/part ] || grep -q ^skip build/part; then
-            echo "  $(printf %-10s $part) INCOMPLETE"
+            printf '  %-10s INCOMPLETE\n' $part
         fi
     done
     finish

@@ -52,7 +52,8 @@ if [ "${1-}" = --look ]; then
 fi
 compiles $CC $SAN || { skip "sanitizers: $CC has none, the targets run without"; SAN=; }
 for target in $TARGETS; do
-    build "$target" "$target" $CC -O0 -Wall -Wextra $SAN && check "seeds of $target" "$BUILD/$target"
+    build "$target" "$target" $CC -O0 -Wall -Wextra $SAN &&
+        check "seeds of $target" "$BUILD/$target"
 done
 build faults api $CC -O1 -Wall -Wextra && check "faults" $BUILD/faults --faults
 finish

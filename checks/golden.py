@@ -34,9 +34,8 @@ GATHER, FAST = 1, 2
 
 
 class PoolConfig(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_int) for name in (
-        "num_layers", "num_kv_heads", "head_dim", "block_size", "num_blocks", "dtype", "poison",
-        "device")]
+    NAMES = "num_layers num_kv_heads head_dim block_size num_blocks dtype poison device".split()
+    _fields_ = [(name, ctypes.c_int) for name in NAMES]
 
 
 class Batch(ctypes.Structure):
@@ -67,8 +66,8 @@ def attention(q, k, v, scale):
 
 
 class Sequence:
-    def __init__(self, handle, k, v):
-        self.handle, self.k, self.v = handle, k, v  # k, v: [layers][tokens][kv_heads][dim]
+    def __init__(self, handle, k, v):  # [layers][tokens][kv_heads][dim]
+        self.handle, self.k, self.v = handle, k, v
 
     def __len__(self):
         return self.k.shape[1]
@@ -92,36 +91,32 @@ class Shape:
         self.seqs = []
 
     def __str__(self):
-        return "group %d, %s" % (self.group, {f: getattr(self.c, f) for f, _ in self.c._fields_})
+        return "group %d, %s" % (self.group, {x: getattr(self.c, x) for x in self.c.NAMES})
 
     def call(self, name, *arguments):
         error = getattr(self.lib, name)(*arguments)
         if error:
             raise AssertionError("%s returned %d" % (name, error))
 
-    def create(self):
-        handle = ctypes.c_void_p()
-        self.call("seq_create", self.pool, ctypes.byref(handle))
-        empty = np.zeros((self.c.num_layers, 0, self.c.num_kv_heads, self.c.head_dim), np.float32)
-        self.seqs.append(Sequence(handle, empty, empty))
-
     def edit(self):
         """A random edit of the tables."""
-        kind = self.rng.integers(4)
+        kind, handle = self.rng.integers(4), ctypes.c_void_p()
+        if kind == 0 and len(self.seqs) < 4:
+            self.call("seq_create", self.pool, ctypes.byref(handle))
+            rows = (self.c.num_layers, 0, self.c.num_kv_heads, self.c.head_dim)
+            empty = np.zeros(rows, np.float32)
+            self.seqs.append(Sequence(handle, empty, empty))
         if kind == 0 or not self.seqs:
-            if len(self.seqs) < 4:
-                self.create()
             return
         i = int(self.rng.integers(len(self.seqs)))
         seq = self.seqs[i]
+        at = int(self.rng.integers(len(seq) + 1))
         if kind == 1 and len(self.seqs) < 4:
-            at, handle = int(self.rng.integers(len(seq) + 1)), ctypes.c_void_p()
             self.call("seq_fork", seq.handle, at, ctypes.byref(handle))
             self.seqs.append(Sequence(handle, seq.k[:, :at], seq.v[:, :at]))
         elif kind == 2:
-            n = int(self.rng.integers(len(seq) + 1))
-            self.call("seq_rewind", seq.handle, n)
-            seq.k, seq.v = seq.k[:, :len(seq) - n], seq.v[:, :len(seq) - n]
+            self.call("seq_rewind", seq.handle, len(seq) - at)
+            seq.k, seq.v = seq.k[:, :at], seq.v[:, :at]
         elif kind == 3 and self.rng.integers(3) == 0:
             self.lib.seq_release(seq.handle)
             self.seqs.pop(i)
@@ -156,27 +151,26 @@ class Shape:
 
     def compare(self, layer, q, order, counts, scale):
         heads = self.c.num_kv_heads * self.group
-        outs = {}
+        outs, lses = [], []
         for flags in (0, GATHER, FAST, GATHER | FAST):
-            out = np.full_like(q, np.nan)
-            lse = np.full(q.shape[:2], np.nan, np.float32)
+            outs.append(np.full_like(q, np.nan))
+            lses.append(np.full(q.shape[:2], np.nan, np.float32))
             self.call("attend", self.pool, flags, layer, heads, ctypes.c_float(scale), pointer(q),
-                      pointer(out), pointer(lse))
-            outs[flags] = out, lse
-        for plain in (0, FAST):
-            for a, b in zip(outs[plain], outs[plain | GATHER]):
-                assert a.tobytes() == b.tobytes(), "gather and paged differ in a bit"
+                      pointer(outs[-1]), pointer(lses[-1]))
+        for results in (outs, lses):
+            for plain in (0, FAST):
+                assert results[plain].tobytes() == results[plain | GATHER].tobytes(), \
+                    "gather and paged differ in a bit"
         row = 0
         factor = scale or 1 / math.sqrt(self.c.head_dim)
         for seq, n in zip(order, counts):
-            for i in range(n):
-                seen = len(seq) - n + i + 1
+            for seen in range(len(seq) - n + 1, len(seq) + 1):
                 out, lse = attention(q[row], seq.k[layer, :seen], seq.v[layer, :seen], factor)
+                limit = 1e-5 * max(1, np.abs(lse).max())
                 for flags in (0, FAST):
-                    difference = np.abs(outs[flags][0][row] - out).max()
+                    difference = np.abs(outs[flags][row] - out).max()
                     assert difference <= 1e-5, "out differs by %g, flags %d" % (difference, flags)
-                    difference = np.abs(outs[flags][1][row] - lse).max()
-                    limit = 1e-5 * max(1, np.abs(lse).max())
+                    difference = np.abs(lses[flags][row] - lse).max()
                     assert difference <= limit, "lse differs by %g, flags %d" % (difference, flags)
                 row += 1
 
@@ -212,12 +206,9 @@ LIBRARIES = [
 
 
 def lacking(flags):
-    """Which of the features that these flags switch on the processor does not have."""
-    features = {flag[2:] for flag in flags.split() if flag.startswith("-m")}
-    if features and os.path.exists("/proc/cpuinfo"):
-        with open("/proc/cpuinfo") as file:
-            features -= set(file.read().split())
-    return sorted(features)
+    """The features that these flags switch on and the processor does not have."""
+    known = open("/proc/cpuinfo").read().split() if os.path.exists("/proc/cpuinfo") else []
+    return [flag for flag in flags.split() if flag.startswith("-m") and flag[2:] not in known]
 
 
 def load(name, flags):
@@ -241,29 +232,25 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     os.chdir(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    passed = failed = skipped = 0
+    states = []
     for number, (name, device, flags) in enumerate(LIBRARIES):
         if lacking(flags):
             print("skip  golden, %s: this processor has no %s" % (name, lacking(flags)))
-            skipped += 1
+            states.append("skipped")
             continue
         lib = load(name, flags)
-        shapes = options.shapes if device == CPU else options.shapes // 4 + 1
-        bad = 0
-        for i in range(shapes):
+        for i in range(options.shapes if device == CPU else options.shapes // 4 + 1):
             seed = (options.seed + number) * 1000003 + i
             shape = Shape(lib, np.random.default_rng(seed), device)
             try:
                 shape.run()
+                states.append("passed")
+                print("ok    golden, %s, seed %d" % (name, seed))
             except AssertionError as error:
-                bad += 1
+                states.append("failed")
                 print("FAIL  golden, %s, seed %d: %s\n      %s" % (name, seed, error, shape))
-        if not bad:
-            print("ok    golden, %s: %d shapes" % (name, shapes))
-        passed += shapes - bad
-        failed += bad
-    print("%d passed, %d failed, %d skipped" % (passed, failed, skipped))
-    return failed > 0
+    print(", ".join("%d %s" % (states.count(x), x) for x in ("passed", "failed", "skipped")))
+    return "failed" in states
 
 
 if __name__ == "__main__":

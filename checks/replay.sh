@@ -13,68 +13,43 @@ LOG=$dir/log
 . checks/report.sh
 header=TIMESTAMP,ContextTokens,GeneratedTokens
 
-# replay OPTIONS...: what it prints is in $dir/out, its tables in $dir/csv, its status in $status.
-replay() {
+# ends STATUS TEXT OPTIONS...: so replay ends, with a line that begins with TEXT. What it prints is
+# in $dir/out, its tables are in $dir/csv.
+ends() {
+    expected=$1 text=$2; shift 2
     "$REPLAY" --csv $dir/csv "$@" >$dir/out 2>&1
     status=$?
+    [ $status = "$expected" ] && grep -e "^$text" $dir/out || { cat $dir/out; return 1; }
 }
-
-# says STATUS TEXT: so the last run ended, with a line that begins with TEXT.
-says() { [ $status = "$1" ] && grep -e "^$2" $dir/out || { cat $dir/out; return 1; }; }
 
 # ---- what is refused, and what only looks so
 
 trace() { printf '%s\n2023-11-16 18:15:46.6805900,374,44\n%b\n' $header "$1" >$dir/trace.csv; }
-refused_line() { trace "$1"; replay $dir/trace.csv; says 1 "replay: $dir/trace.csv:3: $2"; }
 while IFS='|' read -r line message; do
-    check "refused: '$line'" refused_line "$line" "$message"
+    trace "$line"
+    check "refused: '$line'" ends 1 "replay: $dir/trace.csv:3: $message" $dir/trace.csv
 done <<'END'
 2023-11-16 18:15:47,374|after TIMESTAMP, numbers
-2023-11-16 18:15:47,-374,44|after TIMESTAMP
-2023-11-16 18:15:47,0,44|after TIMESTAMP
 2023-11-16 18:15:47,374,4.5|after TIMESTAMP
-2023-11-16 18:15:47,16777217,1|after TIMESTAMP
 2023-11-16 18:15:47,1,16777217|after TIMESTAMP
-2023-11-16 18:15:47,374,4294967297|after TIMESTAMP
-2023-11-16 18:15:47.12345678,374,44|after TIMESTAMP
-|TIMESTAMP is not a time
 2023-02-29 18:15:47,374,44|TIMESTAMP is not a time
-2023-11-16 24:00:00,374,44|TIMESTAMP is not a time
-2023-11-16 8:15:47,374,44|TIMESTAMP is not a time
-2023-11-16 18:15:47.,374,44|TIMESTAMP is not a time
 2023-11-16 18:15:46.6805899,374,44|TIMESTAMP is before
 2023-11-16 18:15:47,374,44\0000|it contains a zero byte
 END
-taken() { replay "$@"; says 0 "$requests requests in"; }
 trace "2024-02-29 00:00:00,1,0\r\n2024-03-01 00:00:00,16777216,16777216"
-requests=8 check "taken: a leap day, no answer, CRLF, the largest prompt and answer" \
-    taken $dir/trace.csv --block-size 16 --blocks 1048576
-trace x
-requests=4 check "taken: --limit 1 of a trace whose second line is bad" \
-    taken $dir/trace.csv --block-size 16 --limit 1
-echo "2023-11-16 18:15:46,374,44" >$dir/headless.csv
+check "taken: a leap day, no answer, CRLF, the largest numbers" \
+    ends 0 "8 requests in" $dir/trace.csv --block-size 16 --blocks 1048576
 
-refused() { replay $1; says "$2" "replay: $3"; }
-while IFS='|' read -r options code message; do
-    check "refused: replay $options" refused "$options" "$code" "$message"
+while IFS='|' read -r options status message; do
+    # shellcheck disable=SC2086
+    check "refused: replay $options" ends "$status" "replay: $message" $options
 done <<END
-$dir/headless.csv|1|$dir/headless.csv:1:
+README.md|1|README.md:1: this is not
 /dev/null|1|/dev/null: it contains no request
-$dir/nowhere.csv|1|$dir/nowhere.csv: No such file
 --generate 9 --csv /dev/full|1|/dev/full: cannot write it
---generate 9 --curve /dev/full|1|/dev/full: cannot write it
---generate 9999 --blocks 9 --csv $dir/no/file|1|$dir/no/file: No such file
 --generate 9999 --blocks 9 --curve $dir/no/file|1|$dir/no/file: No such file
-|2|
-a.csv b.csv|2|
-a.csv --wrong|2|
-a.csv --generate 3|2|
-a.csv --seed 3|2|
---generate 3 --limit 2|2|
-a.csv --preempt maybe|2|
-a.csv --blocks 0|2|
-a.csv --blocks 1048577|2|
-a.csv --block-size 131073|2|
+|2|one TRACE.csv
+a.csv --blocks 1048577|2|--blocks 1048577
 END
 
 # ---- random traces, served once more by awk
@@ -213,10 +188,11 @@ as_by_awk() {
     rm -f $dir/all
     for seed in $(seq 40); do
         options=$(awk -v seed="$seed" -v header=$header -v dir=$dir -f $dir/serve.awk)
-        replay $dir/draw.csv --verify --curve $dir/curve $options
-        says 0 "K and V of all paged ones were" && tail -n +2 $dir/csv | diff - $dir/expected &&
-            tail -n +2 $dir/curve | diff - $dir/expected-curve ||
-            { echo "seed $seed: $options"; return 1; }
+        echo "seed $seed: $options"
+        # shellcheck disable=SC2086
+        ends 0 "K and V of all paged ones" $dir/draw.csv --verify --curve $dir/curve $options &&
+            tail -n +2 $dir/csv | diff - $dir/expected &&
+            tail -n +2 $dir/curve | diff - $dir/expected-curve || return 1
         cat $dir/expected >>$dir/all
     done
     # Requests were preempted and refused, and memory was in pieces.
@@ -227,34 +203,32 @@ check "each column and the curves are what awk finds" as_by_awk
 
 # ---- generated traces, the real one, and an engine that is wrong
 
-replay --generate 500 --block-size 16 --save $dir/a.csv
-cp $dir/csv $dir/first
-replay $dir/a.csv --block-size 16
-check "--save: the trace that is saved is the one that was served" cmp $dir/csv $dir/first
-replay --generate 500 --seed 1 --save $dir/b.csv
-check "--seed: 1 unless told" cmp $dir/a.csv $dir/b.csv
-replay --generate 500 --seed 2 --save $dir/c.csv
-check "--seed: another one, other requests" sh -c "! cmp $dir/b.csv $dir/c.csv"
+generated() {
+    ends 0 "500 requests" --generate 500 --save $dir/a.csv && cp $dir/csv $dir/first &&
+        ends 0 "500 requests" $dir/a.csv && cmp $dir/csv $dir/first
+}
+check "--save: the trace that is saved is the one that was served" generated
 
-replay --generate 500 --shared-prefix 20 --save $dir/d.csv
-check "--save: without the shared prefix" cmp $dir/a.csv $dir/d.csv
+without_prefix() {
+    ends 0 "500 requests" --generate 500 --shared-prefix 20 --save $dir/b.csv &&
+        cmp $dir/a.csv $dir/b.csv
+}
+check "--save: without the shared prefix" without_prefix
 
-if [ -f "$TRACE" ]; then
+of_readme() {
     awk '/^```/ { text = /^```text/; on = 0; next }
          text && /^[0-9]+ requests: / { on = 1 } on' README.md >$dir/readme
-    replay "$TRACE" --saturate --block-size 16
-    head -n "$(wc -l <$dir/readme)" $dir/out >$dir/shown
-    check "the README shows what the real trace gives" diff $dir/shown $dir/readme
-else
-    skip "the real trace: $TRACE is not there"
-fi
+    ends 0 "19366 requests" "$TRACE" --saturate --block-size 16 &&
+        head -n "$(wc -l <$dir/readme)" $dir/out | diff - $dir/readme
+}
+if [ -f "$TRACE" ]; then check "the README shows what the real trace gives" of_readme
+else skip "the real trace: $TRACE is not there"; fi
 
 # wrong FUNCTION TEXT: with an engine whose FUNCTION is TEXT, exit status 1 is promised.
 wrong() {
     printf '#define %s right\n#include "paged.cu.c"\n#undef %s\n%s\n' "$1" "$1" "$2" >$dir/wrong.c
     ${CC:-cc} -w -I. ${CPPFLAGS:-} -DPAGED_NO_MAIN $dir/wrong.c examples/replay.c -o $dir/wrong -lm
-    REPLAY=$dir/wrong replay $dir/b.csv --blocks 500 --saturate --block-size 16 --verify
-    says 1 "replay: "
+    REPLAY=$dir/wrong ends 1 "replay: " $dir/a.csv --blocks 500 --saturate --block-size 16 --verify
 }
 check "exit status 1: blocks do not come back" wrong seq_release 'void seq_release(Seq *s) {}'
 check "exit status 1: a number of K is not what was written" wrong seq_gather \

@@ -56,12 +56,6 @@ wait
 if grep -hE '^skip|SKIPPED' $out/*/log >$out/skips; then
     echo "Skipped:"
     sed 's/^/  /' $out/skips
-    missing=
-    for tool in gcc clang gdb python3; do
-        command -v $tool >/dev/null || missing="$missing $tool"
-    done
-    [ -z "$missing" ] || echo "  to have more of them run: sudo apt-get install$missing"
-    command -v nvcc >/dev/null || echo "  (nvcc is part of NVIDIA's CUDA Toolkit)"
 fi
 cat $out/*/log | awk '
     /^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ { p += $1; f += $3; s += $5 }

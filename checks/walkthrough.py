@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Holds the prose against the program: every snippet, output, session and name in the documents.
 
-    python3 checks/walkthrough.py [--only c,console,gdb,prose] [--actual] [FILE.md ...]
+    python3 checks/walkthrough.py [--actual] [FILE.md ...]
 
 Without a file: walkthrough.md, README.md and checks/sessions.md, and then SAMPLE below with edits
 of one character, each of which must be noticed. Run it after `make`, as commands start ./tour and
@@ -18,7 +18,6 @@ the others. --actual prints failing console and gdb blocks as they ought to be. 
 """
 
 import argparse
-import difflib
 import functools
 import glob
 import os
@@ -74,10 +73,10 @@ PREDICT = load(ROOT + '/learn/predict.c') if os.path.exists(ROOT + '/learn/predi
 
 
 @functools.lru_cache(None)
-def names_of_tests(program):
-    if not os.path.exists(os.path.join(ROOT, program)):
-        raise SystemExit(f'there is no {program}: run make test first')
-    return run([program, '--list']).stdout.split()
+def tests():
+    """The commands that run one test."""
+    return {f'{program} {name}' for program in ('./tests', 'build/llama-tests')
+            for name in run([program, '--list']).stdout.split()}
 
 
 class Block:
@@ -106,55 +105,31 @@ def parse(path, text):
     return [block for block in blocks if block.kind not in ('text', 'sh')] + [prose]
 
 
-def split_at_dots(lines):
-    parts = [[]]
-    for line in lines:
-        if line.strip() == '...':
-            parts.append([])
-        else:
-            parts[-1].append(line)
-    return parts
-
-
-def find(part, lines, start):
-    """Where `part` stands in `lines`, from `start` on, or -1."""
-    return next((i for i in range(start, len(lines) - len(part) + 1)
-                 if lines[i:i + len(part)] == part), -1)
+def pattern(lines):
+    """These lines as a regular expression, in which `...` stands for any lines."""
+    return ''.join('(?:.*\n)*?' if line.strip() == '...' else re.escape(line) + '\n'
+                   for line in lines)
 
 
 def difference(expected, actual):
-    """The first difference of an output, in words, or None."""
-    parts, at = split_at_dots(expected), 0
-    for i, part in enumerate(parts):
-        start = 0 if i == 0 else find(part, actual, at)
-        if i > 0 and i == len(parts) - 1:
-            start = max(at, len(actual) - len(part))
-        if start < 0:
-            return f'expected after "...": "{part[0]}" and so on, which did not come'
-        for j, line in enumerate(part):
-            got = f'"{actual[start + j]}"' if start + j < len(actual) else 'the end'
-            if got != f'"{line}"':
-                return f'expected "{line}", got {got}'
-        at = start + len(part)
-    return f'expected the end, got "{actual[at]}"' if at < len(actual) else None
+    """The first line of an output that does not come where it should, in words, or None."""
+    text = ''.join(line + '\n' for line in actual)
+    if re.fullmatch(pattern(expected), text):
+        return None
+    come = max(n for n in range(len(expected) + 1) if re.match(pattern(expected[:n]), text))
+    line = f'"{expected[come]}"' if come < len(expected) else 'the end'
+    return f'expected {line} after {come} lines; got {actual[come:come + 1] or "the end"}'
 
 
 def check_c(block):
-    parts = [part for part in split_at_dots(block.lines) if part]
-    if not parts:
+    if all(line.strip() == '...' for line in block.lines):
         raise Failed('expected a line of a source')
-    for lines in SOURCES.values():
-        at = 0
-        for part in parts:
-            at = find(part, lines, at) + len(part) if find(part, lines, at) >= 0 else len(lines) + 1
-        if at <= len(lines):
-            return
-    known = {line for lines in SOURCES.values() for line in lines}
-    for line in sum(parts, []):
-        if line not in known:
-            near = difflib.get_close_matches(line, known, 1, 0.4) or ['nothing like it']
-            raise Failed(f'expected "{line}", got "{near[0]}"')
-    raise Failed('its lines stand in no source in this order, without others between them')
+    wanted = re.compile('^' + pattern(block.lines), re.M)
+    if not any(wanted.search('\n'.join(lines)) for lines in SOURCES.values()):
+        known = {line for lines in SOURCES.values() for line in lines}
+        strange = [line for line in block.lines if line.strip() != '...' and line not in known]
+        raise Failed(f'"{strange[0]}" stands in no source' if strange else
+                     'its lines stand in no source in this order, without others between them')
 
 
 def commands(lines, prompt):
@@ -268,9 +243,7 @@ IN_CODE = [
     (r'(?:^|[;&] )make ([a-z][a-z-]*)', lambda x: x in TARGETS, 'is no target of make'),
     (r'make exercise N=(\w+)', lambda x: f'"{x}"' in PREDICT or exists(f'learn/{x}.c') and
      exists(f'learn/{x}.patch'), 'is no exercise'),
-    (r'\./tests ([a-z]\w*)', lambda x: x in names_of_tests('./tests'), 'is no test'),
-    (r'build/llama-tests ([a-z]\w*)', lambda x: x in names_of_tests('build/llama-tests'),
-     'is no test')]
+    (r'((?:\./|build/llama-)tests [a-z]\w*)', lambda x: x in tests(), 'is no test')]
 ANYWHERE = (r'\b([A-Za-z_]\w*)\(\)', lambda x: x in FUNCTIONS, 'is no function')
 
 
@@ -323,19 +296,13 @@ def judge_all(blocks):
 
 SAMPLE = r'''# Sample
 `ceil_div()`, [the header](../paged.h), `checks/report.sh`, `make debug`, `./tests TEST`,
-`attend_paged()`, `build/llama-tests LLAMA_TEST`.
+`attend_paged()`.
 ```c
 HD static int ceil_div(int64_t a, int b) { return (int)((a + b - 1) / b); }
 ...
 static void free_list_remove(Pool *pool, int block)
 ...
 }
-```
-```console
-$ ./tour 6 | sed -n 2,5p
-sequence of 38 tokens in 3 blocks of 16
-...
-        1         5      16          1
 ```
 ```console
 $ printf 'a\nb\n' | \
@@ -356,15 +323,13 @@ $1 = 38
 ```
 '''
 EDITS = r'''ceil_div()>ceil_dif() | paged.h)>paged.k) | cks/rep>cks/red | make debug>make debud
-./tests >./tests x | d_paged>d_pages | llama-tests >llama-tests x | a + b - 1>a + b - 2
-free_list_remove>free_list_removf | of 38 to>of 39 to | 5      16>6      16 | \nb\n`>\nc\n`
-...\nb>..\nb | n=38>n=39 | n < 0>n < 1 | $1 = 38>$1 = 39 | ```c\n>```C\n'''
+sts >sts x | d_paged>d_pages | a + b - 1>a + b - 2 | free_list_remove>free_list_removf
+\nb\n`>\nc\n` | ...\nb>..\nb | n=38>n=39 | $1 = 38>$1 = 39 | ```c\n>```C\n'''
 
 
 def self_test():
     """SAMPLE passes as it is. With one of the EDITS, each OLD>NEW, one block of it fails."""
-    text = SAMPLE.replace('LLAMA_TEST', names_of_tests('build/llama-tests')[0])
-    text = text.replace('TEST', names_of_tests('./tests')[0])
+    text = SAMPLE.replace('./tests TEST', min(tests()))
     sample = parse('checks/SAMPLE', text)
     results = judge_all(sample)
     for edit in re.split(r' \| |\n', EDITS):
@@ -380,15 +345,12 @@ def self_test():
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument('--actual', action='store_true')
-    parser.add_argument('--only', default='c,console,gdb,prose')
     parser.add_argument('names', nargs='*')
     options = parser.parse_args()
     paths = options.names or [f'{ROOT}/{x}' for x in DOCUMENTS]
-    ignored = set(KINDS) - set(options.only.split(','))
-    results = judge_all([block for path in paths for block in
-                         parse(os.path.relpath(path, ROOT), load(path))
-                         if block.kind not in ignored])
-    if not options.names and not ignored:
+    results = judge_all([block for path in paths
+                         for block in parse(os.path.relpath(path, ROOT), load(path))])
+    if not options.names:
         results += self_test()
     for _, line, block in results:
         for text in ([line] if line else []) + (block if block and options.actual else []):

@@ -1,12 +1,9 @@
 // draw: the pictures of the README, as SVG.
 //
 //     build/draw blocks              three sequences, their tables, the pool, a block and its copy
-//     build/draw life [TRACE.csv]    a pool while requests come and go: block by time
+//     build/draw life LIFE.csv       a pool while requests come and go, from replay --life
 //     build/draw memory TABLES.csv   where the slots of the budget are, from replay --csv
 //     build/draw running CURVES.csv  requests running together over time, from replay --curve
-//
-// TRACE has a line for each request: time, tokens of the prompt, tokens generated, as in
-// Azure/AzurePublicDataset. Without it the lengths are made up.
 
 #include "util.h"
 
@@ -115,107 +112,44 @@ static void draw_blocks(FILE *in)
     pool_destroy(pool);
 }
 
-// ---- life -------------------------------------------------------------------------------------
-// First come, first served; if no block is left, the request admitted last is preempted: its blocks
-// are dropped, and its tokens computed again later.
+// ---- what replay measured ---------------------------------------------------------------------
 
-enum { BLOCK_SIZE = 64, POOL = 160, STEPS = 900, ROW = 3, MARGIN = 60 };
-
-typedef struct Request {
-    int number;
-    int total;
-    int tokens;  // prompt and generated so far
-    Seq *seq;
-} Request;
-
-static Request *read_requests(FILE *in)
-{
-    Request *queue = NULL;
-    char line[256];
-    uint64_t random = 1;
-    for (int i = 0; i < 200; i++) {
-        double u = random_uniform(&random);
-        int prompt = 100 + (int)(3000 * u * u);
-        int generated = 20 + (int)(500 * random_uniform(&random));
-        if (in && !fgets(line, sizeof line, in)) break;
-        if (in && sscanf(line, "%*[^,],%d,%d", &prompt, &generated) != 2) continue;
-        Request request = {(int)arrlen(queue) + 1, prompt + generated, prompt, NULL};
-        if (request.total <= POOL * BLOCK_SIZE) arrput(queue, request);
-    }
-    return queue;
-}
-
-// One step: admit, append a token to each, let the finished go.
-static void serve(Pool *pool, Request **queue, Request **running)
-{
-    while (arrlen(*queue) > 0 && (*queue)[0].tokens / BLOCK_SIZE + 2 <= pool->num_free) {
-        Request next = (*queue)[0];
-        next.seq = new_seq(pool, next.tokens);
-        arrdel(*queue, 0);
-        arrput(*running, next);
-    }
-    for (int i = 0; i < (int)arrlen(*running); i++) {
-        while (seq_append((*running)[i].seq, 1) == PAGED_OUT_OF_BLOCKS) {
-            Request last = arrpop(*running);
-            seq_release(last.seq);
-            arrins(*queue, 0, last);
-            if (i == (int)arrlen(*running)) return;  // it was the last one itself
-        }
-        (*running)[i].tokens++;
-    }
-    for (int i = (int)arrlen(*running) - 1; i >= 0; i--)
-        if ((*running)[i].tokens >= (*running)[i].total) {
-            seq_release((*running)[i].seq);
-            arrdel(*running, i);
-        }
-}
+enum { POOL = 160, STEPS = 900, THICK = 3, MARGIN = 60 };
 
 static void draw_life(FILE *in)
 {
     static int owner[POOL][STEPS];  // the number of the request that has the block, 0: it is free
-    PoolConfig config = {1, 1, 1, BLOCK_SIZE, POOL, PAGED_F16, 0, PAGED_CPU};
-    Pool *pool;
-    Request *queue = read_requests(in);
-    Request *running = NULL;
+    char line[256];
     int last = 0;
-    must(pool_create(&config, &pool), "pool");
-    for (int step = 0; step < STEPS; step++) {
-        serve(pool, &queue, &running);
-        for (int i = 0; i < (int)arrlen(running); i++) {
-            const int *table = running[i].seq->block_table;
-            for (int entry = 0; entry < (int)arrlen(table); entry++)
-                owner[table[entry]][step] = running[i].number;
-            if (running[i].number > last) last = running[i].number;
-        }
+    while (fgets(line, sizeof line, in)) {
+        int step, block, request;
+        if (sscanf(line, "%d,%d,%d", &step, &block, &request) != 3) continue;
+        if (step < 0 || step >= STEPS || block < 0 || block >= POOL) continue;
+        owner[block][step] = request + 1;
+        if (request + 1 > last) last = request + 1;
     }
-
-    begin(MARGIN + STEPS + 20, POOL * ROW + 70);
-    text(MARGIN, 20, "start", "%d blocks of %d tokens, drawn over %d steps. A colour is a request.",
-         POOL, BLOCK_SIZE, STEPS);
+    begin(MARGIN + STEPS + 20, POOL * THICK + 70);
+    text(MARGIN, 20, "start", "%d blocks, drawn over %d steps. A colour is a request.", POOL,
+         STEPS);
     for (int number = 1; number <= last; number++) {  // a path, with a piece for each of its blocks
-        printf("<path stroke-width=\"%d\" stroke=\"hsl(%d,55%%,58%%)\" d=\"", ROW,
+        printf("<path stroke-width=\"%d\" stroke=\"hsl(%d,55%%,58%%)\" d=\"", THICK,
                number * 137 % 360);
         for (int block = 0; block < POOL; block++)
             for (int step = 0; step < STEPS; step++) {
                 int from = step;
                 while (step < STEPS && owner[block][step] == number) step++;
                 if (step > from)
-                    printf("M%d %gh%d", MARGIN + from, 30 + (block + 0.5) * ROW, step - from);
+                    printf("M%d %gh%d", MARGIN + from, 30 + (block + 0.5) * THICK, step - from);
             }
         printf("\"/>\n");
     }
     for (int block = 0; block <= POOL; block += 40)
-        text(MARGIN - 8, 34 + block * ROW, "end", "%d", block);
+        text(MARGIN - 8, 34 + block * THICK, "end", "%d", block);
     for (int step = 0; step <= STEPS; step += 100)
-        text(MARGIN + step, POOL * ROW + 48, "middle", "%d", step);
-    text(MARGIN + STEPS / 2, POOL * ROW + 65, "middle", "step");
+        text(MARGIN + step, POOL * THICK + 48, "middle", "%d", step);
+    text(MARGIN + STEPS / 2, POOL * THICK + 65, "middle", "step");
     text(14, 22, "start", "block");
-    arrfree(queue);
-    arrfree(running);
-    pool_destroy(pool);
 }
-
-// ---- what replay measured ---------------------------------------------------------------------
 
 enum { FROM = 70, TO = 740, TOP = 60, BOTTOM = 320 };
 
@@ -283,21 +217,16 @@ enum { CURVES = 4, POINTS = 256 };
 static const char *const curve_names[] = {"reserve maximum", "reserve power of 2",
                                           "reserve exactly", "paged 16"};
 
-typedef struct Point {
-    int curve, step, running;
-} Point;
-
-static Point *read_points(FILE *in)
+// The next point: whether there is one, and in *curve CURVES if its curve is not drawn.
+static int read_point(FILE *in, int *curve, double *step, double *running)
 {
-    Point *points = NULL;
-    Point point;
     char line[256], name[40];
-    while (fgets(line, sizeof line, in)) {
-        if (sscanf(line, "\"%39[^\"]\",%d,%d", name, &point.step, &point.running) != 3) continue;
-        for (point.curve = 0; point.curve < CURVES; point.curve++)
-            if (strcmp(name, curve_names[point.curve]) == 0) arrput(points, point);
-    }
-    return points;
+    *curve = CURVES;
+    if (!fgets(line, sizeof line, in)) return 0;
+    if (sscanf(line, "\"%39[^\"]\",%lf,%lf", name, step, running) != 3) return 1;
+    for (int i = 0; i < CURVES; i++)
+        if (strcmp(name, curve_names[i]) == 0) *curve = i;
+    return 1;
 }
 
 // Each point is the average of a 256th of the picture. Reserving the maximum takes so much longer
@@ -305,17 +234,20 @@ static Point *read_points(FILE *in)
 static void draw_running(FILE *in)
 {
     static const char *const strokes[] = {"#8e5aa8", "#c2a5cf", "#888888", "#2f8f4a"};
-    static double sum[CURVES][POINTS + 1], count[CURVES][POINTS + 1];  // of points in a 256th
-    Point *points = read_points(in);
-    double last[CURVES] = {0};
+    // Of points in a 256th, and in one more row and column, which are not drawn.
+    static double sum[CURVES + 1][POINTS + 1], count[CURVES + 1][POINTS + 1];
+    double last[CURVES + 1] = {0};
     double max = 1;
-    for (int i = 0; i < arrlen(points); i++) last[points[i].curve] = points[i].step + 1;
+    double step = 0;
+    double running = 0;
+    int curve;
+    while (read_point(in, &curve, &step, &running)) last[curve] = step + 1;
     double end = 1.04 * fmax(last[1], fmax(last[2], last[3]));
-    for (int i = 0; i < arrlen(points); i++) {
-        const Point *p = &points[i];
-        int at = (int)fmin(p->step / end * POINTS, POINTS);
-        sum[p->curve][at] += p->running;
-        count[p->curve][at]++;
+    rewind(in);
+    while (read_point(in, &curve, &step, &running)) {
+        int at = (int)fmin(step / end * POINTS, POINTS);
+        sum[curve][at] += running;
+        count[curve][at]++;
     }
     for (int i = 0; i < CURVES; i++)
         for (int at = 0; at < POINTS; at++) max = fmax(max, sum[i][at] / fmax(count[i][at], 1));
@@ -323,7 +255,7 @@ static void draw_running(FILE *in)
     begin(760, 380);
     max = ceil(max / mark_distance(max)) * mark_distance(max);
     draw_y_axis(max, "requests running together");
-    for (double step = 0; step <= end; step += mark_distance(end))
+    for (step = 0; step <= end; step += mark_distance(end))
         text(x_at(step / end), BOTTOM + 20, "middle", "%g", step);
     text(x_at(0.5), BOTTOM + 42, "middle", "steps (reserve maximum goes on to step %g)", last[0]);
     for (int i = 0; i < CURVES; i++) {
@@ -335,7 +267,6 @@ static void draw_running(FILE *in)
                        y_at(sum[i][at] / count[i][at] / max));
         printf("\"/>\n");
     }
-    arrfree(points);
 }
 
 // ---- main -------------------------------------------------------------------------------------
@@ -345,13 +276,11 @@ int main(int argc, char **argv)
     static const char *const names[] = {"blocks", "life", "memory", "running", NULL};
     static void (*const pictures[])(FILE *) = {draw_blocks, draw_life, draw_memory, draw_running};
     program = "draw";
-    if (argc < 2 || argc > 3)
-        die(2, "usage: draw blocks, draw life [TRACE.csv], draw memory TABLES.csv, "
-               "draw running CURVES.csv");
+    if (argc < 2) die(2, "usage: draw blocks, or draw life, memory or running FILE.csv");
     int picture = parse_choice("draw", argv[1], names);
-    if (picture >= 2 && argc < 3) die(2, "draw %s needs a file", argv[1]);
-    FILE *in = argc == 3 ? fopen(argv[2], "r") : NULL;
-    if (argc == 3 && !in) die(1, "%s: %s", argv[2], strerror(errno));
+    if (picture > 0 && argc < 3) die(2, "draw %s needs a file", argv[1]);
+    FILE *in = picture > 0 ? fopen(argv[2], "r") : NULL;
+    if (picture > 0 && !in) die(1, "%s: %s", argv[2], strerror(errno));
     pictures[picture](in);
     printf("</svg>\n");
     if (in) fclose(in);

@@ -17,9 +17,9 @@
 //
 // A step. Every running request gets one more token, the oldest first. Then requests are admitted
 // from the queue, first come, first served, while there is room for the one at its head; a prompt
-// goes in whole. A request that has all its tokens leaves at the end of the step. A request whose
-// final length exceeds the budget is refused at the start. All steps count the same, however much
-// they compute: this is about memory, not about speed.
+// goes in whole. A request that has all its tokens leaves at the end of the step. One whose final
+// length exceeds the budget is refused at the start. All steps count the same, however much they
+// compute: this is about memory, not about speed.
 //
 // Measured at the end of every step, before any request leaves. Each slot of the budget is
 //
@@ -54,16 +54,14 @@ enum { USED, RESERVED, INTERNAL, EXTERNAL, FREE, NUM_KINDS };          // of slo
 enum { RECOMPUTE, SWAP };
 
 static struct {
-    const char *path;                // of the trace; NULL: it is generated
-    const char *save, *csv, *curve;  // paths of outputs; NULL: not wanted
-    int generate, limit, prefix, preempt;
+    const char *save, *csv, *curve, *life;  // paths of outputs; NULL: not wanted
+    int generate, prefix, preempt;
     int block_size;
     int num_blocks;  // 0: not given
     int budget;      // slots
-    int64_t seed;    // -1: not given
     bool saturate, verify, one_size;
-} options = {.limit = INT_MAX, .block_size = 16, .seed = -1};
-static FILE *curve;  // an output; NULL: not wanted
+} options = {.block_size = 16};
+static FILE *curve, *life;  // outputs; NULL: not wanted
 
 // ---- the trace --------------------------------------------------------------------------------
 
@@ -71,7 +69,6 @@ typedef struct Request {
     int64_t arrival;  // in ticks
     int context;      // tokens of the prompt
     int generated;    // tokens of the answer
-    int id;
     // What follows changes while the trace is replayed.
     int64_t step;   // of the arrival
     bool admitted;  // has been running
@@ -127,7 +124,6 @@ static const char *parse_line(const char *line, Request *r)
 // Adds a request whose prompt has `prefix` tokens more.
 static void add_request(Trace *t, Request r, int prefix)
 {
-    r.id = (int)arrlen(t->requests);
     r.context += prefix;
     t->context += r.context;
     t->generated += r.generated;
@@ -135,15 +131,15 @@ static void add_request(Trace *t, Request r, int prefix)
     arrput(t->requests, r);
 }
 
-// Reads up to `limit` requests. A malformed line ends the program.
-static void read_trace(Trace *t, const char *path, int limit, int prefix)
+// A malformed line ends the program.
+static void read_trace(Trace *t, const char *path, int prefix)
 {
     FILE *in = fopen(path, "r");
     if (!in) die(1, "%s: %s", path, strerror(errno));
     char *line = NULL;
     size_t room = 0;
     Request r = {.arrival = INT64_MIN};
-    for (int number = 1; arrlen(t->requests) < limit; number++) {
+    for (int number = 1;; number++) {
         const char *error = NULL;
         int64_t previous_arrival = r.arrival;
         ssize_t size = getline(&line, &room, in);
@@ -191,19 +187,19 @@ static void close_output(FILE *out, const char *path)
 // Makes a trace with the averages of the real one: a request every 0.18 s (exponential), log-normal
 // prompts (median 800, sigma 0.85, at most 14000, 1148 on average) and answers (median 150, sigma
 // 0.85, at most 1000, 210 on average), all independent. Also saves it, if that is wanted.
-static void generate_trace(Trace *t, int count, int prefix)
+static void generate_trace(Trace *t)
 {
     FILE *save = open_output(options.save);
-    uint64_t seed = (uint64_t)options.seed;
+    uint64_t seed = 1;
     time_t first = 946684800;  // 2000-01-01
     double elapsed = 0;
     if (save) fprintf(save, "%s\n", header);
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < options.generate; i++) {
         Request r = {.arrival = (int64_t)first * TICKS + (int64_t)(elapsed * TICKS)};
         r.context = log_normal(&seed, 800, 0.85, 14000);
         r.generated = log_normal(&seed, 150, 0.85, 1000);
         elapsed -= 0.18 * log(random_uniform(&seed) + 0x1p-53);
-        add_request(t, r, prefix);
+        add_request(t, r, options.prefix);
         if (!save) continue;
         char date[20];
         time_t seconds = (time_t)(r.arrival / TICKS);
@@ -280,8 +276,6 @@ static bool reserve(Server *s, Request *r)
         start = s->reserved[at]->start + s->reserved[at]->size;
     }
     if (s->budget - start < size) return false;
-    if (at < arrlen(s->reserved) && start + size > s->reserved[at]->start)
-        die(1, "%s: two regions overlap at slot %d", s->name, s->reserved[at]->start);
     r->start = start;
     r->size = size;
     arrins(s->reserved, at, r);
@@ -347,15 +341,17 @@ static void write_new_tokens(Server *s, Request *r)
 // the oracle computes.
 static void verify(const Server *s, const Request *r)
 {
+    int number = (int)(r - trace.requests);
     size_t bytes = (size_t)r->length * ROW * sizeof(float);
-    float *k = (float *)malloc(bytes);
-    float *v = (float *)malloc(bytes);
-    if (!k || !v) die(1, "out of memory");
+    float *k = NULL;
+    float *v = NULL;
+    arrsetlen(k, (size_t)r->length * ROW);
+    arrsetlen(v, (size_t)r->length * ROW);
     must(seq_gather(r->seq, 0, k, v), "seq_gather");
     if (memcmp(k, r->oracle->k, bytes) != 0 || memcmp(v, r->oracle->v, bytes) != 0)
-        die(1, "%s: request %d: K or V is not what was written", s->name, r->id);
-    free(k);
-    free(v);
+        die(1, "%s: request %d: K or V is not what was written", s->name, number);
+    arrfree(k);
+    arrfree(v);
 
     float q[Q_ROW], out[Q_ROW], expected[Q_ROW];
     int one = 1;
@@ -366,8 +362,8 @@ static void verify(const Server *s, const Request *r)
     oracle_attend(r->oracle, 0, 1, NUM_Q_HEADS, 0, q, expected, NULL);
     for (int i = 0; i < Q_ROW; i++)
         if (!(fabsf(out[i] - expected[i]) <= 1e-5f))
-            die(1, "%s: request %d: attention over %d tokens gives %g, the oracle %g", s->name,
-                r->id, r->length, (double)out[i], (double)expected[i]);
+            die(1, "%s: request %d: attention is %g, the oracle's %g", s->name, number,
+                (double)out[i], (double)expected[i]);
 }
 
 // ---- the scheduler ----------------------------------------------------------------------------
@@ -427,7 +423,6 @@ static void account(Server *s, bool measured)
         int tokens = r->length - s->shared_slots;
         int empty = slots - tokens;
         int to_come = r->context + r->generated - r->length;
-        if (empty < 0 || to_come < 0) die(1, "%s: request %d has too many tokens", s->name, r->id);
         held += slots;
         used += tokens;
         reserved += empty < to_come ? empty : to_come;
@@ -460,8 +455,8 @@ static void end_requests(Server *s)
         int length = r->length;
         if (r->seq) length = r->seq->length;
         if (length != r->context + r->generated)
-            die(1, "%s: request %d ends with %d tokens instead of %d + %d", s->name, r->id, length,
-                r->context, r->generated);
+            die(1, "%s: request %d ends with %d tokens instead of %d + %d", s->name,
+                (int)(r - trace.requests), length, r->context, r->generated);
         if (r->oracle) verify(s, r);
         oracle_release(r->oracle);
         r->oracle = NULL;
@@ -495,6 +490,18 @@ static void begin(Server *s)
     s->at_end = used / taken;
 }
 
+static void write_life(const Server *s)
+{
+    enum { LAST_STEP = 1000 };  // a little more than the picture shows
+    if (s->step > LAST_STEP) return;
+    for (int i = 0; i < arrlen(s->running); i++) {
+        const int *table = s->running[i]->seq->block_table;
+        for (int entry = 0; entry < arrlen(table); entry++)
+            fprintf(life, "%lld,%d,%d\n", (long long)s->step, table[entry],
+                    (int)(s->running[i] - trace.requests));
+    }
+}
+
 static void run_steps(Server *s)
 {
     while (arrlen(s->running) + arrlen(s->waiting) > 0) {
@@ -510,6 +517,7 @@ static void run_steps(Server *s)
         if (curve)
             fprintf(curve, "\"%s\",%lld,%d\n", s->name, (long long)s->step,
                     (int)arrlen(s->running));
+        if (life && s->pool) write_life(s);
         end_requests(s);
         s->step++;
     }
@@ -579,23 +587,24 @@ static Server serve(int rule, int block_size, int prefix)
 
 static void print_results(const Server *results)
 {
-    static const char *const policies[] = {"recompute", "swap"};
-    static const char *const moved[] = {"recomputed", "swapped"};
+    const char *policy = "recompute";
+    const char *moved = "recomputed";
+    if (options.preempt == SWAP) policy = "swap";
+    if (options.preempt == SWAP) moved = "swapped";
     const Server *end = results + arrlen(results);
     const char *arrivals = "requests arrive as in the trace";
     if (options.saturate) arrivals = "all requests wait from the start";
     printf("%d requests: %.0f tokens of prompts, %.0f generated; the longest has %d\n",
            (int)arrlen(trace.requests), trace.context, trace.generated, trace.longest);
-    printf("budget: %d slots; %s; preemption by %s\n\n", options.budget, arrivals,
-           policies[options.preempt]);
+    printf("budget: %d slots; %s; preemption by %s\n\n", options.budget, arrivals, policy);
     printf("%-18s %7s %5s %8s %8s %9s %10s %7s\n", "requests", "running", "peak", "steps", "waited",
-           "preempted", moved[options.preempt], "refused");
+           "preempted", moved, "refused");
     for (const Server *s = results; s < end; s++)
         printf("%-18s %7.1f %5d %8lld %8.0f %9.0f %10.0f %7d\n", s->name, s->num_running, s->peak,
                (long long)s->step, s->waited, s->preemptions, s->moved, s->refused);
     printf("running: together, on average. steps: to the end of the trace.\n"
            "waited: steps before a request is admitted, on average. %s: tokens.\n\n",
-           moved[options.preempt]);
+           moved);
     printf("%-18s %6s %8s %8s %8s %6s %8s %10s\n", "% of the budget", "used", "reserved",
            "internal", "external", "free", "of taken", "at the end");
     for (const Server *s = results; s < end; s++) {
@@ -657,43 +666,39 @@ static const char help[] =
     "A trace is lines of TIMESTAMP,ContextTokens,GeneratedTokens under that header.\n"
     "\n"
     "  --generate N        make up a trace of N requests, like those of a real one\n"
-    "  --seed N            the same seed, the same requests (1)\n"
     "  --save FILE         write the trace that was made up to FILE, too\n"
-    "  --limit N           only the first N requests of TRACE.csv\n"
     "  --saturate          all requests wait from the start (otherwise they arrive\n"
     "                      when they did, and a step takes 25 ms)\n"
     "  --block-size N      paged with this block size only (1, 8, 16, 32 to 256)\n"
     "  --blocks N          the budget, in blocks of that size or of 16 (131072 slots:\n"
-    "                      16 GiB at 128 KiB a token, as Llama 3 8B has, or 64 GiB at\n"
-    "                      512 KiB)\n"
+    "                      16 GiB at 128 KiB a token, as Llama 3 8B has)\n"
     "  --preempt POLICY    recompute or swap (recompute): tables differ in one word\n"
     "  --shared-prefix N   every prompt has N tokens more, the same for all; one more\n"
     "                      run shares them\n"
     "  --verify            paged runs write K and V, check all bytes, and attention\n"
     "  --csv FILE          the tables, as CSV\n"
     "  --curve FILE        requests running together in each step, as CSV\n"
+    "  --life FILE         the request that has a block, for each block and each of the\n"
+    "                      first 1000 steps of paged runs, as CSV\n"
     "\n"
     "It returns 1 if a request does not end with exactly its tokens.\n";
 
 static int parse_count(const char *option) { return (int)parse_int(option, optarg, 1, MAX_TOKENS); }
 
-static void parse_options(int argc, char **argv)
+// Returns the path of the trace; NULL: it is generated.
+static const char *parse_options(int argc, char **argv)
 {
     static const char *const policies[] = {"recompute", "swap", NULL};
     static const struct option names[] = {
-        {"generate", 1, NULL, 'g'},      {"seed", 1, NULL, 'r'},
-        {"save", 1, NULL, 'o'},          {"limit", 1, NULL, 'l'},
-        {"saturate", 0, NULL, 's'},      {"blocks", 1, NULL, 'n'},
-        {"block-size", 1, NULL, 'b'},    {"preempt", 1, NULL, 'p'},
-        {"csv", 1, NULL, 'c'},           {"curve", 1, NULL, 'u'},
-        {"shared-prefix", 1, NULL, 'x'}, {"verify", 0, NULL, 'v'},
-        {"help", 0, NULL, 'h'},          {NULL, 0, NULL, 0}};
+        {"generate", 1, NULL, 'g'}, {"save", 1, NULL, 'o'},       {"saturate", 0, NULL, 's'},
+        {"blocks", 1, NULL, 'n'},   {"block-size", 1, NULL, 'b'}, {"preempt", 1, NULL, 'p'},
+        {"csv", 1, NULL, 'c'},      {"curve", 1, NULL, 'u'},      {"life", 1, NULL, 'l'},
+        {"verify", 0, NULL, 'v'},   {"help", 0, NULL, 'h'},       {"shared-prefix", 1, NULL, 'x'},
+        {NULL, 0, NULL, 0}};
     for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;) {
         switch (c) {
         case 'g': options.generate = parse_count("--generate"); break;
-        case 'r': options.seed = parse_int("--seed", optarg, 0, INT64_MAX); break;
         case 'o': options.save = optarg; break;
-        case 'l': options.limit = parse_count("--limit"); break;
         case 's': options.saturate = true; break;
         case 'b':
             options.block_size = parse_count("--block-size");
@@ -705,24 +710,21 @@ static void parse_options(int argc, char **argv)
         case 'v': options.verify = true; break;
         case 'c': options.csv = optarg; break;
         case 'u': options.curve = optarg; break;
+        case 'l': options.life = optarg; break;
         case 'h': fputs(help, stdout); exit(finish_output(0));
         default: die(2, "see --help");
         }
     }
-    options.path = argv[optind];
-    if (argc - optind > 1 || !options.path == !options.generate)
+    if (argc - optind > 1 || !argv[optind] == !options.generate)
         die(2, "one TRACE.csv or --generate N is needed; see --help");
-    if (options.path && (options.seed >= 0 || options.save))
-        die(2, "--seed and --save are for --generate");
-    if (options.generate && options.limit != INT_MAX) die(2, "--limit is for a TRACE.csv");
-    if (options.seed < 0) options.seed = 1;
-    int64_t budget = 131072;  // see the help
-    if (options.num_blocks) budget = (int64_t)options.num_blocks * options.block_size;
-    if (budget > MAX_TOKENS)
+    if (options.num_blocks > MAX_TOKENS / options.block_size)
         die(2, "--blocks %d: a budget has at most %d slots", options.num_blocks, MAX_TOKENS);
-    options.budget = (int)budget;
-    if (options.block_size > budget || options.prefix > budget)
-        die(2, "the budget of %d slots is smaller than a block or the shared prefix", (int)budget);
+    options.budget = 131072;
+    if (options.num_blocks) options.budget = options.num_blocks * options.block_size;
+    if (options.block_size > options.budget || options.prefix > options.budget)
+        die(2, "the budget of %d slots is smaller than a block or the shared prefix",
+            options.budget);
+    return argv[optind];
 }
 
 int main(int argc, char **argv)
@@ -730,15 +732,17 @@ int main(int argc, char **argv)
     static const int sizes[] = {1, 8, 16, 32, 64, 128, 256};
     Server *results = NULL;
     program = "replay";
-    parse_options(argc, argv);
-    if (options.path)
-        read_trace(&trace, options.path, options.limit, options.prefix);
+    const char *path = parse_options(argc, argv);
+    if (path)
+        read_trace(&trace, path, options.prefix);
     else
-        generate_trace(&trace, options.generate, options.prefix);
+        generate_trace(&trace);
     // Opened before the work, so that it is not lost, and after the trace is read, in case that
     // is the same file.
     FILE *csv = open_output(options.csv);
     curve = open_output(options.curve);
+    life = open_output(options.life);
+    if (life) fprintf(life, "step,block,request\n");
     if (curve) fprintf(curve, "allocator,step,running\n");
     for (int rule = 0; rule < PAGED; rule++) arrput(results, serve(rule, 0, 0));
     for (int i = 0; i < 7 && !options.one_size; i++)
@@ -749,6 +753,7 @@ int main(int argc, char **argv)
     if (csv) print_csv(results, csv);
     close_output(csv, options.csv);
     close_output(curve, options.curve);
+    close_output(life, options.life);
     arrfree(trace.requests);
     arrfree(results);
     return finish_output(0);

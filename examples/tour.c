@@ -51,11 +51,9 @@ static void wait_for_return(void)
 
 // ---- sequences and their twins ----------------------------------------------------------------
 
-static float *random_rows(int rows, int row)  // numbers in [-1, 1), an array of stb_ds
+static void random_floats(float *x, int n)  // in [-1, 1)
 {
-    float *x = NULL;
-    for (int i = 0; i < rows * row; i++) arrput(x, (float)(2 * random_uniform(&seed) - 1));
-    return x;
+    for (int i = 0; i < n; i++) x[i] = (float)(2 * random_uniform(&seed) - 1);
 }
 
 static Pool *new_pool(int block_size, int num_blocks)
@@ -95,19 +93,17 @@ static Pool *new_pool_with_order(int block_size, int num_blocks, int n, const in
 // n more tokens with random K and V.
 static void grow(Seq *seq, int n)
 {
-    Pool *pool = seq->pool;
+    static float k[LONGEST * ROW], v[LONGEST * ROW];
     Oracle *twin = hmget(twins, seq);
     Batch batch = {.num_seqs = 1, .seqs = &seq, .num_tokens = &n};
     MUST(seq_append(seq, n));
     twin->length += n;
-    MUST(pool_plan(pool, &batch));
+    MUST(pool_plan(seq->pool, &batch));
     for (int layer = 0; layer < LAYERS; layer++) {
-        float *k = random_rows(n, ROW);
-        float *v = random_rows(n, ROW);
-        MUST(pool_write(pool, layer, k, v));
+        random_floats(k, n * ROW);
+        random_floats(v, n * ROW);
+        MUST(pool_write(seq->pool, layer, k, v));
         oracle_write(twin, layer, n, k, v);
-        arrfree(k);
-        arrfree(v);
     }
 }
 
@@ -143,8 +139,8 @@ static int agrees(Seq *seq)
     const int ways[3] = {ATTEND_PAGED, ATTEND_GATHER, ATTEND_FAST};
     int n = seq->length < MAX_ROWS ? seq->length : MAX_ROWS;
     int same = 1;
-    float *q = random_rows(n, Q_ROW);
-    float out[MAX_ROWS * Q_ROW], expected[MAX_ROWS * Q_ROW];
+    float q[MAX_ROWS * Q_ROW], out[MAX_ROWS * Q_ROW], expected[MAX_ROWS * Q_ROW];
+    random_floats(q, n * Q_ROW);
     Batch batch = {.num_seqs = 1, .seqs = &seq, .num_tokens = &n};
     MUST(pool_plan(seq->pool, &batch));
     for (int layer = 0; layer < LAYERS; layer++) {
@@ -155,7 +151,6 @@ static int agrees(Seq *seq)
                 if (!(fabsf(out[i] - expected[i]) <= 1e-6f)) same = 0;  // also for NaN
         }
     }
-    arrfree(q);
     return same;
 }
 
@@ -451,10 +446,10 @@ static void scene_online_softmax(void)
     Seq *seq = new_seq(pool, 10);
     int one = 1;
     Batch batch = {.num_seqs = 1, .seqs = &seq, .num_tokens = &one};
-    float *k = random_rows(seq->length, ROW);
-    float *v = random_rows(seq->length, ROW);
-    float *q = random_rows(1, ROW);
-    float out[ROW];
+    float k[10 * ROW], v[10 * ROW], q[ROW], out[ROW];
+    random_floats(k, 10 * ROW);  // not zeros, should seq_gather() leave them as they are
+    random_floats(v, 10 * ROW);
+    random_floats(q, ROW);
     MUST(seq_gather(seq, 0, k, v));
     MUST(pool_plan(pool, &batch));
     MUST(attend(pool, ATTEND_PAGED, 0, KV_HEADS, 0, q, out, NULL));
@@ -462,9 +457,6 @@ static void scene_online_softmax(void)
     int same = fabs(expected - out[0]) <= 1e-6;
     printf("The last o / l is what attend() returned: %s.\n", same ? "yes" : "NO");
     if (!same) failures++;
-    arrfree(k);
-    arrfree(v);
-    arrfree(q);
     finish(pool);
 }
 

@@ -1,20 +1,22 @@
-// fast.c: the optional fast paths of attend(), for ATTEND_FAST. paged.cu.c includes this file if it
-// is compiled with -DPAGED_FAST, after the plain code, which does the same sums and is to be read
-// first: attend_row() on the CPU, attend_paged() on a GPU.
+// fast.c: the optional fast paths of attend(), taken with ATTEND_FAST. paged.cu.c includes it if it
+// is compiled with -DPAGED_FAST, after the plain code, which computes the same sums and is to be
+// read first: attend_row() for the CPU, attend_paged() for a GPU.
 
-// A loop that compilers take apart (at -O3), so that its arrays become registers.
+// A loop that compilers unroll (at -O3), so that its arrays become registers.
 #define EACH(i, n) for (int i = 0; i < (n); i++)
 
 // ---- CPU --------------------------------------------------------------------------------------
-// For gcc (12 and later) and clang, in vectors as wide as the processor has. Against attend_row():
-//   - The tokens go in tiles of 64: what is done once per tile hardly counts.
-//   - Up to eight query vectors (heads of a group, rows of a chunk) go through a tile together: an
-//     element of K or V, once in a register, serves them all.
-//   - All heads of a tile come before the next tile, so that memory is read in long runs. What is
-//     next is asked for meanwhile (prefetch), in eight places at a time.
-//   - exp() is a polynomial, of a vector of scores at once.
-// What a query vector adds up, and in which order, does not depend on its company, on block sizes
-// or on threads, so gather and paged agree in every bit here, too.
+// For gcc (12 and later) and clang, in vectors as wide as the processor has. Unlike attend_row():
+//   - Tokens are taken in tiles of 64: what is done once per tile hardly counts.
+//   - Up to eight query vectors (heads of a group, rows of a chunk) go through a tile together, so
+//     an element of K or V, once in a register, serves them all.
+//   - All KV heads of a tile come before the next tile, so memory is read in long runs. A full tile
+//     is walked in four runs at once, and each stop prefetches the same stop of what comes next.
+//   - exp() is a polynomial, computed for a vector of scores at once.
+//   - The sums of a tile begin at 0. They are added to the earlier ones along with the rounding
+//     error, so a million small weights are not lost beside a large one.
+// What a query vector adds up, and in which order, does not depend on the vectors beside it, on
+// block sizes or on threads, so gathered and paged agree in every bit here, too.
 
 #if (__GNUC__ >= 12 || defined(__clang__)) && !defined(__CUDACC__) && __FLT_EVAL_METHOD__ % 16 == 0
 #ifdef _OPENMP
@@ -23,35 +25,50 @@
 #else
 #define OMP(text)  // one thread
 #define omp_get_max_threads() 1
+#define omp_get_thread_num() 0
 #endif
 #ifndef THREADS_FROM
-#define THREADS_FROM 200000  // elements of K and V: some 50 microseconds; less is not shared
+#define THREADS_FROM 200000  // elements of K and V; a smaller step is not shared among threads
 #endif
-#define EVENS4(i) i, i + 2, i + 4, i + 6
 #ifdef __AVX512F__
 #include <immintrin.h>
 #define LANES 16
-#define EVENS(i) EVENS4(i), EVENS4(i + 8), EVENS4(i + 16), EVENS4(i + 24)
 #elif defined(__F16C__)
 #include <immintrin.h>
 #define LANES 8
-#define EVENS(i) EVENS4(i), EVENS4(i + 8)
 #else
 #define LANES 4
-#define EVENS(i) EVENS4(i)
 #endif
 #define INLINE static inline __attribute__((always_inline))
+#define KEEP_ORDER __asm__ volatile("" ::: "memory")  // compilers move no load across it
 
 typedef float Vec __attribute__((vector_size(4 * LANES)));
 typedef uint32_t Bits __attribute__((vector_size(4 * LANES)));
+typedef float Half __attribute__((vector_size(2 * LANES), may_alias));
+typedef float Quad __attribute__((vector_size(16), may_alias));
 typedef float Floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));  // anywhere
 typedef uint16_t Halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
 
 enum { RUN = 16, RUNS = 4, TOKENS = RUNS * RUN };  // a tile is 64 neighbours, in 4 runs
+enum { COLUMNS = PAGED_MAX_HEAD_DIM / LANES };     // a column of K or V has LANES elements
 enum { VECTORS = 64 };                 // query vectors that go through a sequence together, at most
 enum { SUMS = LANES == 16 ? 16 : 8 };  // vectors of sums that fit into the registers
 
-// LANES elements of K or V. The intrinsics are what compilers do not find themselves.
+typedef struct Tile {   // where the rows of its tokens are: k + at[t], v + at[t]
+    const char *k, *v;  // the planes, from a KV head on
+    size_t at[TOKENS];  // bytes
+} Tile;
+
+typedef struct Query {      // a query vector, and the state of its sums
+    Vec q[COLUMNS];         // times scale
+    Vec sum[1 + COLUMNS];   // l, in LANES parts; then o, of weights times V
+    Vec lost[1 + COLUMNS];  // to rounding, from each sum
+    float m;                // the largest score so far
+    int visible;            // how many tokens it sees
+    size_t at;              // where it begins in job->q
+} Query;
+
+// Returns LANES elements of K or V. The intrinsics are what compilers do not find themselves.
 INLINE Vec load_lanes(const char *from, int dtype)
 {
     if (dtype == PAGED_F32) return *(const Floats *)from;
@@ -69,8 +86,8 @@ INLINE Vec load_lanes(const char *from, int dtype)
     return (Vec)((bits & 0x8000) << 16 | (Bits)x | ((Bits)(x >= 65536.0f) & 0x7f800000));
 }
 
-// e^x for x <= 0: with x = n log(2) + r it is 2^n times the series of e^r. A NaN stays one. Below
-// -65 it is 0: times HEADROOM, that would be a subnormal number.
+// Returns e^x for x <= 0: with x = n log(2) + r it is 2^n times the series of e^r. NaN stays NaN.
+// Below -65 it returns 0: times HEADROOM, the result would be a subnormal number.
 INLINE Vec exp_lanes(Vec x)
 {
     const float rounder = 0x1.8p23f;  // adding it leaves no bits for a fraction
@@ -82,175 +99,242 @@ INLINE Vec exp_lanes(Vec x)
     return (Vec)((Bits)p & ~(Bits)(x < -65.0f));
 }
 
-// The sum across the lanes of each of LANES vectors, by pairs of neighbours: x[2 * j] and the next
-// become x[LANES + j], until one is left. x: [2 * LANES]
-INLINE Vec add_across(Vec *x)
+// Adds up the lanes of x until four are left.
+INLINE Quad fold(Vec x)
 {
-    EACH (j, LANES - 1)
-        x[LANES + j] = __builtin_shufflevector(x[2 * j], x[2 * j + 1], EVENS(0)) +
-                       __builtin_shufflevector(x[2 * j], x[2 * j + 1], EVENS(1));
-    return x[2 * LANES - 2];
+    if (LANES == 4) return *(Quad *)&x;
+    Half half = ((Half *)&x)[0] + ((Half *)&x)[1];
+    if (LANES == 8) return *(Quad *)&half;
+    return ((Quad *)&half)[0] + ((Quad *)&half)[1];
 }
 
-// A query vector, and the state of its sums.
-typedef struct Query {
-    Vec q[PAGED_MAX_HEAD_DIM / LANES];  // times scale
-    Vec o[PAGED_MAX_HEAD_DIM / LANES];  // the sum of weights times V
-    Vec l;                              // the sum of the weights, in LANES parts
-    float m;                            // the largest score so far
-    int visible;                        // how many tokens it sees
-    size_t at;                          // where it begins in job->q
-    size_t head;                        // bytes from the rows of the first KV head to its own
-} Query;
+// Returns a[0] + a[2], b[0] + b[2], a[1] + a[3], b[1] + b[3].
+INLINE Quad add_halves(Quad a, Quad b)
+{
+    return __builtin_shufflevector(a, b, 0, 4, 1, 5) + __builtin_shufflevector(a, b, 2, 6, 3, 7);
+}
 
-// Makes weights of the scores of a query vector, raises m and l, and scales o to the new m.
-INLINE void weigh(Query *query, Vec *score, int tokens, int dim)
+// Adds x to sum i, and what rounding takes from the result to lost[i] (TwoSum, Knuth).
+INLINE void add_exactly(Query *query, int i, Vec x)
+{
+    Vec old = query->sum[i];
+    Vec sum = query->sum[i] = old + x;
+    Vec added = sum - old;
+    query->lost[i] += (old - (sum - added)) + (x - added);
+}
+
+// Turns scores into weights, raises m, and scales the sums to it. Not inlined: in another copy of
+// this code a compiler might fuse other products with sums, which gives other bits.
+__attribute__((noinline)) static void weigh(Query *query, Vec *score, int tokens, int last)
 {
     for (int t = tokens; t < TOKENS; t++) ((float *)score)[t] = -INFINITY;
     float old_m = query->m;
     Vec top = (Vec){0} + old_m;
-    EACH (j, TOKENS / LANES) {
-        Bits higher = (Bits)(score[j] > top);
-        top = (Vec)(((Bits)score[j] & higher) | ((Bits)top & ~higher));
+    EACH (i, TOKENS / LANES) {
+        Bits higher = (Bits)(score[i] > top);
+        top = (Vec)(((Bits)score[i] & higher) | ((Bits)top & ~higher));
     }
+    float m[4] = {old_m, old_m, old_m, old_m};  // one maximum would take four times as long
     EACH (i, LANES)
-        if (top[i] > query->m) query->m = top[i];
-    Vec shrink = exp_lanes((Vec){0} + (old_m - query->m));
-    for (int d = 0; query->m > old_m && d * LANES < dim; d++) query->o[d] *= shrink;
-    query->l *= shrink;
-    EACH (j, TOKENS / LANES) {
-        score[j] = exp_lanes(score[j] - query->m) * HEADROOM;
-        query->l += score[j];
+        if (top[i] > m[i % 4]) m[i % 4] = top[i];
+    EACH (i, 4)
+        if (m[i] > m[0]) m[0] = m[i];
+    query->m = m[0];
+    Vec shrink = exp_lanes((Vec){0} + (old_m - m[0]));
+    for (int i = 0; m[0] > old_m && i <= 1 + last; i++) {
+        query->sum[i] *= shrink;
+        query->lost[i] *= shrink;
+    }
+    Vec l = {0};
+    EACH (i, TOKENS / LANES) {
+        score[i] = exp_lanes(score[i] - m[0]) * HEADROOM;
+        l += score[i];
+    }
+    add_exactly(query, 0, l);
+}
+
+// Takes n query vectors through the first tokens of a tile. next: what is read after it
+INLINE void attend_tile(const Tile *tile, const Tile *next, Query *query, int tokens, int head_dim,
+                        int n, int dtype)
+{
+    const int step = LANES * (int)dtype_size(dtype);
+    const int last = (head_dim - 1) / LANES;  // column
+    const int pair = min_int(2, SUMS / n);    // tokens of K at a time
+    const int width = min_int(8, SUMS / n);   // columns of V at a time
+    Vec score[8][TOKENS / LANES];             // in the order of the walk
+    Vec sum[SUMS];
+    Bits inside = {0};  // the lanes of the last column that belong to the row, not to another
+    EACH (i, LANES)
+        if (last * LANES + i < head_dim) inside[i] = 0xffffffff;
+
+    // 1. The walk: a full tile in four runs at once, any other one from its first token on.
+    size_t at[TOKENS], next_at[TOKENS];
+    for (int stop = 0; stop < min_int(tokens + 1, TOKENS); stop++) {
+        int t = stop;
+        if (tokens == TOKENS) t = stop % RUNS * RUN + stop / RUNS;
+        at[stop] = tile->at[t];
+        next_at[stop] = next->at[t];
+    }
+
+    // 2. The scores.
+    for (int stop = 0; stop < tokens; stop += pair) {
+        const char *k[2], *next_k[2];
+        EACH (j, pair) {
+            k[j] = tile->k + at[stop + j];
+            next_k[j] = next->k + next_at[stop + j];
+        }
+        EACH (i, SUMS) sum[i] = (Vec){0};
+        for (int d = 0; d <= last; d++) {
+            Vec x[2];
+            if (d * step % 64 == 0)  // once for each cache line
+                EACH (j, pair) __builtin_prefetch(next_k[j] + d * step, 0, 2);  // to L2
+            KEEP_ORDER;
+            EACH (j, pair) x[j] = load_lanes(k[j] + d * step, dtype);
+            if (d == last)
+                EACH (j, pair) x[j] = (Vec)((Bits)x[j] & inside);  // 0 times NaN would be NaN
+            EACH (i, n) {
+                Vec q = query[i].q[d];
+                if (pair == 2) q = *(volatile Vec *)&query[i].q[d];  // gcc would load it twice
+                EACH (j, pair) sum[i * pair + j] += q * x[j];
+            }
+        }
+        for (int i = 0; i < n * pair; i += 4) {
+            Quad even = add_halves(fold(sum[i]), fold(sum[i + 2]));
+            Quad odd = add_halves(fold(sum[i + 1]), fold(sum[i + 3]));
+            Quad four = add_halves(even, odd);
+            EACH (j, min_int(4, n * pair))
+                ((float *)score[(i + j) / pair])[stop + (i + j) % pair] = four[j];
+        }
+    }
+
+    // 3. Their weights.
+    EACH (i, n) weigh(&query[i], score[i], tokens, last);
+
+    // 4. The values. After the last column comes it again, for nothing.
+    int row = 0;    // of the next tile: it is prefetched once, row by row, however often this
+    int ahead = 0;  // one is walked; and how many bytes of that row have been
+    for (int d = 0; d <= last; d += width) {
+        EACH (i, SUMS) sum[i] = (Vec){0};
+        for (int stop = 0; stop < tokens; stop++) {
+            const char *v = tile->v + at[stop];
+            const char *next_v = next->v + next_at[row] + ahead;
+            for (int i = 0; i < width * step; i += 64) __builtin_prefetch(next_v + i, 0, 2);
+            ahead += width * step;
+            if (ahead > last * step) {
+                ahead = 0;
+                row++;
+            }
+            KEEP_ORDER;
+            EACH (j, width) {
+                Vec x = load_lanes(v + min_int(d + j, last) * step, dtype);
+                EACH (i, n) sum[i * width + j] += ((float *)score[i])[stop] * x;
+            }
+        }
+        EACH (i, n)
+            EACH (j, width)
+                if (d + j <= last) add_exactly(&query[i], 1 + d + j, sum[i * width + j]);
     }
 }
 
-// n query vectors over a tile, `width` rows or columns of it at a time. tile: where the rows of its
-// tokens are, in the first KV head; next: those that come next, for query[n]. They are asked for as
-// they stand there, [RUN][RUNS][2]: K and V in turn, and the runs in turn, in eight places.
-INLINE void attend_tile(const char **tile, const char **next, Query *query, int tokens, int dim,
-                        int n, int dtype)
+// attend_tile() with n and dtype as constants. Not inlined: the caller's variables would take
+// registers from the sums.
+__attribute__((noinline)) static void attend_tile_of(const Tile *tile, const Tile *next,
+                                                     Query *query, int tokens, int head_dim, int n,
+                                                     int dtype)
 {
-    const int width = n * 4 > SUMS ? SUMS / n : 4;  // so that n * width sums stay in registers
-    const int step = LANES * (int)dtype_size(dtype);
-    const int last = (dim - 1) / LANES;  // column
-    Bits inside = {0};  // the lanes of the last column that belong to the vector, not to another
-    EACH (i, LANES) inside[i] = last * LANES + i < dim ? 0xffffffff : 0;
-    size_t head = query->head;
-    size_t ahead = query[n].head;
-    Vec score[8][TOKENS / LANES];
-    Vec sum[8][2 * LANES];
-    Vec acc[8][4];
-    Vec x[4];
-
-    // 1. The scores. Each is a sum in LANES parts, first of all.
-    for (int t = 0; t < tokens || t % LANES > 0; t += width) {
-        const char **k = &tile[(t % RUN * RUNS + t / RUN) * 2];
-        EACH (i, n)
-            EACH (j, width) acc[i][j] = (Vec){0};
-        for (int d = 0; d <= last; d++) {
-            EACH (j, width) __builtin_prefetch(next[t + j] + ahead + d * step, 0, 2);  // to L2
-            EACH (j, width) x[j] = load_lanes(k[j * 2 * RUNS] + head + d * step, dtype);
-            if (d == last)
-                EACH (j, width) x[j] = (Vec)((Bits)x[j] & inside);  // 0 times NaN would be NaN
-            EACH (i, n)
-                EACH (j, width) acc[i][j] += query[i].q[d] * x[j];
-        }
-        EACH (i, n)
-            EACH (j, width) sum[i][t % LANES + j] = acc[i][j];
-        if ((t + width) % LANES == 0)
-            EACH (i, n) score[i][t / LANES] = add_across(sum[i]);
-    }
-
-    // 2. Their weights.
-    EACH (i, n) weigh(&query[i], score[i], tokens, dim);
-
-    // 3. The values, run by run. After the last column comes it again: those sums go to a place in
-    // o beyond head_dim, which is never read.
-    for (int run = 0; run < tokens; run += RUN) {
-        for (int d = 0; d <= last; d += width) {
-            const char **v = &tile[run / RUN * 2 + 1];
-            EACH (i, n)
-                EACH (j, width) acc[i][j] = (Vec){0};
-            for (int t = run; t < min_int(run + RUN, tokens); t++, v += 2 * RUNS) {
-                EACH (j, width) __builtin_prefetch(next[TOKENS + t] + ahead + (d + j) * step, 0, 2);
-                EACH (j, width) x[j] = load_lanes(*v + head + min_int(d + j, last) * step, dtype);
-                EACH (i, n)
-                    EACH (j, width) acc[i][j] += ((float *)score[i])[t] * x[j];
-            }
-            EACH (i, n)
-                EACH (j, width) query[i].o[d + j] += acc[i][j];
-        }
-    }
+#define CASE(N, TYPE) \
+    if (n == N && dtype == TYPE) attend_tile(tile, next, query, tokens, head_dim, N, TYPE);
+#define CASES(N) CASE(N, PAGED_F32) CASE(N, PAGED_F16) CASE(N, PAGED_BF16)
+    CASES(8) CASES(4) CASES(2) CASES(1)
 }
 
 static void start_query(const AttendJob *job, int row, int head, Query *query)
 {
-    int dim = job->view.config.head_dim;
-    memset(query, 0, sizeof *query);
+    int head_dim = job->view.config.head_dim;
     query->m = -__FLT_MAX__;  // not -infinity: -infinity less that would be NaN
     query->visible = job->view.queries[row].position + 1;
-    query->at = ((size_t)row * job->num_q_heads + head) * dim;
-    for (int d = 0; d < dim; d++) ((float *)query->q)[d] = job->q[query->at + d] * job->scale;
+    query->at = ((size_t)row * job->num_q_heads + head) * head_dim;
+    query->q[(head_dim - 1) / LANES] = (Vec){0};
+    EACH (d, head_dim) ((float *)query->q)[d] = job->q[query->at + d] * job->scale;
+    EACH (i, 1 + ceil_div(head_dim, LANES)) query->sum[i] = query->lost[i] = (Vec){0};
 }
 
 static void finish_query(const AttendJob *job, const Query *query)
 {
-    int dim = job->view.config.head_dim;
-    float *out = job->out + query->at;
-    float l = 0;
-    EACH (j, LANES) l += query->l[j];
-    for (int d = 0; d < dim; d++) out[d] = l != 0 ? ((const float *)query->o)[d] / l : 0;
-    if (job->lse) job->lse[query->at / dim] = (float)(query->m + log(l / HEADROOM));
+    int head_dim = job->view.config.head_dim;
+    const float *sum = (const float *)query->sum;
+    const float *lost = (const float *)query->lost;
+    double l = 0;
+    EACH (i, LANES) l += (double)sum[i] + lost[i];
+    EACH (d, head_dim) {
+        float o = sum[LANES + d];
+        if (fabsf(o) < INFINITY) o += lost[LANES + d];  // after infinity, that is NaN
+        job->out[query->at + d] = l != 0 ? o / (float)l : 0;
+    }
+    if (job->lse) job->lse[query->at / head_dim] = (float)(query->m + log(l / HEADROOM));
+}
+
+// How many of `count` query vectors, from the first one on, can go through the tile at `start`
+// together, as they see the same tokens of it?
+static int count_together(const Query *query, int count, int start)
+{
+    int tokens = min_int(query->visible - start, TOKENS);
+    int n = 8;
+    while (n > count || min_int(query[n - 1].visible - start, TOKENS) != tokens) n /= 2;
+    return n;
+}
+
+// Finds the tile at `start`. After the last token of the sequence comes its row again.
+static Tile find_tile(const View *view, int seq, int start, int end, int kv_head)
+{
+    Tile tile = {(const char *)view->k, (const char *)view->v, {0}};
+    size_t at = 0;
+    EACH (t, TOKENS) {
+        if (start + t < end) at = token_offset(view, seq, start + t, kv_head);
+        tile.at[t] = at * dtype_size(view->config.dtype);
+    }
+    return tile;
 }
 
 // Some rows of one sequence, some KV heads.
 static void attend_piece(const AttendJob *job, int row, int rows, int kv_head, int heads)
 {
     const View *view = &job->view;
+    const PoolConfig *c = &view->config;
     int seq = view->queries[row].seq;
     int end = view->queries[row + rows - 1].position + 1;
-    const PoolConfig *c = &view->config;
     int group = job->num_q_heads / c->num_kv_heads;
-    int vectors = rows * group;  // for each KV head
+    int count = rows * group;  // query vectors of a KV head
     size_t head_elements = token_offset(view, seq, 0, 1) - token_offset(view, seq, 0, 0);
-    Query query[VECTORS + 1];
-    for (int i = 0; i < heads * vectors; i++) {
-        int head = (kv_head + i / vectors) * group + i % group;
+    Query *query = (Query *)job->states + omp_get_thread_num() * VECTORS;  // [heads][count]
+    EACH (i, heads * count) {
+        int head = (kv_head + i / count) * group + i % group;
         start_query(job, row + i / group % rows, head, &query[i]);
-        query[i].head = i / vectors * head_elements * dtype_size(c->dtype);
     }
-    query[heads * vectors].head = 0;  // after the last head, the first one of the next tile
-    const char *kv[2][RUN][RUNS][2];  // the rows of this tile and the next, in turn
-    size_t at = 0;
-    for (int start = 0, found = 0; start < end; start += TOKENS) {
-        for (; found < start + 2 * TOKENS; found++) {  // after the last token, its row again
-            if (found < end) at = token_offset(view, seq, found, kv_head);
-            const char **to = kv[found / TOKENS % 2][found % RUN][found / RUN % RUNS];
-            to[0] = (const char *)view->k + at * dtype_size(c->dtype);
-            to[1] = (const char *)view->v + at * dtype_size(c->dtype);
+    Tile next = find_tile(view, seq, 0, end, kv_head);
+    for (int start = 0; start < end; start += TOKENS)
+        for (int head = 0; head < heads; head++) {
+            Tile tile = next;
+            Query *q = query + head * count;
+            if (head < heads - 1) {
+                next.k += head_elements * dtype_size(c->dtype);
+                next.v += head_elements * dtype_size(c->dtype);
+            } else if (start + TOKENS < end) {
+                next = find_tile(view, seq, start + TOKENS, end, kv_head);
+            }
+            for (int i = 0, n; i < count; i += n) {
+                int tokens = min_int(q[i].visible - start, TOKENS);
+                n = count_together(&q[i], count - i, start);
+                if (tokens > 0)
+                    attend_tile_of(&tile, &next, &q[i], tokens, c->head_dim, n, c->dtype);
+            }
         }
-        const char **tile = kv[start / TOKENS % 2][0][0];
-        const char **after = kv[start / TOKENS % 2 == 0][0][0];
-        for (int i = 0, n; i < heads * vectors; i += n) {
-            Query *q = &query[i];
-            int tokens = min_int(q->visible - start, TOKENS);
-            for (n = 8; i + n > heads * vectors || q[n - 1].head != q->head ||
-                        min_int(q[n - 1].visible - start, TOKENS) > tokens;)
-                n /= 2;  // all of them are to see the same
-            const char **next = i + n < heads * vectors ? tile : after;
-            if (tokens <= 0) continue;
-#define IF(N, TYPE) /* so that n and dtype are constants */ \
-    if (n == N && c->dtype == TYPE) attend_tile(tile, next, q, tokens, c->head_dim, N, TYPE);
-#define IF_TYPE(TYPE) IF(8, TYPE) IF(4, TYPE) IF(2, TYPE) IF(1, TYPE)
-            IF_TYPE(PAGED_F32) IF_TYPE(PAGED_F16) IF_TYPE(PAGED_BF16)
-        }
-    }
-    for (int i = 0; i < heads * vectors; i++) finish_query(job, &query[i]);
+    EACH (i, heads * count) finish_query(job, &query[i]);
 }
 
-// Attention of a whole step, or -1 if its shape is one for attend_row(). The pieces are as large as
-// can be, rows times KV heads, unless there would be fewer of them than threads.
-static int attend_on_cpu(const AttendJob *job)
+// Attends for a whole step. Returns an error, or -1 if the shape is one for attend_row(). Pieces
+// are as large as they can be, rows times KV heads, unless that makes fewer of them than threads.
+static int attend_on_cpu(Pool *pool, AttendJob *job)
 {
     const View *view = &job->view;
     int total = view->num_query_tokens;
@@ -258,8 +342,13 @@ static int attend_on_cpu(const AttendJob *job)
     int group = job->num_q_heads / kv_heads;
     if (group > VECTORS || view->max_seq_len > INT_MAX - 2 * TOKENS) return -1;
     double elements = 2.0 * total * kv_heads * view->max_seq_len * view->config.head_dim;
-    int threads = elements > THREADS_FROM ? omp_get_max_threads() : 1;
+    int threads = 1;
+    if (elements > THREADS_FROM) threads = omp_get_max_threads();
     int most = min_int(VECTORS / group, ceil_div((int64_t)total * kv_heads, threads));
+    size_t bytes = multiply(threads, VECTORS * sizeof(Query));
+    if (memory_reserve(PAGED_CPU, &pool->states, &pool->states_bytes, bytes))
+        return PAGED_OUT_OF_MEMORY;
+    job->states = (float *)pool->states;
     OMP(omp parallel num_threads(threads))
     OMP(omp single)
     for (int row = 0, rows; row < total; row += rows) {
@@ -273,7 +362,7 @@ static int attend_on_cpu(const AttendJob *job)
 }
 
 #else  // another compiler, or an x87, with floats of too many bits: attend_row() does it all
-static int attend_on_cpu(const AttendJob *job) { return (void)job, -1; }
+static int attend_on_cpu(Pool *pool, AttendJob *job) { return (void)pool, (void)job, -1; }
 #endif
 
 // ---- GPU --------------------------------------------------------------------------------------
@@ -282,12 +371,15 @@ static int attend_on_cpu(const AttendJob *job) { return (void)job, -1; }
 // one long sequence fills the whole GPU. A second kernel merges them.
 
 enum { SPLIT = 512 };
+#ifndef __CUDACC__  // for the stand-in
+#define __syncwarp() __shfl_xor_sync(ALL_LANES, 0, 0)
+#endif
 
-// The state of split blockIdx.z of a query head, in global memory: job->states are
-// [num_query_tokens][num_q_heads][splits][head_dim + 2].
-DEVICE float *split_state(const AttendJob *job, int head)
+// Where split blockIdx.z of a row and query head has its state: job->states are
+// [num_query_tokens][num_q_heads][splits][head_dim + 2], in global memory.
+DEVICE float *split_state(const AttendJob *job, int row, int head)
 {
-    size_t vector = (size_t)blockIdx.x * job->num_q_heads + head;
+    size_t vector = (size_t)row * job->num_q_heads + head;
     size_t split = vector * ceil_div(job->view.max_seq_len, SPLIT) + blockIdx.z;
     return job->states + split * (job->view.config.head_dim + 2);
 }
@@ -296,60 +388,78 @@ KERNEL(attend_split, AttendJob)
 {
     int start = blockIdx.z * SPLIT;
     int end = min_int(start + SPLIT, job.view.queries[blockIdx.x].position + 1);
-    if (start < end) attend_tokens(&job, blockIdx.y, start, end, split_state(&job, blockIdx.y));
+    float *state = split_state(&job, blockIdx.x, blockIdx.y);
+    if (start < end) attend_tokens(&job, blockIdx.y, start, end, state);
 }
 
-// The states of all splits of a row and query head, from 0 on, become its result.
+// Makes the result of a row and query head of the states of its splits, from split 0 on.
 KERNEL(merge_splits, AttendJob)
 {
     int splits = job.view.queries[blockIdx.x].position / SPLIT + 1;
-    merge(split_state(&job, blockIdx.y), splits, job.view.config.head_dim, shared);
+    float *states = split_state(&job, blockIdx.x, blockIdx.y);
+    merge(states, splits, job.view.config.head_dim, shared);
     __syncthreads();
     finish(&job, blockIdx.y, shared);
 }
 
-// Rung 4, tensor cores, for K and V in 16 bits, and head_dim up to 128 in multiples of 8. Against
+// Rung 4, tensor cores, for K and V in 16 bits and head_dim up to 128 in multiples of 8. Against
 // rung 3, up to eight query heads of a group share all that is loaded and converted. A warp's
-// instruction mma does d += a * b. With r = lane / 4 and c = lane % 4, a lane holds
+// instruction mma does d += a * b. Lane 4 * r + c holds
 //
-//     of a, 16 x 8   column c in rows r and r + 8, then column c + 4
+//     of a, 16 x 8   column c of rows r and r + 8, then column c + 4 of both
 //     of b,  8 x 8   rows c and c + 4 of column r
 //     of d, 16 x 8   columns 2 * c and 2 * c + 1 of row r, then of row r + 8
 //
 // (PTX ISA, "Matrix Fragments for mma.m16n8k8", .tf32). a and b are tf32, a float32 without its
 // lower 13 bits. K and V fit; q and the weights are cut in two: row r has the upper 11 bits of the
-// mantissa for query head r, row r + 8 the next 11. In the end both results are added. 16 bytes of
-// K, as loaded, are a lane's part of b for four mma, as a dot product may be summed in any order.
-// 16 tokens are dealt to the columns of two tiles in pairs, so the lane then has the scores of four
-// neighbours, 4 * c and on, and they become its part of a for weights times V, each pair columns c
-// and c + 4. So only maxima go from lane to lane.
+// mantissa for query head r, row r + 8 the next 11. In the end both results are added.
+//
+// A warp takes 16 tokens at a time. The 16 bytes of a load are 8 elements:
+//
+//              lane 4 * r + c                               lane 5: r = 1, c = 1, head_dim 64
+//     q        head r, elements 8 * c on, of each 32        head 1, elements 8 to 15, 40 to 47
+//     K        tokens r / 2 * 4 + r % 2 and 2 more, same    tokens 1 and 3, the same elements
+//     scores   head r, tokens 4 * c to 4 * c + 3            head 1, tokens 4 to 7
+//     V        these tokens, elements 8 * r on, of each 64  tokens 4 to 7, elements 8 to 15
+//     o        head r, elements 16 * c on, of each 64       head 1, elements 16 to 31
+//
+// K is b as it is loaded, two elements an mma, as a dot product may be summed in any order. Tokens
+// 0 1 4 5 8 9 12 13 are the columns of one d, and 2 3 6 7 10 11 14 15 those of another: a lane has
+// the scores of four neighbours, and their weights are its part of a for weights times V, two
+// tokens an mma. Only maxima go from lane to lane.
 
 typedef size_t __attribute__((may_alias)) Offset;
 #define OFFSETS ((Offset *)shared)  // [SPLIT], of the tokens in a plane
 typedef struct __attribute__((aligned(16), may_alias)) Piece {
-    uint32_t words[4];  // 8 elements, in 16 bytes, the most that a lane can load at once
+    uint32_t words[4];  // 8 elements, one load of 16 bytes
 } Piece;
+enum { VALUES = 64, SUM = VALUES };  // in o: weights times V, then 4 floats for the sum of weights
 
-// The pieces of a vector go to `lanes` lanes in turn. Where in it is element i of what lane n gets?
-DEVICE int element(int i, int n, int lanes) { return (i / 8 * lanes + n) * 8 + i % 8; }
+// The pieces of a row go to `lanes` lanes in turn. Returns the index of element i of lane n.
+DEVICE int element_of_lane(int i, int n, int lanes) { return (i / 8 * lanes + n) * 8 + i % 8; }
 
-// What lane n gets of token t. What does not exist is 0, as 0 times NaN would be NaN.
-DEVICE void load(const View *view, const void *plane, int t, int count, int n, int lanes, Piece *to)
+// Loads the pieces of lane n of token t. What does not exist is 0, as 0 times NaN would be NaN.
+DEVICE void load_pieces(const View *view, const void *plane, int t, int count, int n, int lanes,
+                        Piece *to)
 {
-    const uint16_t *vector = (const uint16_t *)plane + OFFSETS[t];
+    const uint16_t *row = (const uint16_t *)plane + OFFSETS[t];
     EACH (i, 16 / lanes) {
-        int d = element(i * 8, n, lanes);
+        int d = element_of_lane(i * 8, n, lanes);
         to[i] = (Piece){{0, 0, 0, 0}};
-        if (t < count && d < view->config.head_dim) to[i] = *(const Piece *)(vector + d);
+        if (t < count && d < view->config.head_dim) to[i] = *(const Piece *)(row + d);
     }
 }
 
 DEVICE uint32_t tf32(float x) { return float_bits(x) & 0xffffe000; }
 
-// The sum of both parts, in column i of d. If the first is infinite or NaN, it is the result.
-DEVICE float both(const float *d, int i) { return fabsf(d[i]) < INFINITY ? d[i] + d[i + 2] : d[i]; }
+// Returns the sum of both parts of column i of d. An infinite first part makes NaN of the other.
+DEVICE float sum_of_parts(const float *d, int i)
+{
+    if (fabsf(d[i]) < INFINITY) return d[i] + d[i + 2];
+    return d[i];
+}
 
-// a: two columns, to be cut. If the upper part is infinite, the lower one is NaN.
+// a: two columns, to be cut in parts
 DEVICE void mma(float *d, const float *a, float b0, float b1)
 {
     uint32_t a0 = tf32(a[0]);
@@ -362,7 +472,6 @@ DEVICE void mma(float *d, const float *a, float b0, float b1)
                  : "r"(part[0]), "r"(part[1]), "r"(part[2]), "r"(part[3]), "r"(float_bits(b0)),
                    "r"(float_bits(b1)));
 #elif !defined(__CUDACC__)  // the stand-in: each lane puts its parts in place, then reads them all
-#define __syncwarp() __shfl_xor_sync(ALL_LANES, 0, 0)
     static float a_whole[WARPS][16][8], b_whole[WARPS][8][8];
     int warp = threadIdx.x / WARP;
     int r = threadIdx.x % WARP / 4;
@@ -377,42 +486,46 @@ DEVICE void mma(float *d, const float *a, float b0, float b1)
 #endif
 }
 
-// blockIdx: x is the row; y the KV head, and which eight query heads of its group; z the split.
+// blockIdx: x is the row and which eight query heads of a group; y the KV head; z the split.
 DEVICE void attend_mma(const AttendJob *job, int dtype)
 {
     const View *view = &job->view;
     int head_dim = view->config.head_dim;
-    int kv_heads = view->config.num_kv_heads;
-    int group = job->num_q_heads / kv_heads;
-    int kv_head = blockIdx.y % kv_heads;
-    int first = kv_head * group + blockIdx.y / kv_heads * 8;  // query head
-    int heads = min_int((kv_head + 1) * group - first, 8);    // from there on
+    int group = job->num_q_heads / view->config.num_kv_heads;
+    int parts = ceil_div(group, 8);  // neighbours in the grid, so that they share the L2 cache
+    int row = blockIdx.x / parts;
+    int kv_head = blockIdx.y;
+    int first = kv_head * group + blockIdx.x % parts * 8;   // query head
+    int heads = min_int((kv_head + 1) * group - first, 8);  // from there on
     int warp = threadIdx.x / WARP;
     int r = threadIdx.x % WARP / 4;
     int c = threadIdx.x % 4;
-    int count = min_int(view->queries[blockIdx.x].position + 1 - (int)blockIdx.z * SPLIT, SPLIT);
+    int count = min_int(view->queries[row].position + 1 - (int)blockIdx.z * SPLIT, SPLIT);
     if (count <= 0) return;
 
-    // 1. The walk, for the whole split. Memory answers after some 600 ns, so many loads must be in
-    // flight later, with nothing to wait for. After the last token comes it again.
-    int seq = view->queries[blockIdx.x].seq;
+    // 1. The walk, for the whole split, so that later many loads can be in flight, with nothing to
+    // wait for. After the last token comes it again.
+    int seq = view->queries[row].seq;
     for (int t = threadIdx.x; t < SPLIT; t += THREADS)
         OFFSETS[t] = token_offset(view, seq, blockIdx.z * SPLIT + min_int(t, count - 1), kv_head);
     __syncthreads();
 
-    // 2. The query: those elements that the lane will have of K.
-    size_t vector = ((size_t)blockIdx.x * job->num_q_heads + first + r) * head_dim;
-    float q[32], o[68] = {0}, m = -__FLT_MAX__;  // -infinity less itself would be NaN
+    // 2. The query: the elements that the lane will have of K.
+    size_t vector = ((size_t)row * job->num_q_heads + first + r) * head_dim;
+    float q[32] = {0}, o[VALUES + 4] = {0}, m = -__FLT_MAX__;  // -infinity less itself would be NaN
     EACH (i, 32) {
-        int d = element(i, c, 4);
-        q[i] = r < heads && d < head_dim ? job->q[vector + d] * job->scale : 0;
+        int d = element_of_lane(i, c, 4);
+        if (r < heads && d < head_dim) q[i] = job->q[vector + d];
     }
+    __syncwarp();  // here and below: all loads are under way before the first is used
+    EACH (i, 32) q[i] *= job->scale;
 
     for (int start = warp * 16; start < count; start += WARPS * 16) {
         Piece k[2][4], v[4][2];
-        EACH (t, 2) load(view, view->k, start + r / 2 * 4 + t * 2 + r % 2, count, c, 4, k[t]);
-        EACH (i, 4) load(view, view->v, start + c * 4 + i, count, r, 8, v[i]);
-        __syncwarp();  // so that all loads are under way before the first is used
+        EACH (t, 2)
+            load_pieces(view, view->k, start + r / 2 * 4 + t * 2 + r % 2, count, c, 4, k[t]);
+        EACH (i, 4) load_pieces(view, view->v, start + c * 4 + i, count, r, 8, v[i]);
+        __syncwarp();
 
         // 3. Scores.
         float score[2][4] = {{0}}, p[4];
@@ -422,7 +535,7 @@ DEVICE void attend_mma(const AttendJob *job, int dtype)
                 mma(score[t], q + i * 2, load_element(k[t], i * 2, dtype),
                     load_element(k[t], i * 2 + 1, dtype));
         EACH (i, 4) {
-            p[i] = both(score[i / 2], i % 2);
+            p[i] = sum_of_parts(score[i / 2], i % 2);
             if (start + c * 4 + i >= count) p[i] = -INFINITY;
             m = fmaxf(m, p[i]);
         }
@@ -433,26 +546,29 @@ DEVICE void attend_mma(const AttendJob *job, int dtype)
         EACH (i, 4) p[i] = expf(p[i] - m) * HEADROOM;
 
         // 5. Values. The last mma are for l: as if V had columns of 1.
-        EACH (i, 68) o[i] *= shrink;
+        EACH (i, VALUES + 4) o[i] *= shrink;
         EACH (i, 16)
             EACH (t, 2)
                 mma(o + i * 4, p + t * 2, load_element(v[t * 2], i, dtype),
                     load_element(v[t * 2 + 1], i, dtype));
-        EACH (t, 2) mma(o + 64, p + t * 2, 1, 1);
+        EACH (t, 2) mma(o + SUM, p + t * 2, 1, 1);
     }
 
     // 6. The states of the warps, in shared memory, become one for each head.
     float *states = shared + 2 * SPLIT;  // [8][WARPS][head_dim + 2]
     float *state = states + (r * WARPS + warp) * (head_dim + 2);
-    state[0] = m;
-    state[1] = both(o + 64, 0);
+    if (c == 0) {
+        state[0] = m;
+        state[1] = sum_of_parts(o + SUM, 0);
+    }
     EACH (i, 32) {
-        int d = element(i / 2, 2 * c + i % 2, 8);
-        if (d < head_dim) state[2 + d] = both(o + i / 2 * 4, i % 2);
+        int d = element_of_lane(i / 2, 2 * c + i % 2, 8);
+        if (d < head_dim) state[2 + d] = sum_of_parts(o + i / 2 * 4, i % 2);
     }
     __syncthreads();
     for (int h = 0; h < heads; h++)
-        merge(states + h * WARPS * (head_dim + 2), WARPS, head_dim, split_state(job, first + h));
+        merge(states + h * WARPS * (head_dim + 2), WARPS, head_dim,
+              split_state(job, row, first + h));
 }
 
 KERNEL(attend_mma_f16, AttendJob) { attend_mma(&job, PAGED_F16); }
@@ -460,33 +576,38 @@ KERNEL(attend_mma_bf16, AttendJob) { attend_mma(&job, PAGED_BF16); }
 
 // ---- which path -------------------------------------------------------------------------------
 
-// Attention of a whole step: PAGED_OK, an error, or -1 if its shape is one for the plain code.
+// Attends for a whole step. Returns an error, or -1 if the shape is one for the plain code.
 static int attend_fast(Pool *pool, AttendJob *job)
 {
     const PoolConfig *c = &job->view.config;
-    if (c->device == PAGED_CPU) return attend_on_cpu(job);
+    if (c->device == PAGED_CPU) return attend_on_cpu(pool, job);
     int rows = job->view.num_query_tokens;
     int heads = job->num_q_heads;
     int splits = ceil_div(job->view.max_seq_len, SPLIT);
+    int parts = ceil_div(heads / c->num_kv_heads, 8);  // of a group, for attend_mma()
     size_t bytes = multiply(multiply(rows, heads), splits * (c->head_dim + 2) * sizeof(float));
-    if (splits > 65535) return -1;  // a grid cannot have more
+    if (splits > 65535 || rows > INT_MAX / parts) return -1;  // more than a grid can have
     if (memory_reserve(c->device, &pool->states, &pool->states_bytes, bytes))
         return PAGED_OUT_OF_MEMORY;
     job->states = (float *)pool->states;
-    int blocks = c->num_kv_heads * ceil_div(heads / c->num_kv_heads, 8);  // of attend_mma()
     int states = WARPS * (c->head_dim + 2);
+    int mma_floats = 2 * SPLIT + 8 * states;
     int tensor_cores = c->dtype != PAGED_F32 && c->head_dim <= 128 && c->head_dim % 8 == 0;
-#ifdef __CUDACC__  // mma exists from sm_80 on
+#ifdef __CUDACC__
+    static int compiled_for;  // 80 is the first generation whose mma knows tf32
     cudaFuncAttributes attributes;
-    CUDA(cudaFuncGetAttributes(&attributes, attend_mma_f16));
-    if (attributes.ptxVersion < 80) tensor_cores = 0;
+    if (!compiled_for) {
+        CUDA(cudaFuncGetAttributes(&attributes, attend_mma_f16));
+        compiled_for = attributes.ptxVersion;
+    }
+    if (compiled_for < 80) tensor_cores = 0;
 #endif
     if (!tensor_cores)
         LAUNCH(attend_split, rows, heads, splits, states, *job);
     else if (c->dtype == PAGED_F16)
-        LAUNCH(attend_mma_f16, rows, blocks, splits, 2 * SPLIT + 8 * states, *job);
+        LAUNCH(attend_mma_f16, rows * parts, c->num_kv_heads, splits, mma_floats, *job);
     else
-        LAUNCH(attend_mma_bf16, rows, blocks, splits, 2 * SPLIT + 8 * states, *job);
+        LAUNCH(attend_mma_bf16, rows * parts, c->num_kv_heads, splits, mma_floats, *job);
     LAUNCH(merge_splits, rows, heads, 1, c->head_dim + 2, *job);
     return PAGED_OK;
 }
