@@ -77,9 +77,6 @@ static void draw_block(const Pool *pool, int block, const Seq *const *seqs)
                    CELL * tokens, HEIGHT / count, colors[s]);
             y += HEIGHT / count;
         }
-    printf("<path class=\"line\" d=\"M%d %dh%dv%dh-%dz", x, POOL_Y, BLOCK, HEIGHT, BLOCK);
-    for (int slot = 1; slot < SLOTS; slot++) printf("M%d %dv%d", x + slot * CELL, POOL_Y, HEIGHT);
-    printf("\"/>\n");
     text(middle(block), POOL_Y + 44, "middle", "block %d", block);
     text(middle(block), POOL_Y + 61, "middle", count == 0 ? "free" : "ref_count %d", count);
 }
@@ -103,6 +100,11 @@ static void draw_blocks(FILE *in)
     begin(LEFT + BLOCKS * PITCH, 320);
     for (int s = 0; s < 3; s++) draw_table(seqs[s], (char)('A' + s), colors[s], LEFT + s * 300);
     for (int block = 0; block < BLOCKS; block++) draw_block(pool, block, seqs);
+    printf("<path class=\"line\" d=\"");
+    for (int block = 0; block < BLOCKS; block++)
+        for (int slot = 0; slot < SLOTS; slot++)
+            printf("M%d %dh%dv%dh-%dz", block_x(block) + slot * CELL, POOL_Y, CELL, HEIGHT, CELL);
+    printf("\"/>\n");
     printf("<path class=\"line\" stroke-dasharray=\"5 4\" d=\"M%d %dC%d %d %d %d %d %d\"/>\n", from,
            POOL_Y + 66, from, POOL_Y + 95, to, POOL_Y + 95, to, POOL_Y + 68);
     printf("<path class=\"line\" d=\"M%d %dl5 9m-5 -9l-5 9\"/>\n", to, POOL_Y + 68);
@@ -152,6 +154,7 @@ static void draw_life(FILE *in)
 
 enum { FROM = 70, TO = 740, TOP = 60, BOTTOM = 320 };
 
+static int bar_x(int bar) { return FROM + 40 + 65 * bar; }
 static double y_at(double part) { return BOTTOM - part * (BOTTOM - TOP); }
 
 static void draw_y_axis(const char *label)
@@ -172,32 +175,37 @@ static void draw_key(double x, const char *color, const char *name)
     text(x + 26, 30, "start", "%s", name);
 }
 
-// One bar for each allocator, with a piece for each kind of slots.
+// One bar for each allocator, with a piece for each kind of slots: a path has those of a kind.
 static void draw_memory(FILE *in)
 {
     static const char *const kinds[] = {"used", "reserved", "internal", "external", "free"};
     static const char *const fills[] = {"#2f8f4a", "#a6dba0", "#c2a5cf", "#8e5aa8", "#cccccc"};
+    enum { MAX_BARS = 10 };
     char line[256];
-    double x = FROM + 40;
+    double parts[MAX_BARS][5];
+    double sums[MAX_BARS] = {0};
+    int bars = 0;
     begin(760, 380);
     draw_y_axis("% of the budget, average over steps");
-    for (int kind = 0; kind < 5; kind++) draw_key(120 + 120 * kind, fills[kind], kinds[kind]);
-    while (fgets(line, sizeof line, in)) {
+    while (bars < MAX_BARS && fgets(line, sizeof line, in)) {
         char first[20], rest[20];
-        double part[5];
-        double sum = 0;
+        double *part = parts[bars];
         if (sscanf(line, "\"%19[a-z] %19[^\"]\",%*d,%lf,%lf,%lf,%lf,%lf", first, rest, &part[0],
                    &part[1], &part[2], &part[3], &part[4]) != 7)
             continue;  // the names of the columns
-        for (int kind = 0; kind < 5; kind++) {
-            if (part[kind] > 0.0005)
-                printf("<path stroke=\"%s\" stroke-width=\"46\" d=\"M%g %.1fV%.1f\"/>\n",
-                       fills[kind], x, y_at(sum), y_at(sum + part[kind]));
-            sum += part[kind];
+        text(bar_x(bars), BOTTOM + 20, "middle small", "%s", first);
+        text(bar_x(bars), BOTTOM + 36, "middle small", "%s", rest);
+        bars++;
+    }
+    for (int kind = 0; kind < 5; kind++) {
+        draw_key(120 + 120 * kind, fills[kind], kinds[kind]);
+        printf("<path stroke=\"%s\" stroke-width=\"46\" d=\"", fills[kind]);
+        for (int bar = 0; bar < bars; bar++) {
+            printf("M%d %.1fV", bar_x(bar), y_at(sums[bar]));
+            sums[bar] += parts[bar][kind];
+            printf("%.1f", y_at(sums[bar]));
         }
-        text(x, BOTTOM + 20, "middle small", "%s", first);
-        text(x, BOTTOM + 36, "middle small", "%s", rest);
-        x += 65;
+        printf("\"/>\n");
     }
 }
 
