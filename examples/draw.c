@@ -1,8 +1,8 @@
 // draw: the pictures of the README, as SVG.
 //
 //     build/draw blocks              three sequences, their tables, the pool, a block and its copy
-//     build/draw life LIFE.csv       a pool while requests come and go, from replay --life
-//     build/draw memory TABLES.csv   where the slots of the budget are, from replay --csv
+//     build/draw life <LIFE.csv      a pool while requests come and go, from replay --life
+//     build/draw memory <TABLES.csv  where the slots of the budget are, from replay --csv
 
 #include "util.h"
 
@@ -81,12 +81,11 @@ static void draw_block(const Pool *pool, int block, const Seq *const *seqs)
     text(middle(block), POOL_Y + 61, "middle", count == 0 ? "free" : "ref_count %d", count);
 }
 
-static void draw_blocks(FILE *in)
+static void draw_blocks(void)
 {
     PoolConfig config = {1, 1, 1, SLOTS, BLOCKS, PAGED_F16, 0, PAGED_CPU};
     Pool *pool;
     Seq *b;
-    (void)in;
     must(pool_create(&config, &pool), "pool");
     Seq *a = new_seq(pool, 6);
     Seq *c = new_seq(pool, 7);
@@ -117,12 +116,12 @@ static void draw_blocks(FILE *in)
 
 enum { POOL = 160, STEPS = 900, THICK = 3, MARGIN = 60 };
 
-static void draw_life(FILE *in)
+static void draw_life(void)
 {
     static int owner[POOL][STEPS];  // the number of the request that has the block, 0: it is free
     char line[256];
     int last = 0;
-    while (fgets(line, sizeof line, in)) {
+    while (fgets(line, sizeof line, stdin)) {
         int step, block, request;
         if (sscanf(line, "%d,%d,%d", &step, &block, &request) != 3) continue;
         if (step < 0 || step >= STEPS || block < 0 || block >= POOL) continue;
@@ -157,7 +156,7 @@ enum { FROM = 70, TO = 740, TOP = 60, BOTTOM = 320 };
 static int bar_x(int bar) { return FROM + 40 + 65 * bar; }
 static double y_at(double part) { return BOTTOM - part * (BOTTOM - TOP); }
 
-static void draw_y_axis(const char *label)
+static void draw_y_axis(void)
 {
     for (int percent = 0; percent <= 100; percent += 20) {
         double y = y_at(percent / 100.0);
@@ -165,18 +164,12 @@ static void draw_y_axis(const char *label)
         text(FROM - 8, y + 4, "end", "%d", percent);
     }
     printf("<g transform=\"translate(20 %d) rotate(-90)\">\n", (TOP + BOTTOM) / 2);
-    text(0, 0, "middle", "%s", label);
+    text(0, 0, "middle", "%% of the budget, average over steps");
     printf("</g>\n");
 }
 
-static void draw_key(double x, const char *color, const char *name)
-{
-    printf("<path stroke=\"%s\" stroke-width=\"10\" d=\"M%g 25h20\"/>\n", color, x);
-    text(x + 26, 30, "start", "%s", name);
-}
-
 // One bar for each allocator, with a piece for each kind of slots: a path has those of a kind.
-static void draw_memory(FILE *in)
+static void draw_memory(void)
 {
     static const char *const kinds[] = {"used", "reserved", "internal", "external", "free"};
     static const char *const fills[] = {"#2f8f4a", "#a6dba0", "#c2a5cf", "#8e5aa8", "#cccccc"};
@@ -186,8 +179,8 @@ static void draw_memory(FILE *in)
     double sums[MAX_BARS] = {0};
     int bars = 0;
     begin(760, 380);
-    draw_y_axis("% of the budget, average over steps");
-    while (bars < MAX_BARS && fgets(line, sizeof line, in)) {
+    draw_y_axis();
+    while (bars < MAX_BARS && fgets(line, sizeof line, stdin)) {
         char first[20], rest[20];
         double *part = parts[bars];
         if (sscanf(line, "\"%19[a-z] %19[^\"]\",%*d,%lf,%lf,%lf,%lf,%lf", first, rest, &part[0],
@@ -198,7 +191,9 @@ static void draw_memory(FILE *in)
         bars++;
     }
     for (int kind = 0; kind < 5; kind++) {
-        draw_key(120 + 120 * kind, fills[kind], kinds[kind]);
+        int x = 120 + 120 * kind;
+        printf("<path stroke=\"%s\" stroke-width=\"10\" d=\"M%d 25h20\"/>\n", fills[kind], x);
+        text(x + 26, 30, "start", "%s", kinds[kind]);
         printf("<path stroke=\"%s\" stroke-width=\"46\" d=\"", fills[kind]);
         for (int bar = 0; bar < bars; bar++) {
             printf("M%d %.1fV", bar_x(bar), y_at(sums[bar]));
@@ -214,15 +209,10 @@ static void draw_memory(FILE *in)
 int main(int argc, char **argv)
 {
     static const char *const names[] = {"blocks", "life", "memory", NULL};
-    static void (*const pictures[])(FILE *) = {draw_blocks, draw_life, draw_memory};
+    static void (*const pictures[])(void) = {draw_blocks, draw_life, draw_memory};
     program = "draw";
-    if (argc < 2) die(2, "usage: draw blocks, or draw life or memory FILE.csv");
-    int picture = parse_choice("draw", argv[1], names);
-    if (picture > 0 && argc < 3) die(2, "draw %s needs a file", argv[1]);
-    FILE *in = picture > 0 ? fopen(argv[2], "r") : NULL;
-    if (picture > 0 && !in) die(1, "%s: %s", argv[2], strerror(errno));
-    pictures[picture](in);
+    if (argc != 2) die(2, "usage: draw blocks, or draw life or memory <FILE.csv");
+    pictures[parse_choice("draw", argv[1], names)]();
     printf("</svg>\n");
-    if (in) fclose(in);
     return finish_output(0);
 }
