@@ -62,8 +62,8 @@ pictures: replay build/draw  ## draws those of the README into build/: TRACE=fil
 	./replay $(or $(TRACE),--generate 10000) --saturate --csv build/replay.csv
 	./replay $(or $(TRACE),--generate 10000) --saturate --block-size 64 --blocks 160 \
 	    --life build/life.csv >build/log
-	build/draw memory build/replay.csv >build/replay-memory.svg
-	build/draw life build/life.csv >build/life.svg
+	build/draw memory <build/replay.csv >build/replay-memory.svg
+	build/draw life <build/life.csv >build/life.svg
 	build/draw blocks >build/blocks.svg
 
 build/debug: $(ENGINE)

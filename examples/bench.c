@@ -48,17 +48,14 @@ static void shuffle(Seq **seqs, int n)
     }
 }
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-    if (x < y) return -1;
-    return x > y;
-}
-
 static double median(double *samples, int n)
 {
-    qsort(samples, (size_t)n, sizeof *samples, ascending);
+    for (int i = 1; i < n; i++)  // sorts them
+        for (int j = i; j > 0 && samples[j - 1] > samples[j]; j--) {
+            double swap = samples[j];
+            samples[j] = samples[j - 1];
+            samples[j - 1] = swap;
+        }
     return (samples[(n - 1) / 2] + samples[n / 2]) / 2;
 }
 
@@ -93,8 +90,7 @@ static size_t data_bytes;  // half of that
 
 #ifdef __CUDACC__
 
-enum { ON_GPU = 1, DEVICE = PAGED_GPU, KV_HEADS = 8, MANY = 32, MAX_CALLS = 16 };
-static const size_t measured_bytes = (size_t)1 << 30;
+enum { ON_GPU = 1, DEVICE = PAGED_GPU, KV_HEADS = 8, MANY = 32 };
 
 #define CUDA(call) cuda_or_die(call, #call)
 static void cuda_or_die(cudaError_t error, const char *call)
@@ -121,9 +117,9 @@ static __global__ void read_kernel(const uint4 *p, size_t n, unsigned *result)
     if (x == 1) *result = x;  // hardly ever, but the compiler cannot know
 }
 
-static void queue_read(const char *from, size_t bytes)
+static void queue_read(size_t bytes)
 {
-    read_kernel<<<16 * num_processors, 256>>>((const uint4 *)from, bytes / 16, sink);
+    read_kernel<<<16 * num_processors, 256>>>((const uint4 *)data, bytes / 16, sink);
     CUDA(cudaGetLastError());
 }
 
@@ -134,7 +130,7 @@ static void clock_start(void)
 {
     size_t bytes = (size_t)256 << 20;
     if (bytes > data_bytes) bytes = data_bytes;
-    queue_read(data, bytes);
+    queue_read(bytes);
     CUDA(cudaEventRecord(events[0]));
 }
 
@@ -147,10 +143,10 @@ static double clock_stop(void)
     return ms / 1e3;
 }
 
-static double read_seconds(const char *from, size_t bytes)
+static double read_seconds(void)
 {
     clock_start();
-    queue_read(from, bytes);
+    queue_read(data_bytes);
     return clock_stop();
 }
 
@@ -175,8 +171,7 @@ static void machine_start(void)  // says what it is, and chooses the size of a p
 
 #else
 
-enum { ON_GPU = 0, DEVICE = PAGED_CPU, KV_HEADS = 4, MANY = 8, MAX_CALLS = 64 };
-static const size_t measured_bytes = (size_t)64 << 20;
+enum { ON_GPU = 0, DEVICE = PAGED_CPU, KV_HEADS = 4, MANY = 8 };
 
 enum { VECTOR = __BIGGEST_ALIGNMENT__ };  // bytes: 64 with AVX-512, 32 with AVX
 typedef uint64_t Words __attribute__((vector_size(VECTOR), may_alias));
@@ -201,12 +196,12 @@ static void read_part(const Words *p, size_t n)
     sink = sum[0][0] + sum[0][1];
 }
 
-static double read_seconds(const char *from, size_t bytes)
+static double read_seconds(void)
 {
-    size_t n = bytes / sizeof(Words) / threads;
+    size_t n = data_bytes / sizeof(Words) / threads;
     clock_start();
     PARALLEL_FOR
-    for (int i = 0; i < threads; i++) read_part((const Words *)from + n * i, n);
+    for (int i = 0; i < threads; i++) read_part((const Words *)data + n * i, n);
     return clock_stop();
 }
 
@@ -240,17 +235,6 @@ static void machine_start(void)
 }
 
 #endif
-
-// Bytes per second that the machine reads just now; each call reads on where the last one ended.
-static double read_rate(double bytes)
-{
-    static size_t at;
-    size_t span = (size_t)fmin(fmax(bytes, (double)measured_bytes), (double)data_bytes);
-    if (at + span > data_bytes) at = 0;
-    double seconds = read_seconds(data + at, span);
-    at += span / 4096 * 4096;
-    return (double)span / seconds;
-}
 
 // ---- caches -----------------------------------------------------------------------------------
 
@@ -338,29 +322,24 @@ static const char *const columns[] = {"contig", "gather", "plain", "fast", "GB/s
 static struct {  // what the calls of one shape have in common
     Shape shape;
     double bytes, multiply_adds;  // of one call
-    int calls;                    // in a sample
     Cache paged, contiguous;
     int num_tokens[MANY];
     size_t count;  // floats in q and in out
     float *q, *out;
 } bench;
 
-// Seconds per call, on average over `calls` of them, each on the next set of sequences.
-static double attend_seconds(int way, int calls)
+// The seconds of a call, on the next set of sequences.
+static double attend_seconds(int way)
 {
     const Shape *s = &bench.shape;
     Cache *cache = &bench.paged;
     if (way == CONTIGUOUS) cache = &bench.contiguous;
-    double sum = 0;
-    for (int i = 0; i < calls; i++) {
-        Batch batch = {s->batch, cache->seqs + (size_t)cache->next * s->batch, bench.num_tokens};
-        cache->next = (cache->next + 1) % cache->num_sets;
-        MUST(pool_plan(cache->pool, &batch));
-        clock_start();
-        MUST(attend(cache->pool, flags[way], 0, KV_HEADS * s->group, 0, bench.q, bench.out, NULL));
-        sum += clock_stop();
-    }
-    return sum / calls;
+    Batch batch = {s->batch, cache->seqs + (size_t)cache->next * s->batch, bench.num_tokens};
+    cache->next = (cache->next + 1) % cache->num_sets;
+    MUST(pool_plan(cache->pool, &batch));
+    clock_start();
+    MUST(attend(cache->pool, flags[way], 0, KV_HEADS * s->group, 0, bench.q, bench.out, NULL));
+    return clock_stop();
 }
 
 // Warms up everything but the data, and sees to it that what is timed is right: all ways must agree
@@ -373,11 +352,11 @@ static double warm_up(void)
     arrsetlen(out, bench.count);
     arrsetlen(expected, bench.count);
     double plain = NAN;
-    attend_seconds(CONTIGUOUS, 1);
+    attend_seconds(CONTIGUOUS);
     for (int way = GATHER; way <= FAST; way++) {
         if (way == PLAIN && bench.shape.num_new > 1 && !ON_GPU) continue;
         bench.paged.next = 0;
-        double seconds = attend_seconds(way, 1);
+        double seconds = attend_seconds(way);
         if (way == PLAIN) plain = seconds;
         tensor_copy(bench.paged.pool, out, bench.out, bench.count);
         if (way == GATHER) memcpy(expected, out, bench.count * sizeof *out);
@@ -401,13 +380,13 @@ static void measure(double *medians)
     double end = now() + seconds;
     int n = 0;
     for (; n < MAX_ROUNDS && (n < 3 || now() < end); n++) {
-        double read = read_rate(bench.bytes * bench.calls);
+        double read = (double)data_bytes / read_seconds();
         double least = fmax(bench.bytes / read, bench.multiply_adds / fma_rate);
         for (int i = 0; i < NUM_WAYS; i++) {
             int way = i;
             if (n % 2) way = NUM_WAYS - 1 - i;  // in both orders, so that a drift cancels
             double t = plain;
-            if (way != PLAIN || ON_GPU) t = attend_seconds(way, bench.calls);
+            if (way != PLAIN || ON_GPU) t = attend_seconds(way);
             samples[way][n] = least / t;
         }
         samples[READ][n] = read / 1e9;
@@ -427,7 +406,6 @@ static void attention_row(Shape s)
     bench.shape = s;
     bench.bytes = 2.0 * KV_HEADS * HEAD_DIM * s.batch * s.length * element;
     bench.multiply_adds = 2.0 * KV_HEADS * HEAD_DIM * s.batch * s.group * pairs;
-    bench.calls = (int)fmin(fmax((double)measured_bytes / bench.bytes, 1), MAX_CALLS);
     bench.count = (size_t)s.batch * s.num_new * KV_HEADS * s.group * HEAD_DIM;
     for (int i = 0; i < s.batch; i++) bench.num_tokens[i] = s.num_new;
     bench.q = random_tensor(bench.paged.pool, bench.count, 8);  // so some tokens count much more
@@ -559,19 +537,14 @@ static void overhead_table(void)
 // take turns with ten of the sequences: all of 100 000 would wait for memory that no cache holds.
 
 enum { PROMPT = 40, SHARED = 32, BLOCK = 16 };  // two full blocks and half of a third
-enum { TIMED_SEQS = 10, ROUNDS = 32, FORKS = 160 };
+enum { MANY_SEQS = 100000, TIMED_SEQS = 10, ROUNDS = 32, FORKS = 160 };
 
 enum { APPEND, REWIND, FORK, COPY, RELEASE, LOOKUP, NUM_OPS };
 static const char *const op_names[NUM_OPS] = {
     "append a token",        "rewind a token",   "fork",
     "append, copy-on-write", "release (a fork)", "prefix lookup, 2 blocks"};
 
-static int prompts[TIMED_SEQS][PROMPT];  // what the sequences hold
-
-static void make_prompt(int *prompt, int number)  // no two tokens of all prompts are the same
-{
-    for (int i = 0; i < PROMPT; i++) prompt[i] = number * PROMPT + i;
-}
+static int prompts[MANY_SEQS][PROMPT];  // what the sequences hold: no two tokens are the same
 
 static Pool *fill_pool(int n)
 {
@@ -581,10 +554,10 @@ static Pool *fill_pool(int n)
     for (int i = 0; i < n; i++) {
         Seq *seq = make_seq(pool, PROMPT);
         Batch batch = {1, &seq, &num_tokens};
-        make_prompt(prompts[0], i);
+        for (int j = 0; j < PROMPT; j++) prompts[i][j] = i * PROMPT + j;
         MUST(pool_plan(pool, &batch));
         MUST(pool_write(pool, 0, zeros, zeros));
-        MUST(seq_publish(seq, prompts[0], PROMPT));
+        MUST(seq_publish(seq, prompts[i], PROMPT));
     }
     return pool;
 }
@@ -600,13 +573,10 @@ static Pool *fill_pool(int n)
 static void manager_times(int num_seqs, double *ns)
 {
     Pool *pool = fill_pool(num_seqs);
+    int step = num_seqs / TIMED_SEQS;
     Seq *seqs[TIMED_SEQS];
     Seq *others[FORKS];
-    for (int i = 0; i < TIMED_SEQS; i++) {
-        int number = i * (num_seqs / TIMED_SEQS);
-        seqs[i] = pool->seqs[number];
-        make_prompt(prompts[i], number);
-    }
+    for (int i = 0; i < TIMED_SEQS; i++) seqs[i] = pool->seqs[i * step];
     for (int op = 0; op < NUM_OPS; op++) ns[op] = INFINITY;
     for (int round = 0; round < ROUNDS; round++) {
         // A block's worth of tokens each, so that every sixteenth append takes a block.
@@ -619,7 +589,7 @@ static void manager_times(int num_seqs, double *ns)
         TIME(RELEASE, FORKS, seq_release(others[i]));
 
         for (int i = 0; i < FORKS; i++) others[i] = make_seq(pool, 0);
-        TIME(LOOKUP, FORKS, MUST(seq_lookup(others[i], prompts[i % TIMED_SEQS], PROMPT)));
+        TIME(LOOKUP, FORKS, MUST(seq_lookup(others[i], prompts[i % TIMED_SEQS * step], PROMPT)));
         for (int i = 0; i < FORKS; i++) {
             if (others[i]->length != SHARED) die(1, "a published prefix was not found");
             seq_release(others[i]);
@@ -633,8 +603,8 @@ static void manager_table(void)
     static const char *const names[] = {"10 seqs", "100 000"};
     double small[NUM_OPS];
     double large[NUM_OPS];
-    manager_times(10, small);
-    manager_times(100000, large);
+    manager_times(TIMED_SEQS, small);
+    manager_times(MANY_SEQS, large);
     for (int op = 0; op < NUM_OPS; op++) {
         double row[2] = {small[op], large[op]};
         print_row("block manager, ns, in a pool of", op_names[op], 2, names, row, 1);

@@ -1,8 +1,8 @@
 // draw: the pictures of the README, as SVG.
 //
 //     build/draw blocks              three sequences, their tables, the pool, a block and its copy
-//     build/draw life LIFE.csv       a pool while requests come and go, from replay --life
-//     build/draw memory TABLES.csv   where the slots of the budget are, from replay --csv
+//     build/draw life <LIFE.csv      a pool while requests come and go, from replay --life
+//     build/draw memory <TABLES.csv  where the slots of the budget are, from replay --csv
 
 #include "util.h"
 
@@ -77,19 +77,15 @@ static void draw_block(const Pool *pool, int block, const Seq *const *seqs)
                    CELL * tokens, HEIGHT / count, colors[s]);
             y += HEIGHT / count;
         }
-    printf("<path class=\"line\" d=\"M%d %dh%dv%dh-%dz", x, POOL_Y, BLOCK, HEIGHT, BLOCK);
-    for (int slot = 1; slot < SLOTS; slot++) printf("M%d %dv%d", x + slot * CELL, POOL_Y, HEIGHT);
-    printf("\"/>\n");
     text(middle(block), POOL_Y + 44, "middle", "block %d", block);
     text(middle(block), POOL_Y + 61, "middle", count == 0 ? "free" : "ref_count %d", count);
 }
 
-static void draw_blocks(FILE *in)
+static void draw_blocks(void)
 {
     PoolConfig config = {1, 1, 1, SLOTS, BLOCKS, PAGED_F16, 0, PAGED_CPU};
     Pool *pool;
     Seq *b;
-    (void)in;
     must(pool_create(&config, &pool), "pool");
     Seq *a = new_seq(pool, 6);
     Seq *c = new_seq(pool, 7);
@@ -103,6 +99,11 @@ static void draw_blocks(FILE *in)
     begin(LEFT + BLOCKS * PITCH, 320);
     for (int s = 0; s < 3; s++) draw_table(seqs[s], (char)('A' + s), colors[s], LEFT + s * 300);
     for (int block = 0; block < BLOCKS; block++) draw_block(pool, block, seqs);
+    printf("<path class=\"line\" d=\"");
+    for (int block = 0; block < BLOCKS; block++)
+        for (int slot = 0; slot < SLOTS; slot++)
+            printf("M%d %dh%dv%dh-%dz", block_x(block) + slot * CELL, POOL_Y, CELL, HEIGHT, CELL);
+    printf("\"/>\n");
     printf("<path class=\"line\" stroke-dasharray=\"5 4\" d=\"M%d %dC%d %d %d %d %d %d\"/>\n", from,
            POOL_Y + 66, from, POOL_Y + 95, to, POOL_Y + 95, to, POOL_Y + 68);
     printf("<path class=\"line\" d=\"M%d %dl5 9m-5 -9l-5 9\"/>\n", to, POOL_Y + 68);
@@ -115,12 +116,12 @@ static void draw_blocks(FILE *in)
 
 enum { POOL = 160, STEPS = 900, THICK = 3, MARGIN = 60 };
 
-static void draw_life(FILE *in)
+static void draw_life(void)
 {
     static int owner[POOL][STEPS];  // the number of the request that has the block, 0: it is free
     char line[256];
     int last = 0;
-    while (fgets(line, sizeof line, in)) {
+    while (fgets(line, sizeof line, stdin)) {
         int step, block, request;
         if (sscanf(line, "%d,%d,%d", &step, &block, &request) != 3) continue;
         if (step < 0 || step >= STEPS || block < 0 || block >= POOL) continue;
@@ -152,9 +153,10 @@ static void draw_life(FILE *in)
 
 enum { FROM = 70, TO = 740, TOP = 60, BOTTOM = 320 };
 
+static int bar_x(int bar) { return FROM + 40 + 65 * bar; }
 static double y_at(double part) { return BOTTOM - part * (BOTTOM - TOP); }
 
-static void draw_y_axis(const char *label)
+static void draw_y_axis(void)
 {
     for (int percent = 0; percent <= 100; percent += 20) {
         double y = y_at(percent / 100.0);
@@ -162,42 +164,43 @@ static void draw_y_axis(const char *label)
         text(FROM - 8, y + 4, "end", "%d", percent);
     }
     printf("<g transform=\"translate(20 %d) rotate(-90)\">\n", (TOP + BOTTOM) / 2);
-    text(0, 0, "middle", "%s", label);
+    text(0, 0, "middle", "%% of the budget, average over steps");
     printf("</g>\n");
 }
 
-static void draw_key(double x, const char *color, const char *name)
-{
-    printf("<path stroke=\"%s\" stroke-width=\"10\" d=\"M%g 25h20\"/>\n", color, x);
-    text(x + 26, 30, "start", "%s", name);
-}
-
-// One bar for each allocator, with a piece for each kind of slots.
-static void draw_memory(FILE *in)
+// One bar for each allocator, with a piece for each kind of slots: a path has those of a kind.
+static void draw_memory(void)
 {
     static const char *const kinds[] = {"used", "reserved", "internal", "external", "free"};
     static const char *const fills[] = {"#2f8f4a", "#a6dba0", "#c2a5cf", "#8e5aa8", "#cccccc"};
+    enum { MAX_BARS = 10 };
     char line[256];
-    double x = FROM + 40;
+    double parts[MAX_BARS][5];
+    double sums[MAX_BARS] = {0};
+    int bars = 0;
     begin(760, 380);
-    draw_y_axis("% of the budget, average over steps");
-    for (int kind = 0; kind < 5; kind++) draw_key(120 + 120 * kind, fills[kind], kinds[kind]);
-    while (fgets(line, sizeof line, in)) {
+    draw_y_axis();
+    while (bars < MAX_BARS && fgets(line, sizeof line, stdin)) {
         char first[20], rest[20];
-        double part[5];
-        double sum = 0;
+        double *part = parts[bars];
         if (sscanf(line, "\"%19[a-z] %19[^\"]\",%*d,%lf,%lf,%lf,%lf,%lf", first, rest, &part[0],
                    &part[1], &part[2], &part[3], &part[4]) != 7)
             continue;  // the names of the columns
-        for (int kind = 0; kind < 5; kind++) {
-            if (part[kind] > 0.0005)
-                printf("<path stroke=\"%s\" stroke-width=\"46\" d=\"M%g %.1fV%.1f\"/>\n",
-                       fills[kind], x, y_at(sum), y_at(sum + part[kind]));
-            sum += part[kind];
+        text(bar_x(bars), BOTTOM + 20, "middle small", "%s", first);
+        text(bar_x(bars), BOTTOM + 36, "middle small", "%s", rest);
+        bars++;
+    }
+    for (int kind = 0; kind < 5; kind++) {
+        int x = 120 + 120 * kind;
+        printf("<path stroke=\"%s\" stroke-width=\"10\" d=\"M%d 25h20\"/>\n", fills[kind], x);
+        text(x + 26, 30, "start", "%s", kinds[kind]);
+        printf("<path stroke=\"%s\" stroke-width=\"46\" d=\"", fills[kind]);
+        for (int bar = 0; bar < bars; bar++) {
+            printf("M%d %.1fV", bar_x(bar), y_at(sums[bar]));
+            sums[bar] += parts[bar][kind];
+            printf("%.1f", y_at(sums[bar]));
         }
-        text(x, BOTTOM + 20, "middle small", "%s", first);
-        text(x, BOTTOM + 36, "middle small", "%s", rest);
-        x += 65;
+        printf("\"/>\n");
     }
 }
 
@@ -206,15 +209,10 @@ static void draw_memory(FILE *in)
 int main(int argc, char **argv)
 {
     static const char *const names[] = {"blocks", "life", "memory", NULL};
-    static void (*const pictures[])(FILE *) = {draw_blocks, draw_life, draw_memory};
+    static void (*const pictures[])(void) = {draw_blocks, draw_life, draw_memory};
     program = "draw";
-    if (argc < 2) die(2, "usage: draw blocks, or draw life or memory FILE.csv");
-    int picture = parse_choice("draw", argv[1], names);
-    if (picture > 0 && argc < 3) die(2, "draw %s needs a file", argv[1]);
-    FILE *in = picture > 0 ? fopen(argv[2], "r") : NULL;
-    if (picture > 0 && !in) die(1, "%s: %s", argv[2], strerror(errno));
-    pictures[picture](in);
+    if (argc != 2) die(2, "usage: draw blocks, or draw life or memory <FILE.csv");
+    pictures[parse_choice("draw", argv[1], names)]();
     printf("</svg>\n");
-    if (in) fclose(in);
     return finish_output(0);
 }

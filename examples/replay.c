@@ -58,9 +58,9 @@ static struct {
     const char *csv, *life;  // paths of outputs; NULL: not wanted
     int generate, prefix, preempt;
     int block_size;
-    int num_blocks;  // 0: not given
-    int budget;      // slots
-    bool saturate, verify, one_size;
+    int one_size, num_blocks;  // as given; 0: not given
+    int budget;                // slots
+    bool saturate, verify;
 } options = {.block_size = 16};
 static FILE *life;  // output; NULL: not wanted
 
@@ -470,8 +470,7 @@ static void begin(Server *s)
 
 static void write_life(const Server *s)
 {
-    enum { LAST_STEP = 1000 };  // a little more than the picture shows
-    if (s->step > LAST_STEP) return;
+    if (s->step > 1000) return;  // a little more than the picture shows
     for (int i = 0; i < arrlen(s->running); i++) {
         const int *table = s->running[i]->seq->block_table;
         for (int entry = 0; entry < arrlen(table); entry++)
@@ -665,10 +664,7 @@ static const char *parse_options(int argc, char **argv)
         switch (c) {
         case 'g': options.generate = parse_count("--generate"); break;
         case 's': options.saturate = true; break;
-        case 'b':
-            options.block_size = parse_count("--block-size");
-            options.one_size = true;
-            break;
+        case 'b': options.one_size = parse_count("--block-size"); break;
         case 'n': options.num_blocks = parse_count("--blocks"); break;
         case 'p': options.preempt = parse_choice("--preempt", optarg, policies); break;
         case 'x': options.prefix = (int)parse_int("--shared-prefix", optarg, 0, MAX_TOKENS); break;
@@ -681,6 +677,7 @@ static const char *parse_options(int argc, char **argv)
     }
     if (argc - optind > 1 || !argv[optind] == !options.generate)
         die(2, "one TRACE.csv or --generate N is needed; see --help");
+    if (options.one_size) options.block_size = options.one_size;
     if (options.num_blocks > MAX_TOKENS / options.block_size)
         die(2, "--blocks %d: a budget has at most %d slots", options.num_blocks, MAX_TOKENS);
     options.budget = 131072;
