@@ -7,8 +7,7 @@
 #     sh checks/cuda.sh --all         make check C=cuda: three generations, and the benchmark, llama
 #                                     and replay
 #     sh checks/cuda.sh --gpu [PART]  make gpu-check: all that can be seen on a real GPU, each part
-#                                     in at most nine minutes; then a table of all parts so far.
-#                                     What each has said stays in build/gpu-check
+#                                     in at most nine minutes
 #
 # ARCH=sm_90 says what to compile for; otherwise that is the generation of the GPU, or sm_90.
 # DEPS=folder says where stb_ds.h, stories260K.bin and tok512.bin are. No network is used.
@@ -16,7 +15,6 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 LOG=build/cuda.log
 . checks/report.sh
-mkdir -p build/gpu-check
 MODELS=${DEPS:-${MODELS:-../shared/models}}
 CPPFLAGS="${CPPFLAGS:-}${DEPS:+ -I$DEPS}"
 FLAGS="-O2 -g -lineinfo $CPPFLAGS -Xcompiler -Wall,-Wextra"
@@ -212,17 +210,9 @@ run_parts() {
         case $part in
         *check) run_sanitizer $part ;;
         *) run_$part ;;
-        esac >build/gpu-check/$part
-        cat build/gpu-check/$part
+        esac
     done
-    echo "All parts so far, on $gpu:"
-    for part in $PARTS; do
-        grep -hE '^(ok|FAIL|skip) ' build/gpu-check/$part 2>/dev/null >build/part
-        sed "s/^/  $(printf %-10s $part) /" build/part
-        if [ ! -s build/part ] || grep -q ^skip build/part; then
-            printf '  %-10s INCOMPLETE\n' $part
-        fi
-    done
+    echo "On $gpu:"
     finish
 }
 
