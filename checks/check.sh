@@ -24,7 +24,7 @@ make check C=...
   valgrind     the tests under valgrind
   compilers    all compilers here as C and C++, -O0 to -O3, fast paths or not
   portability  32-bit x86, AArch64, big-endian s390x, musl
-  coverage     lines of the engine that the tests never run; LONG=1
+  coverage     lines of the engine that the tests never run
   cuda         three generations of GPUs, and the benchmark, llama and replay
   soak         random calls on full pools for SECONDS=1800
   all          all of these but soak, the planted bugs and every stage of learn/
@@ -233,9 +233,7 @@ coverage() {
     (cd $to && gcc -O0 -w --coverage -DT_COVERAGE -DPAGED_FAST $CPPFLAGS -I"$root" \
         -c "$root/tests.c" && gcc --coverage tests.o -o tests -lm) ||
         { bad "coverage: does not compile"; return; }
-    left_out="$LEFT_OUT"
-    [ "${LONG-}" ] || left_out="$left_out|$SLOW"
-    tests=$($to/tests --list | grep -vE "$left_out")
+    tests=$($to/tests --list | grep -vE "$LEFT_OUT|$SLOW")
     check "coverage: the tests" $to/tests --quick $tests
     (cd $to && gcov tests.gcda) >$LOG 2>&1
     for file in paged.cu.c fast.c; do

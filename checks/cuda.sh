@@ -33,8 +33,6 @@ gpu=$(nvidia-smi -i "${card%%,*}" --query-gpu=name,driver_version,compute_cap \
 if [ -z "${ARCH-}" ]; then
     ARCH=sm_90
     [ -z "$gpu" ] || ARCH=sm_$(echo "$gpu" | sed 's/.*, *//; s/[.]//')
-    # An nvcc older than the card: PTX of the newest generation that it knows.
-    nvcc --list-gpu-code | grep -qx "$ARCH" || ARCH=$(nvcc --list-gpu-arch | tail -n 1)
 fi
 
 # compile OUT ARGUMENTS...: for one generation. On a GPU a warning, say of a compiler that is newer
@@ -205,6 +203,7 @@ run_debugger() {
 }
 
 run_parts() {
+    echo "GPU: $gpu"
     for part in "$@"; do
         case " $PARTS " in *" $part "*) ;; *) echo "$0: no part is called $part" >&2; exit 2 ;; esac
         case $part in
@@ -212,7 +211,6 @@ run_parts() {
         *) run_$part ;;
         esac
     done
-    echo "On $gpu:"
     finish
 }
 

@@ -142,7 +142,7 @@ def check_bodies(known):
             report(job[0], problems)
 
 
-# ---- the track: its commands, compilers, and what takes longer ----
+# ---- the track: its commands ----
 
 def expect(name, status, parts, function, *arguments):
     """A command of learn.py or plant.py must print these parts, and return this status."""
@@ -212,14 +212,6 @@ def check_debugger():
            'gdb cannot run a program here' if 'ptrace' in text else '')
 
 
-def check_compilers():
-    sources = [SCRATCH + '/skeleton/paged.cu.c', 'learn/simple.c']
-    write(sources[0], learn.skeleton(ENGINE, STAGES))
-    said = [call([*plant.CC, '-O2', '-Wall', '-Wextra', '-I.', *plant.CPPFLAGS, '-c', source,
-                  '-o', os.devnull])[1] for source in sources]
-    report('no warning', list(filter(None, said)))
-
-
 def check_track(everything):
     problems = []
     wrong, known = wrong_bodies(problems)
@@ -231,7 +223,11 @@ def check_track(everything):
     if compiles:
         check_bodies(known)
     check_commands()
-    check_compilers()
+    sources = [SCRATCH + '/skeleton/paged.cu.c', 'learn/simple.c']
+    write(sources[0], learn.skeleton(ENGINE, STAGES))
+    said = [call([*plant.CC, '-O2', '-Wall', '-Wextra', '-I.', *plant.CPPFLAGS, '-c', source,
+                  '-o', os.devnull])[1] for source in sources]
+    report('no warning', list(filter(None, said)))
     rows = re.findall(r'^\| *(\d+) \|.*\| (\d+): (.*?) \| *(\d+) \|$', read('walkthrough.md'), re.M)
     listed = [(str(stage.chapter), str(stage.number), stage.name, str(stage.minutes))
               for stage in STAGES]

@@ -121,30 +121,21 @@ check "paged: one screen" one_screen "$PAGED"
 # in which the scenes print them; but for those that walkthrough.md quotes, which are checked there.
 cat >"$dir/numbers" <<'END'
 250 MiB, 24.4 %
-774 MiB a request, 75.6 GiB
 0  +++++++++++++...................
 104 MiB in place of 1040 MiB: 117 blocks, 936.0 MiB saved.
 12        13       9          1
-The nine others still read block 12; its count is 10.
-0  ++++++++++++1111111111..........
 Copies: 9 for ten writers.
 [  0  1  2  3 ]  counts [ 1 1 1 1 ]  12 in the last
-[  4  5  x  x ]  counts [ 1 1 ]  16 in the last
-[  6  7  8  x ]  counts [ 1 1 1 ]  8 in the last
-[  9  x  x  x ]  counts [ 1 ]  12 in the last
 next free block is 10.
 block 5: renowned
-[  7  2 ]  counts [ 1 1 ]  3 in the last
 [ 12  5  3 ]  counts [ 1 1 1 ]  1 in the last
 slot 1 of block 3.
 0  1111.1.1.1..1...
-0  1.11.1.1.1..1...
 [  2  6 14 ]  counts [ 3 3 1 ]  1 in the last
 0  ..3...3..1.1..1.
 2   0.366  0.205                 0.366   7.873  -2.921  -0.371
 what attend() returned: yes.
 0  pp......
-0  p1111111
 0  111ppppp
 END
 

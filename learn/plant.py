@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plants the bugs of checks/bugs.txt in the engine, to be found by a reader or by the tests.
 
-`make help` has the commands: hunt, mutant, mutants. What it has not: `plant.py mutants NAME...`, and
+`make help` has the commands: hunt, mutant, mutants. It lacks `plant.py mutants NAME...`, and
 `plant.py mutants --check`: does each bug have its place, and compile? That runs nothing.
 
 In a hunt, the engine goes to the compiler through a pipe, so no file has the bug, and the debugger
@@ -96,10 +96,9 @@ def read_bugs():
     bugs = {}
     for fields in filter(None, map(split_fields, read('checks/bugs.txt').splitlines())):
         name, old, new, *expect = fields + [''] * (3 - len(fields))
-        if name in bugs or not old or old == new or len(expect) > 1:
-            raise SystemExit(f'checks/bugs.txt: {name}: not `name | old | new`, or there twice')
-        if expect and not expect[0].startswith('expect '):
-            raise SystemExit(f'checks/bugs.txt: {name}: field 4 is not `expect TEXT`')
+        expects = not expect or (len(expect) == 1 and expect[0].startswith('expect '))
+        if name in bugs or not old or old == new or not expects:
+            raise SystemExit(f'checks/bugs.txt: {name}: not as its head says, or there twice')
         bugs[name] = Bug(name, old, new, expect[0][7:].strip().split(' & ') if expect else [])
     return bugs
 
