@@ -7,8 +7,7 @@
 #     sh checks/cuda.sh --all         make check C=cuda: three generations, and the benchmark, llama
 #                                     and replay
 #     sh checks/cuda.sh --gpu [PART]  make gpu-check: all that can be seen on a real GPU, each part
-#                                     in at most nine minutes; then a table of all parts so far.
-#                                     What each has said stays in build/gpu-check
+#                                     in at most nine minutes
 #
 # ARCH=sm_90 says what to compile for; otherwise that is the generation of the GPU, or sm_90.
 # DEPS=folder says where stb_ds.h, stories260K.bin and tok512.bin are. No network is used.
@@ -16,7 +15,6 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 LOG=build/cuda.log
 . checks/report.sh
-mkdir -p build/gpu-check
 MODELS=${DEPS:-${MODELS:-../shared/models}}
 CPPFLAGS="${CPPFLAGS:-}${DEPS:+ -I$DEPS}"
 FLAGS="-O2 -g -lineinfo $CPPFLAGS -Xcompiler -Wall,-Wextra"
@@ -35,8 +33,6 @@ gpu=$(nvidia-smi -i "${card%%,*}" --query-gpu=name,driver_version,compute_cap \
 if [ -z "${ARCH-}" ]; then
     ARCH=sm_90
     [ -z "$gpu" ] || ARCH=sm_$(echo "$gpu" | sed 's/.*, *//; s/[.]//')
-    # An nvcc older than the card: PTX of the newest generation that it knows.
-    nvcc --list-gpu-code | grep -qx "$ARCH" || ARCH=$(nvcc --list-gpu-arch | tail -n 1)
 fi
 
 # compile OUT ARGUMENTS...: for one generation. On a GPU a warning, say of a compiler that is newer
@@ -207,21 +203,13 @@ run_debugger() {
 }
 
 run_parts() {
+    echo "GPU: $gpu"
     for part in "$@"; do
         case " $PARTS " in *" $part "*) ;; *) echo "$0: no part is called $part" >&2; exit 2 ;; esac
         case $part in
         *check) run_sanitizer $part ;;
         *) run_$part ;;
-        esac >build/gpu-check/$part
-        cat build/gpu-check/$part
-    done
-    echo "All parts so far, on $gpu:"
-    for part in $PARTS; do
-        grep -hE '^(ok|FAIL|skip) ' build/gpu-check/$part 2>/dev/null >build/part
-        sed "s/^/  $(printf %-10s $part) /" build/part
-        if [ ! -s build/part ] || grep -q ^skip build/part; then
-            printf '  %-10s INCOMPLETE\n' $part
-        fi
+        esac
     done
     finish
 }

@@ -44,10 +44,8 @@ look() {
 }
 
 if [ "${1-}" = --look ]; then
-    if echo 'int LLVMFuzzerTestOneInput(const char *d, long n) { return d && n > 9; }' |
-        clang -fsanitize=fuzzer -x c - -o $BUILD/probe >/dev/null 2>&1
-    then for target in $TARGETS; do look "$target"; done
-    else skip "fuzzing: there is no clang with libFuzzer"; fi
+    compiles clang || { skip "fuzzing: there is no clang"; finish; }
+    for target in $TARGETS; do look "$target"; done
     finish
 fi
 compiles $CC $SAN || { skip "sanitizers: $CC has none, the targets run without"; SAN=; }

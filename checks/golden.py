@@ -1,7 +1,5 @@
 """Attention and K/V against numpy in float64: no code of the engine, none of the oracle.
 
-    python3 checks/golden.py [--shapes N] [--seed N]
-
 The engine is a shared library: plain, on the stand-in, and with the fast paths at 4, 8 and 16 lanes
 where the processor has them. Each shape is a pool with a few sequences that are appended to in
 chunks, forked, rewound and released, with blocks in no order; after each step a ragged batch is
@@ -10,7 +8,6 @@ V, rounded to the type of the cache by numpy's float16 or by hand for bfloat16. 
 N failed, N skipped".
 """
 
-import argparse
 import ctypes
 import math
 import os
@@ -227,10 +224,6 @@ def load(name, flags):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--shapes", type=int, default=4)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
     os.chdir(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     states = []
     for number, (name, device, flags) in enumerate(LIBRARIES):
@@ -239,8 +232,8 @@ def main():
             states.append("skipped")
             continue
         lib = load(name, flags)
-        for i in range(options.shapes if device == CPU else options.shapes // 4 + 1):
-            seed = (options.seed + number) * 1000003 + i
+        for i in range(4 if device == CPU else 2):
+            seed = number * 1000003 + i
             shape = Shape(lib, np.random.default_rng(seed), device)
             try:
                 shape.run()

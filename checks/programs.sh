@@ -4,16 +4,14 @@
 #
 #     PAGED=build/paged TOUR=build/tour HELLO=build/hello sh checks/programs.sh
 #
-# CPPFLAGS says where stb_ds.h is, if it is not where the system has it. COMPILERS, if it is set,
-# names the compilers to try.
+# COMPILERS, if it is set, names the compilers to try.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 PAGED=${PAGED:-./paged}
 TOUR=${TOUR:-./tour}
 HELLO=${HELLO:-./hello}
 CPPFLAGS=${CPPFLAGS:-}
-COMPILERS=${COMPILERS:-gcc gcc-10 gcc-11 gcc-12 gcc-13 gcc-14
-           clang clang-13 clang-14 clang-15 clang-16 clang-17 clang-18}
+COMPILERS=${COMPILERS:-gcc clang}
 export LC_ALL=C NO_COLOR=1
 dir=$(mktemp -d "${TMPDIR:-/tmp}/paged-programs-XXXXXX") || exit 1
 stand_in=
@@ -63,13 +61,8 @@ alone() {
         check "$label: the two files alone are ./paged" one_screen "$alone/paged"
 }
 
-seen=" "
 first=
 for cc in $COMPILERS; do
-    program=$(command -v "$cc") || continue
-    inode=$(ls -Li "$program" | awk '{ print $1 }')
-    case $seen in *" $inode "*) continue ;; esac  # another name of one that was tried
-    seen="$seen$inode "
     compiles "$cc" || { skip "$cc does not work here"; continue; }
     first=${first:-$cc}
     alone "$cc" "$cc" -O2
@@ -81,11 +74,7 @@ cc=${first:-cc}
 # A copy of the header in the folder comes before that of the system, and needs no -I.
 stb_beside() {
     cp "$header" "$alone/stb_ds.h"
-    $cc -M "$alone/paged.cu.c" >"$dir/files" && $cc -O0 "$alone/paged.cu.c" -o "$alone/paged" -lm &&
-        tr ' \\' '\n\n' <"$dir/files" | grep 'stb_ds\.h$' | sort -u >"$dir/headers"
-    error=$?
-    rm "$alone/stb_ds.h"
-    [ $error = 0 ] && echo "$alone/stb_ds.h" | cmp - "$dir/headers"
+    $cc -M "$alone/paged.cu.c" | grep -F "$alone/stb_ds.h"
 }
 
 # A program with stb_ds of its own links, and both it and the engine have their maps and arrays.
@@ -111,8 +100,8 @@ END
 }
 
 header=$($cc $CPPFLAGS -M "$alone/paged.cu.c" | tr ' \\' '\n\n' | grep 'stb_ds\.h$' | head -n 1)
-check "stb_ds.h beside paged.cu.c is found without -I" stb_beside
 check "a program that has stb_ds itself links with -DPAGED_NO_STB_DS" own_stb
+check "stb_ds.h beside paged.cu.c is found without -I" stb_beside
 
 # ---- output that cannot be written, and ./paged
 
@@ -132,30 +121,21 @@ check "paged: one screen" one_screen "$PAGED"
 # in which the scenes print them; but for those that walkthrough.md quotes, which are checked there.
 cat >"$dir/numbers" <<'END'
 250 MiB, 24.4 %
-774 MiB a request, 75.6 GiB
 0  +++++++++++++...................
 104 MiB in place of 1040 MiB: 117 blocks, 936.0 MiB saved.
 12        13       9          1
-The nine others still read block 12; its count is 10.
-0  ++++++++++++1111111111..........
 Copies: 9 for ten writers.
 [  0  1  2  3 ]  counts [ 1 1 1 1 ]  12 in the last
-[  4  5  x  x ]  counts [ 1 1 ]  16 in the last
-[  6  7  8  x ]  counts [ 1 1 1 ]  8 in the last
-[  9  x  x  x ]  counts [ 1 ]  12 in the last
 next free block is 10.
 block 5: renowned
-[  7  2 ]  counts [ 1 1 ]  3 in the last
 [ 12  5  3 ]  counts [ 1 1 1 ]  1 in the last
 slot 1 of block 3.
 0  1111.1.1.1..1...
-0  1.11.1.1.1..1...
 [  2  6 14 ]  counts [ 3 3 1 ]  1 in the last
 0  ..3...3..1.1..1.
 2   0.366  0.205                 0.366   7.873  -2.921  -0.371
 what attend() returned: yes.
 0  pp......
-0  p1111111
 0  111ppppp
 END
 
@@ -210,7 +190,6 @@ check "tour: --help has the scenes and the legend" help
 check "tour: --step" stepwise
 check "tour: a scene that is not there is refused" refused "11'" 11
 check "tour: an unknown option is refused" refused "nonsense'" --nonsense
-check "tour: a second scene is refused" refused "4'" 3 4
 
 # ---- the pictures
 

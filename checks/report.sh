@@ -10,20 +10,11 @@ bad() { printf 'FAIL  %s\n' "$1"; failed=$((failed + 1)); }
 skip() { echo "skip  $1"; skipped=$((skipped + 1)); }
 finish() { echo "$passed passed, $failed failed, $skipped skipped"; [ $failed = 0 ]; exit; }
 
-# The first error in $LOG and 40 lines from there: the stack of a sanitizer's report comes first,
-# and its end is but a legend. Without a word that looks like an error, the last 40 lines.
+# The first error in $LOG and 40 lines from there: the stack of a sanitizer's report comes first.
+# Without a word that looks like an error, the last 40 lines.
 first_error() {
-    awk '
-        { line[NR] = $0 }
-        !first && /runtime error|ERROR: |WARNING: ThreadSanitizer|^==[0-9]+== [A-Z]|error:|FAIL/ {
-            first = NR
-        }
-        END {
-            start = first ? first - 4 : NR - 39
-            if (start < 1) start = 1
-            for (i = start; i <= NR && i < start + 44; i++) print "    " line[i]
-            if (i <= NR) print "    ... and " NR - i + 1 " more lines"
-        }' "$LOG"
+    error='runtime error|ERROR: |WARNING: ThreadSanitizer|^==[0-9]+== [A-Z]|error:|FAIL'
+    { grep -a -m 1 -B 4 -A 40 -E "$error" "$LOG" || tail -n 40 "$LOG"; } | sed 's/^/    /'
 }
 
 # check NAME COMMAND...: passes if the command does.

@@ -1,15 +1,9 @@
 #!/usr/bin/env python3
 """The build track: the engine, written by its reader, one stage after the other.
 
-    learn.py make [--force]         writes learn/paged.cu.c: the engine without the bodies of the
-                                    functions of stages.txt (make learn)
-    learn.py stage [N]              runs the tests of stages 1 to N on it; without N, lists the
-                                    stages (make stage N=4). Exit status 0: all pass
-    learn.py stage N --show NAME    prints the engine's function and the reader's
-    learn.py debug N                opens gdb in the first test that fails (make debug-stage N=4)
-
-What the reader writes may be wrong in any way. So each test is a process with limits of its own,
-and what it prints is shown only as far as it helps.
+`make help` has the commands: learn, stage, debug-stage. The file is learn/paged.cu.c: the engine
+without the bodies of the functions of stages.txt. What the reader writes may be wrong in any way,
+so each test is a process with limits of its own.
 """
 import argparse
 import os
@@ -30,8 +24,8 @@ STOP = '''\
 __attribute__((noreturn, unused)) static void to_write(int stage, const char *name,
                                                        const char *contract, int chapter, ...)
 {
-    fprintf(stderr, "stage %d: write %s(); its contract %s, the text in chapter %d of "
-            "walkthrough.md\\n", stage, name, contract, chapter);
+    fprintf(stderr, "stage %d: write %s(); %s, the text in chapter %d of walkthrough.md\\n",
+            stage, name, contract, chapter);
     abort();
 }
 
@@ -65,9 +59,10 @@ def read_stages():
         elif word == 'write':
             for name in names.split():
                 public = re.search(r'\b%s\(.*[,;]$' % name, header, re.M)
-                stages[-1].write[name] = what or ('is in paged.h' if public else 'stands above it')
+                where = what or ('is in paged.h' if public else 'stands above it')
+                stages[-1].write[name] = 'its contract ' + where
         elif word == 'again':
-            stages[-1].again[names] = what
+            stages[-1].again[names] = 'again: ' + what
         elif word == 'tests':
             stages[-1].tests.extend(rest.split())
         elif word == 'suite':
@@ -134,10 +129,7 @@ def run_test(test, program=None):
         text += 'killed by signal %d\n' % -status
     elif status == 0:
         text += 'exit() was called in the middle of the test\n'
-    lines = text.splitlines(keepends=True)
-    if len(lines) > 40:
-        lines[20:-20] = ['  ... %d lines ...\n' % (len(lines) - 40)]
-    return ''.join(lines)
+    return text if len(text) < 4000 else text[:2000] + '\n...\n' + text[-2000:]
 
 
 def run_suite(arguments):
@@ -156,21 +148,18 @@ def run_suite(arguments):
 # ---- the commands ----
 
 def make(force):
-    n = 1
-    while os.path.exists('%s.%d' % (MINE, n)):
-        n += 1
     if os.path.exists(MINE) and not force:
-        print('%s is there, and stays as it is. To begin anew: make learn FORCE=1;\n'
-              'the one that is there becomes %s.%d.' % (MINE, MINE, n))
+        print('%s is there, and stays as it is. To begin anew: make learn FORCE=1' % MINE)
         return 0
     if os.path.exists(MINE):
+        n = 1
+        while os.path.exists('%s.%d' % (MINE, n)):
+            n += 1
         os.rename(MINE, '%s.%d' % (MINE, n))
         print('What was in %s is now in %s.%d.' % (MINE, MINE, n))
-    stages = read_stages()
-    write(MINE, skeleton(read('paged.cu.c'), stages))
-    print('%s: the engine, in which %d functions are yours to write, in %d stages.\n'
-          'make stage lists them; make stage N=1 begins.'
-          % (MINE, sum(len(stage.write) for stage in stages), len(stages)))
+    write(MINE, skeleton(read('paged.cu.c'), read_stages()))
+    print('%s: the engine without the functions that you write.\n'
+          'make stage lists them; make stage N=1 begins.' % MINE)
     return 0
 
 
@@ -211,23 +200,15 @@ def results(stages):
 
 def what_to_do(stage, text):
     mine = read(MINE)
-    names = [*stage.write, *stage.again]
-    print('\nIn %s:' % MINE)
-    for name in names:
+    functions = {**stage.write, **stage.again}
+    print('\nIn %s, with chapter %d of walkthrough.md:' % (MINE, stage.chapter))
+    for name, what in functions.items():
         state = 'to write' if unwritten(mine, name) else 'written'
-        contract = 'its contract ' + stage.write[name] if name in stage.write \
-            else 'again: ' + stage.again[name]
-        say('  %-23s line %d, %s; %s' % (name, line_of(mine, name), state, contract), 26)
-    title = re.search(r'^## %d\. (.*)$' % stage.chapter, read('walkthrough.md'), re.M)
-    print('The text: chapter %d of walkthrough.md, "%s".' % (stage.chapter, title.group(1)))
-    named = [name for name in names if re.search(r'\b%s\b' % name, text)]
-    if not unwritten(mine, (named or names)[0]):
+        say('  %-23s line %d, %s; %s' % (name, line_of(mine, name), state, what), 26)
+    named = [name for name in functions if re.search(r'\b%s\b' % name, text)] or [*functions]
+    if not unwritten(mine, named[0]):
         print('In a debugger: make debug-stage N=%d\nThe engine has: make stage N=%d SHOW=%s'
-              % (stage.number, stage.number, (named or names)[0]))
-
-
-def up_to(number):
-    return 'Stages 1 to %d' % number if number > 1 else 'Stage 1'
+              % (stage.number, stage.number, named[0]))
 
 
 def stage_command(number, stages):
@@ -236,8 +217,6 @@ def stage_command(number, stages):
         bad = [test for test in failures if failures[test]]
         if not bad:
             continue
-        if stage.number > 1:
-            print('%s: ok' % up_to(stage.number - 1))
         print('Stage %d, %s: %d of %d tests pass' % (
             stage.number, stage.name, len(failures) - len(bad), len(failures)))
         for test, text in failures.items():
@@ -245,19 +224,15 @@ def stage_command(number, stages):
         text = failures[bad[0]]
         print('\nThe first that fails is %s:' % bad[0])
         say(text)
-        if bad[0].startswith('tests.c'):
-            print('Your tests of all stages pass: it may be in anything that you wrote.')
         what_to_do(stage, text)
         return 1
-    print('%s: all tests pass.' % up_to(number))
+    print('Stages 1 to %d: all tests pass.' % number)
     if number == len(stages):
         print('%s is an engine: cc -O2 -I. %s -o build/mine -lm && build/mine' % (MINE, MINE))
         return 0
     after = stages[number]
-    say('Next: stage %d, %s: %s.' % (after.number, after.name,
-                                     ', '.join([*after.write, *after.again])))
-    print('Read chapter %d of walkthrough.md, then: make stage N=%d'
-          % (after.chapter, after.number))
+    print('Next: stage %d, %s. Read chapter %d of walkthrough.md, then: make stage N=%d'
+          % (after.number, after.name, after.chapter, after.number))
     return 0
 
 
@@ -282,7 +257,8 @@ def show(number, name, stages):
     for who, path in ("The engine's", 'learn/simple.c' if again else 'paged.cu.c'), ('Yours', MINE):
         if os.path.exists(path):
             text = read(path)
-            print('%s, %s:%d\n\n%s\n' % (who, path, line_of(text, name), definition(text, name)))
+            body = definition(text, name) or 'it has no ' + name
+            print('%s, %s:%d\n\n%s\n' % (who, path, line_of(text, name), body))
     return 0
 
 
@@ -299,10 +275,8 @@ def debug(number, stages, start=os.execvp):
                 stops = ['panic', 'failed']
             if not shutil.which('gdb'):
                 raise SystemExit('gdb is not installed: sudo apt-get install gdb')
-            print('Stage %d: %s.\ngdb stops where it fails, and shows how it came there; to see '
-                  'your function\nat work: break %s, run, y. `help user-defined` lists the '
-                  'commands of\npaged.gdb. An endless loop: Ctrl-C.'
-                  % (stage.number, test, [*stage.write][0]), flush=True)
+            print('Stage %d: %s.\ngdb stops where it fails. To see your function at work: '
+                  'break NAME, run, y.' % (stage.number, test), flush=True)
             return start('gdb', ['gdb', '-q', '-x', 'debugger/paged.gdb',
                                  *[word for stop in stops for word in ('-ex', 'break ' + stop)],
                                  '-ex', 'run', '-ex', 'backtrace -8', '--args', *program])
@@ -311,7 +285,7 @@ def debug(number, stages, start=os.execvp):
 
 
 def main():
-    parser = argparse.ArgumentParser(description='The build track: see the head of this file.')
+    parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument('command', choices=['make', 'stage', 'debug'])
     parser.add_argument('number', nargs='?', type=int, default=0)
     parser.add_argument('--force', action='store_true')
@@ -320,13 +294,11 @@ def main():
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # for | head
     stages = read_stages()
     number = options.number
-    if not 0 <= number <= len(stages):
+    if number > len(stages):
         raise SystemExit('There are stages 1 to %d.' % len(stages))
     if options.command == 'make':
         return make(options.force)
     if options.show:
-        if not any(options.show in stage.write for stage in stages):
-            raise SystemExit('No stage writes a function %s.' % options.show)
         return show(number or len(stages), options.show, stages)
     if options.command == 'debug':
         return debug(number or len(stages), stages)

@@ -1,18 +1,12 @@
 #!/usr/bin/env python3
 """Plants the bugs of checks/bugs.txt in the engine, to be found by a reader or by the tests.
 
-    plant.py hunt                   lists the hunts of learn/hunts.txt          make hunt
-    plant.py hunt 7                 builds hunt 7 and runs it                   make hunt N=7
-    plant.py hunt 7 --hint          a hint                                      HINT=1
-    plant.py hunt 7 --answer NAME   whether that function has the bug           ANSWER=NAME
-    plant.py mutant NAME            builds the tests on the engine with a bug   make mutant BUG=NAME
-    plant.py mutants [NAME...]      which test catches each bug                 make mutants
-    plant.py mutants --check        does each have its place, and compile? Runs nothing
+`make help` has the commands: hunt, mutant, mutants. It lacks `plant.py mutants NAME...`, and
+`plant.py mutants --check`: does each bug have its place, and compile? That runs nothing.
 
 In a hunt, the engine goes to the compiler through a pipe, so no file has the bug, and the debugger
 shows the text without it. A mutant is a folder in build/mutants with tests.c and the changed engine
-beside it; a bug in fast/ is built with -DPAGED_FAST. First the engine as it is must pass the tests
-in both builds. For each mutant: the first test that fails, on which device, and what it reported.
+beside it. First the engine as it is must pass the tests, with the fast paths and without.
 """
 import argparse
 import codecs
@@ -102,10 +96,9 @@ def read_bugs():
     bugs = {}
     for fields in filter(None, map(split_fields, read('checks/bugs.txt').splitlines())):
         name, old, new, *expect = fields + [''] * (3 - len(fields))
-        if name in bugs or not old or old == new or len(expect) > 1:
-            raise SystemExit(f'checks/bugs.txt: {name}: not `name | old | new`, or there twice')
-        if expect and not expect[0].startswith('expect '):
-            raise SystemExit(f'checks/bugs.txt: {name}: field 4 is not `expect TEXT`')
+        expects = not expect or (len(expect) == 1 and expect[0].startswith('expect '))
+        if name in bugs or not old or old == new or not expects:
+            raise SystemExit(f'checks/bugs.txt: {name}: not as its head says, or there twice')
         bugs[name] = Bug(name, old, new, expect[0][7:].strip().split(' & ') if expect else [])
     return bugs
 
@@ -118,10 +111,6 @@ def plant(sources, bug):
         return sources, None, f'`{bug.old}` occurs {len(places)} times'
     before, after = sources[places[0]].split(bug.old)
     return {**sources, places[0]: before + bug.new + after}, places[0], before.count('\n') + 1
-
-
-def one_line(text):
-    return text.replace('\n', '\\n')
 
 
 # ---- hunts ----
@@ -137,7 +126,7 @@ def read_hunts():
         text = text.strip()
         if field == 'hunt':
             number, after, title = re.fullmatch(r'(\d+), after (chapter \d+): (.*)', text).groups()
-            hunt = hunts[int(number)] = {'after': after, 'title': title}
+            hunt = hunts[number] = {'after': after, 'title': title}
         elif field not in ('', '#'):
             hunt[field] = codecs.encode(text, 'rot13') if field in ('bug', 'hint', 'why') else text
     return hunts
@@ -163,30 +152,16 @@ def build_hunt(number, bug):
 
 def run_hunt(program, number, seconds):
     """What a hunt prints, and its exit status."""
-    printed, status = run([os.path.abspath(program), str(number)], seconds)
+    printed, status = run([os.path.abspath(program), number], seconds)
     return printed + (f'{HANGS} {seconds} seconds\n' if status is None else ''), status
-
-
-def show_hunt(number, hunt, bug):
-    program = build_hunt(number, bug)
-    print(f'Hunt {number}. {hunt["title"]}\n\n'
-          f'$ {program} {number}\n{run_hunt(program, number, 5)[0]}')
-    print(f'Which function of paged.cu.c has the bug? To look:\n'
-          f'    gdb -x debugger/paged.gdb --args {program} {number}')
-    for command in hunt.get('look', 'break noticed; run; up 2').split('; '):
-        print(f'    (gdb) {command}')
-    print(f'A hint:    make hunt N={number} HINT=1')
-    print(f'An answer: make hunt N={number} ANSWER=function')
 
 
 def judge_answer(number, hunt, bug, function):
     """The exit status: 0 if the bug is in that function."""
-    engine, function = read('paged.cu.c'), find(read('paged.cu.c'), function.strip('()'))
-    if not function:
-        print(f'hunt {number}: paged.cu.c has no function of this name')
-        return 1
-    if not function.start <= engine.index(bug.old) < function.end:
-        print(f'hunt {number}: not yet: {function.name}() does what it should')
+    engine = read('paged.cu.c')
+    place = find(engine, function.strip('()'))
+    if not place or not place.start <= engine.index(bug.old) < place.end:
+        print(f'hunt {number}: not yet: {function} is not the function with the bug')
         return 1
     print(textwrap.fill(f'hunt {number}: right: {hunt["why"]}', 79))
     print(f'This bug is called {bug.name} in checks/bugs.txt:\n'
@@ -199,9 +174,9 @@ def hunt_command(options):
     if not options.names:
         print('Bugs to be found, the easy ones first, each with the chapter to read before.')
         for number, hunt in hunts.items():
-            print(f'{number:4}  {hunt["after"]:10}  {hunt["title"]}')
+            print(f'{number:>4}  {hunt["after"]:10}  {hunt["title"]}')
         return 0
-    number = int(options.names[0]) if options.names[0].isdigit() else 0
+    number = options.names[0]
     if number not in hunts:
         raise SystemExit(f'there are hunts 1 to {len(hunts)}')
     hunt = hunts[number]
@@ -210,8 +185,15 @@ def hunt_command(options):
         return judge_answer(number, hunt, bug, options.answer)
     if options.hint:
         print(textwrap.fill(f'Hint: {hunt["hint"]}', 79))
-    else:
-        show_hunt(number, hunt, bug)
+        return 0
+    program = build_hunt(number, bug)
+    print(f'Hunt {number}. {hunt["title"]}\n\n'
+          f'$ {program} {number}\n{run_hunt(program, number, 5)[0]}')
+    print(f'Which function of paged.cu.c has the bug? To look:\n'
+          f'    gdb -x debugger/paged.gdb --args {program} {number}')
+    for command in hunt.get('look', 'break noticed; run; up 2').split('; '):
+        print(f'    (gdb) {command}')
+    print(f'Then: make hunt N={number} HINT=1, or ANSWER=function')
     return 0
 
 
@@ -270,8 +252,8 @@ def judge(folder, names, expect):
     return not missed, text if not missed else f'no `{missed[0]}`, but {text}'
 
 
-def mutant_command(name):
-    bugs = read_bugs()
+def mutant_command(options):
+    bugs, name = read_bugs(), ''.join(options.names)
     if name not in bugs:
         raise SystemExit('usage: make mutant BUG=name; the names are:\n' + textwrap.fill(
             ' '.join(bugs), 79, break_on_hyphens=False))
@@ -280,13 +262,12 @@ def mutant_command(name):
     sources, path, line = plant({path: read(path) for path in SOURCES}, bug)
     if not path:
         raise SystemExit(line)
-    print(f'{path}:{line}: {one_line(bug.old)}  ->  {one_line(bug.new)}')
+    print(f'{path}:{line}: {bug.old}  ->  {bug.new}')
     error = build_tests(folder, sources, path)
     if error:
         raise SystemExit(error)
-    print(f'which tests fail:    {folder}/tests --quick\n'
-          f'one in a debugger:   gdb --args {folder}/tests --quick TEST\n'
-          f'                     (gdb) break failed, or break abort where it stops; then run')
+    print(f'Which tests fail?   {folder}/tests --quick\n'
+          f'One in a debugger:  gdb -ex "break failed" --args {folder}/tests --quick TEST')
     return 0
 
 
@@ -294,9 +275,8 @@ def mutants_command(options):
     original = {path: read(path) for path in SOURCES}
     bugs = read_bugs()
     chosen = options.names or list(bugs)
-    unknown = [name for name in chosen if name not in bugs]
-    if unknown:
-        raise SystemExit(f'checks/bugs.txt has no bug {unknown[0]}')
+    if not set(chosen) <= set(bugs):
+        raise SystemExit(f'checks/bugs.txt has no bug {set(chosen) - set(bugs)}')
     top, names = f'build/mutants/run-{os.getpid()}', []
 
     def run_one(name):
@@ -324,7 +304,7 @@ def mutants_command(options):
                 raise SystemExit(f'the engine as it is fails: {text}\n'
                                  '0 passed, 1 failed, 0 skipped')
         passed = 0
-        with ThreadPoolExecutor(options.jobs) as pool:
+        with ThreadPoolExecutor(int(os.environ.get('JOBS', 2))) as pool:
             for name, (good, text) in zip(chosen, pool.map(run_one, chosen)):
                 print(f'{"ok  " if good else "FAIL"}  {name:28} {text}'.rstrip(), flush=True)
                 passed += good
@@ -336,18 +316,14 @@ def mutants_command(options):
 
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument('command', choices=['hunt', 'mutant', 'mutants'])
+    commands = {'hunt': hunt_command, 'mutant': mutant_command, 'mutants': mutants_command}
+    parser.add_argument('command', choices=commands)
     parser.add_argument('names', nargs='*')
-    for flag in '--hint', '--check':
-        parser.add_argument(flag, action='store_true')
+    parser.add_argument('--hint', action='store_true')
+    parser.add_argument('--check', action='store_true')
     parser.add_argument('--answer')
-    parser.add_argument('--jobs', type=int, default=int(os.environ.get('JOBS', 2)))
     options = parser.parse_args()
-    if options.command == 'hunt':
-        return hunt_command(options)
-    if options.command == 'mutant':
-        return mutant_command(''.join(options.names))
-    return mutants_command(options)
+    return commands[options.command](options)
 
 
 if __name__ == '__main__':
