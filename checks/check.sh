@@ -26,8 +26,7 @@ make check C=...
   portability  32-bit x86, AArch64, big-endian s390x, musl
   coverage     lines of the engine that the tests never run
   cuda         three generations of GPUs, and the benchmark, llama and replay
-  soak         random calls on full pools for SECONDS=1800
-  all          all of these but soak, the planted bugs and every stage of learn/
+  all          all of these, the planted bugs and every stage of learn/
 END
 }
 
@@ -64,7 +63,7 @@ variant() {
     build "$*" "$@" && check "$*" "$program" $arguments
 }
 
-# ---- sanitizers, threads, valgrind, soak ---------------------------------------------------------
+# ---- sanitizers, threads, valgrind ---------------------------------------------------------------
 
 # programs NAME COMMAND...: llama, replay, paged, tour and hello, and what their tests say.
 programs() {
@@ -114,11 +113,6 @@ valgrind_runs() {
     memcheck="valgrind -q --error-exitcode=9 --leak-check=full --max-stackframe=100000000"
     check "valgrind" $memcheck "$program" --cpu --quick
     check "valgrind, on the stand-in for a GPU" $memcheck "$program" --standin --quick $KERNELS
-}
-
-soak() {
-    quietly "soak" ${CC:-cc} -O2 -g $WARN $CPPFLAGS checks/fuzz_api.c -o $OUT/soak -lm &&
-        $OUT/soak --soak && ok soak || bad soak
 }
 
 # ---- compilers, portability ----------------------------------------------------------------------
@@ -250,7 +244,7 @@ coverage() {
     set -- sanitizers threads valgrind compilers portability lint coverage cuda planted
 for part in "$@"; do
     case $part in
-    lint | sanitizers | threads | compilers | portability | coverage | soak) $part ;;
+    lint | sanitizers | threads | compilers | portability | coverage) $part ;;
     valgrind) valgrind_runs ;;
     cuda) check "the CUDA build" sh checks/cuda.sh --all ;;
     planted)

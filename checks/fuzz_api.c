@@ -8,7 +8,6 @@
 //     ./fuzz_api                 400 inputs of random bytes, and what they have reached
 //     ./fuzz_api 7               one of them, which has failed
 //     ./fuzz_api --faults        each allocation fails once; pools have a block less, two less ...
-//     ./fuzz_api --soak          for SECONDS (1800), on pools that are nearly always full
 //     ./fuzz_api --threads       two pools, each in a thread of its own: for the thread sanitizer
 //     clang -fsanitize=fuzzer,address,undefined -DLIBFUZZER ...     looks for more inputs
 
@@ -480,35 +479,6 @@ static void run_faults(void)
     CHECK(results[PAGED_TOO_LONG] > 0 && num_stale > 0);
 }
 
-// Memory of the process that is in RAM, in KB; 0 where the system does not tell.
-static long resident(void)
-{
-    long pages = 0;
-    FILE *in = fopen("/proc/self/statm", "r");
-    if (in && fscanf(in, "%*d %ld", &pages) != 1) pages = 0;
-    if (in) fclose(in);
-    return pages * (sysconf(_SC_PAGESIZE) / 1024);
-}
-
-// The memory must not grow: at the end it may be 4 MB above what it was after a tenth of the time.
-static void run_soak(double seconds)
-{
-    long allowed = 0;
-    time_t start = time(NULL);
-    for (int i = 0; difftime(time(NULL), start) < seconds; i++) {
-        int block_size = 1 + i % 8;
-        int num_blocks = MOST_TOKENS * 2 / block_size;  // a quarter of what all could use
-        PoolConfig config = {2, 2, 8, block_size, num_blocks, i % 3, i / 3 % 2, PAGED_CPU};
-        run_calls(config, 4000, 1 + (uint64_t)i);
-        if (allowed == 0 && difftime(time(NULL), start) >= seconds / 10)
-            allowed = resident() + 4096;
-        CHECK(allowed == 0 || resident() <= allowed);
-    }
-    print_results();
-    CHECK(results[PAGED_OUT_OF_BLOCKS] > 0 && num_copied > 0);
-    CHECK(num_stale > 0 && num_withdrawn > 0);
-}
-
 // The sanitizer sees what two threads still share. What they compute, they compare with the oracle.
 static void *live(void *seed_of_it)
 {
@@ -528,11 +498,8 @@ static void run_threads(void)
 int main(int argc, char **argv)
 {
     const char *mode = argc > 1 ? argv[1] : "";
-    const char *seconds = getenv("SECONDS");
     if (strcmp(mode, "--faults") == 0)
         run_faults();
-    else if (strcmp(mode, "--soak") == 0)
-        run_soak(seconds ? atof(seconds) : 1800);
     else if (strcmp(mode, "--threads") == 0)
         run_threads();
     else

@@ -114,7 +114,7 @@ static void draw_blocks(void)
 
 // ---- what replay measured ---------------------------------------------------------------------
 
-enum { POOL = 160, STEPS = 900, THICK = 3, MARGIN = 60 };
+enum { POOL = 160, STEPS = 600, THICK = 3, MARGIN = 60 };
 
 static void draw_life(void)
 {

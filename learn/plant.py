@@ -26,9 +26,7 @@ CC = shlex.split(os.environ.get('CC', 'cc'))
 CPPFLAGS = shlex.split(os.environ.get('CPPFLAGS', ''))
 SOURCES = ('tests.c', 'paged.h', 'paged.cu.c', 'fast/fast.c')
 
-# Of the tests, mutants leave out schedules that take the stand-in minutes and find what shorter
-# tests find. The tests of a huge pool are skipped under --quick, so they have a run of their own.
-LEFT_OUT = ()
+# The tests of a huge pool are skipped under --quick, so they have a run of their own.
 HUGE = 'offsets_reach_beyond_2_to_the_31'
 SECONDS = 60  # of processor time for a test; one that takes longer hangs
 
@@ -298,7 +296,7 @@ def mutants_command(options):
             if error:
                 raise SystemExit(error)
             names += [name for name in call([f'{folder}/tests', '--list'])[1].split()
-                      if not name.startswith(LEFT_OUT) and name not in names]
+                      if name not in names]
             caught, text = judge(folder, names, [])
             if caught or text != 'SURVIVED':
                 raise SystemExit(f'the engine as it is fails: {text}\n'
