@@ -532,85 +532,6 @@ static void overhead_table(void)
     pool_destroy(pool);
 }
 
-// ---- the block manager ------------------------------------------------------------------------
-// K and V of a few bytes, so that only the bookkeeping is left. In a small and in a large pool, calls
-// take turns with ten of the sequences: all of 100 000 would wait for memory that no cache holds.
-
-enum { PROMPT = 40, SHARED = 32, BLOCK = 16 };  // two full blocks and half of a third
-enum { MANY_SEQS = 100000, TIMED_SEQS = 10, ROUNDS = 32, FORKS = 160 };
-
-enum { APPEND, REWIND, FORK, COPY, RELEASE, LOOKUP, NUM_OPS };
-static const char *const op_names[NUM_OPS] = {
-    "append a token",        "rewind a token",   "fork",
-    "append, copy-on-write", "release (a fork)", "prefix lookup, 2 blocks"};
-
-static int prompts[MANY_SEQS][PROMPT];  // what the sequences hold: no two tokens are the same
-
-static Pool *fill_pool(int n)
-{
-    static const float zeros[PROMPT] = {0};
-    static const int num_tokens = PROMPT;
-    Pool *pool = make_pool((PoolConfig){1, 1, 1, BLOCK, n * 6 + 1024, PAGED_F16, 0, PAGED_CPU});
-    for (int i = 0; i < n; i++) {
-        Seq *seq = make_seq(pool, PROMPT);
-        Batch batch = {1, &seq, &num_tokens};
-        for (int j = 0; j < PROMPT; j++) prompts[i][j] = i * PROMPT + j;
-        MUST(pool_plan(pool, &batch));
-        MUST(pool_write(pool, 0, zeros, zeros));
-        MUST(seq_publish(seq, prompts[i], PROMPT));
-    }
-    return pool;
-}
-
-#define TIME(op, count, call) \
-    do { \
-        double start = now(); \
-        for (int i = 0; i < (count); i++) call; \
-        ns[op] = fmin(ns[op], (now() - start) * 1e9 / (count)); \
-    } while (0)
-
-// The best of some rounds: a slower one only says that something disturbed it.
-static void manager_times(int num_seqs, double *ns)
-{
-    Pool *pool = fill_pool(num_seqs);
-    int step = num_seqs / TIMED_SEQS;
-    Seq *seqs[TIMED_SEQS];
-    Seq *others[FORKS];
-    for (int i = 0; i < TIMED_SEQS; i++) seqs[i] = pool->seqs[i * step];
-    for (int op = 0; op < NUM_OPS; op++) ns[op] = INFINITY;
-    for (int round = 0; round < ROUNDS; round++) {
-        // A block's worth of tokens each, so that every sixteenth append takes a block.
-        TIME(APPEND, TIMED_SEQS * BLOCK, MUST(seq_append(seqs[i % TIMED_SEQS], 1)));
-        TIME(REWIND, TIMED_SEQS * BLOCK, MUST(seq_rewind(seqs[i % TIMED_SEQS], 1)));
-
-        TIME(FORK, FORKS, MUST(seq_fork(seqs[i % TIMED_SEQS], PROMPT, &others[i])));
-        shuffle(others, FORKS);  // not in the order in which malloc gave them out
-        TIME(COPY, FORKS, MUST(seq_append(others[i], 1)));
-        TIME(RELEASE, FORKS, seq_release(others[i]));
-
-        for (int i = 0; i < FORKS; i++) others[i] = make_seq(pool, 0);
-        TIME(LOOKUP, FORKS, MUST(seq_lookup(others[i], prompts[i % TIMED_SEQS * step], PROMPT)));
-        for (int i = 0; i < FORKS; i++) {
-            if (others[i]->length != SHARED) die(1, "a published prefix was not found");
-            seq_release(others[i]);
-        }
-    }
-    pool_destroy(pool);
-}
-
-static void manager_table(void)
-{
-    static const char *const names[] = {"10 seqs", "100 000"};
-    double small[NUM_OPS];
-    double large[NUM_OPS];
-    manager_times(TIMED_SEQS, small);
-    manager_times(MANY_SEQS, large);
-    for (int op = 0; op < NUM_OPS; op++) {
-        double row[2] = {small[op], large[op]};
-        print_row("block manager, ns, in a pool of", op_names[op], 2, names, row, 1);
-    }
-}
-
 // ---- main -------------------------------------------------------------------------------------
 
 int main(int argc, char **argv)
@@ -619,7 +540,6 @@ int main(int argc, char **argv)
     quick = argc == 2 && strcmp(argv[1], "--quick") == 0;
     if (argc > 1 && !quick) die(2, "usage: bench [--quick]");
     machine_start();
-    manager_table();
     overhead_table();
     attention_table();
     return finish_output(0);

@@ -22,77 +22,89 @@ typedef struct Question {
 } Question;
 
 static const Question questions[QUESTIONS] = {
-    {"1a", "Eight cards of 80 GB hold a Llama-3-70B: 80 layers, 64 query heads, 8 KV heads,\n"
-           "vectors of 128 elements. After weights and other needs, 450 GB (450e9 bytes)\n"
-           "are left for K and V in 16 bits. How many requests of 131072 tokens each, the\n"
-           "longest that later versions of the model take, fit in there at once?",
-           1, right_1a},
-    {"2a", "Five requests have 1, 16, 17, 100 and 2047 tokens. Their K and V lie in blocks\n"
-           "of 16 slots. How many slots of these blocks are not filled, all five together?",
-           1, right_2a},
-    {"3a", "A new pool has 12 blocks of 16 tokens; the model has 2 layers, 2 KV heads and\n"
-           "vectors of 8 elements. Sequence A gets 40 tokens, B gets 20. A is released,\n"
-           "then B. C gets 70 tokens. In which block is its token 69 (the last), and which\n"
-           "element of the plane of K is the first one of that token's key, in layer 1,\n"
-           "for KV head 1?",
-           2, right_3a},
-    {"4a", "A pool has 10 blocks of 4 tokens. Sequence A has 13 tokens, sequence B has 6,\n"
-           "and no block is shared. What is the largest n for which seq_append(A, n)\n"
-           "succeeds? And from which n on does it return PAGED_TOO_LONG instead of\n"
-           "PAGED_OUT_OF_BLOCKS?",
-           2, right_4a},
-    {"5a", "A pool of 3 layers, 2 KV heads, head_dim 8, blocks of 4 tokens, f16. A batch\n"
-           "has four sequences, of 5, 30, 100 and 13 tokens. The first, second and fourth\n"
-           "bring one new token each, the third brings none in this step. How many bytes\n"
-           "of K and V does the dense copy take that attend() makes for ATTEND_GATHER? And\n"
-           "how many bytes does a whole step, of all layers, move more than with\n"
-           "ATTEND_PAGED, if that reads each K and V once, and the gather reads, writes and\n"
-           "reads them again?",
-           2, right_5a},
-    {"6a", "Four tokens have the keys 0, ln 2, ln 4 and ln 8 and the values 1, 2, 3 and 4;\n"
-           "head_dim is 1, and each query is 1, so the keys are the scores. What is the\n"
-           "attention of the newest token? Of the one before it? And what is l, the sum of\n"
-           "exp(score - m), at the end of the newest row? Answers within 0.001 count.",
-           3, right_6a},
-    {"7a", "Two sequences of 1300 and 101 tokens attend with one query token each, on a\n"
-           "GPU, by ATTEND_PAGED: 12 query heads, 2 KV heads, head_dim 64. How many thread\n"
-           "blocks does attend_paged() start? How often do the threads of a thread block\n"
-           "meet at a barrier, all thread blocks taken together? And how often do the lanes\n"
-           "of a warp meet at a shuffle, all warps taken together?",
-           3, right_7a},
-    {"8a", "A prompt of 1000 tokens is in the cache, in blocks of 16. It becomes eight\n"
-           "samples: the sequence itself and seven forks of it. Each sample then grows by\n"
-           "100 tokens, one at a time, all in turns. How many blocks are in use at the end,\n"
-           "and how many were copied on the way?",
-           2, right_8a},
-    {"9a", "Blocks have 4 tokens. A has 10 tokens in the cache, and B is a fork of all of\n"
-           "A. Then A speculates, three rounds: each appends the newest token and 4\n"
-           "guesses, and drops the wrong guesses when the model has said which these are: 2\n"
-           "guesses are right in the first round, none in the second, all in the third. In\n"
-           "the second round, C is forked off A while all guesses are in it, and B and C do\n"
-           "nothing ever after. How many tokens of A are in the cache at the end? How many\n"
-           "blocks are in use, all three together, and how many were copied on the way?",
-           3, right_9a},
-    {"10a", "Blocks have 4 tokens, a token is a letter. \"abcdefghijkl\" was computed and\n"
-            "published, and so was \"abcdXXXXijkl\", in this order; both requests have ended,\n"
-            "and the pool has room for all. How many tokens does a new request find in the\n"
-            "prefix cache, for each of these texts?\n"
-            "    abcdefghijkl abcdefghijklm abcdXXXXijklm abcdefghXXXXm efghijklm abcdefgXijklm",
-            6, right_10a},
-    {"11a", "A pool of 7 blocks of 4 tokens serves three requests: A has a prompt of 6 tokens\n"
-            "and ends when 14 are in the cache, B has 5 and ends at 13, C has 3 and ends at\n"
-            "15. A step is that of schedule() in examples/llama.c: the running requests get\n"
-            "room for all their known tokens, the oldest first; one that finds none preempts\n"
-            "the newest, perhaps itself; then requests are taken from the queue while all\n"
-            "known tokens of its head fit. At the end of the step one more token of each\n"
-            "running request is known. How often is a request preempted? How many tokens are\n"
-            "computed a second time? (A preempted request loses seq->length of them.)",
-            2, right_11a},
-    {"14a", "One decode step, one layer, of 8 sequences of 1000 tokens each, cached in bf16.\n"
-            "The model has 24 query heads, 8 KV heads and a head_dim of 64. How many bytes of\n"
-            "K and V must be read at least? And how many multiply-adds are there with them\n"
-            "(scores and values; not counting exp() and sums)?",
-            2, right_14a}};
+    {"1a",
+     "Eight cards of 80 GB hold a Llama-3-70B: 80 layers, 64 query heads, 8 KV heads,\n"
+     "vectors of 128 elements. After weights and other needs, 450 GB (450e9 bytes)\n"
+     "are left for K and V in 16 bits. How many requests of 131072 tokens each, the\n"
+     "longest that later versions of the model take, fit in there at once?",
+     1, right_1a},
+    {"2a",
+     "Five requests have 1, 16, 17, 100 and 2047 tokens. Their K and V lie in blocks\n"
+     "of 16 slots. How many slots of these blocks are not filled, all five together?",
+     1, right_2a},
+    {"3a",
+     "A new pool has 12 blocks of 16 tokens; the model has 2 layers, 2 KV heads and\n"
+     "vectors of 8 elements. Sequence A gets 40 tokens, B gets 20. A is released,\n"
+     "then B. C gets 70 tokens. In which block is its token 69 (the last), and which\n"
+     "element of the plane of K is the first one of that token's key, in layer 1,\n"
+     "for KV head 1?",
+     2, right_3a},
+    {"4a",
+     "A pool has 10 blocks of 4 tokens. Sequence A has 13 tokens, sequence B has 6,\n"
+     "and no block is shared. What is the largest n for which seq_append(A, n)\n"
+     "succeeds? And from which n on does it return PAGED_TOO_LONG instead of\n"
+     "PAGED_OUT_OF_BLOCKS?",
+     2, right_4a},
+    {"5a",
+     "A pool of 3 layers, 2 KV heads, head_dim 8, blocks of 4 tokens, f16. A batch\n"
+     "has four sequences, of 5, 30, 100 and 13 tokens. The first, second and fourth\n"
+     "bring one new token each, the third brings none in this step. How many bytes\n"
+     "of K and V does the dense copy take that attend() makes for ATTEND_GATHER? And\n"
+     "how many bytes does a whole step, of all layers, move more than with\n"
+     "ATTEND_PAGED, if that reads each K and V once, and the gather reads, writes and\n"
+     "reads them again?",
+     2, right_5a},
+    {"6a",
+     "Four tokens have the keys 0, ln 2, ln 4 and ln 8 and the values 1, 2, 3 and 4;\n"
+     "head_dim is 1, and each query is 1, so the keys are the scores. What is the\n"
+     "attention of the newest token? Of the one before it? And what is l, the sum of\n"
+     "exp(score - m), at the end of the newest row? Answers within 0.001 count.",
+     3, right_6a},
+    {"7a",
+     "Two sequences of 1300 and 101 tokens attend with one query token each, on a\n"
+     "GPU, by ATTEND_PAGED: 12 query heads, 2 KV heads, head_dim 64. How many thread\n"
+     "blocks does attend_paged() start? How often do the threads of a thread block\n"
+     "meet at a barrier, all thread blocks taken together? And how often do the lanes\n"
+     "of a warp meet at a shuffle, all warps taken together?",
+     3, right_7a},
+    {"8a",
+     "A prompt of 1000 tokens is in the cache, in blocks of 16. It becomes eight\n"
+     "samples: the sequence itself and seven forks of it. Each sample then grows by\n"
+     "100 tokens, one at a time, all in turns. How many blocks are in use at the end,\n"
+     "and how many were copied on the way?",
+     2, right_8a},
+    {"9a",
+     "Blocks have 4 tokens. A has 10 tokens in the cache, and B is a fork of all of\n"
+     "A. Then A speculates, three rounds: each appends the newest token and 4\n"
+     "guesses, and drops the wrong guesses when the model has said which these are: 2\n"
+     "guesses are right in the first round, none in the second, all in the third. In\n"
+     "the second round, C is forked off A while all guesses are in it, and B and C do\n"
+     "nothing ever after. How many tokens of A are in the cache at the end? How many\n"
+     "blocks are in use, all three together, and how many were copied on the way?",
+     3, right_9a},
+    {"10a",
+     "Blocks have 4 tokens, a token is a letter. \"abcdefghijkl\" was computed and\n"
+     "published, and so was \"abcdXXXXijkl\", in this order; both requests have ended,\n"
+     "and the pool has room for all. How many tokens does a new request find in the\n"
+     "prefix cache, for each of these texts?\n"
+     "    abcdefghijkl abcdefghijklm abcdXXXXijklm abcdefghXXXXm efghijklm abcdefgXijklm",
+     6, right_10a},
+    {"11a",
+     "A pool of 7 blocks of 4 tokens serves three requests: A has a prompt of 6 tokens\n"
+     "and ends when 14 are in the cache, B has 5 and ends at 13, C has 3 and ends at\n"
+     "15. A step is that of schedule() in examples/llama.c: the running requests get\n"
+     "room for all their known tokens, the oldest first; one that finds none preempts\n"
+     "the newest, perhaps itself; then requests are taken from the queue while all\n"
+     "known tokens of its head fit. At the end of the step one more token of each\n"
+     "running request is known. How often is a request preempted? How many tokens are\n"
+     "computed a second time? (A preempted request loses seq->length of them.)",
+     2, right_11a},
+    {"14a",
+     "One decode step, one layer, of 8 sequences of 1000 tokens each, cached in bf16.\n"
+     "The model has 24 query heads, 8 KV heads and a head_dim of 64. How many bytes of\n"
+     "K and V must be read at least? And how many multiply-adds are there with them\n"
+     "(scores and values; not counting exp() and sums)?",
+     2, right_14a}};
 
 // ---- what the engine says ---------------------------------------------------------------------
 
