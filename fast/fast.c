@@ -82,7 +82,7 @@ INLINE Vec load_lanes(const char *from, int dtype)
 #endif
     Bits bits = __builtin_convertvector(h, Bits);
     if (dtype == PAGED_BF16) return (Vec)(bits << 16);
-    Vec x = (Vec)((bits & 0x7fff) << 13) * 0x1p112f;  // exponents count from -127, not -15
+    Vec x = (Vec)((bits & 0x7fff) << 13) * 5.192296858534828e33f;  // 2^112, as in f16_to_f32()
     return (Vec)((bits & 0x8000) << 16 | (Bits)x | ((Bits)(x >= 65536.0f) & 0x7f800000));
 }
 
@@ -90,7 +90,7 @@ INLINE Vec load_lanes(const char *from, int dtype)
 // Below -65 it returns 0: times HEADROOM, the result would be a subnormal number.
 INLINE Vec exp_lanes(Vec x)
 {
-    const float rounder = 0x1.8p23f;  // adding it leaves no bits for a fraction
+    const float rounder = 12582912.0f;  // 1.5 * 2^23: adding it leaves no bits for a fraction
     Vec n = x * 1.44269504f + rounder;
     Vec r = x - (n - rounder) * 0.693147181f;
     Vec p = 1 / 24.0f + r * (1 / 120.0f + r * (1 / 720.0f));
