@@ -17,9 +17,9 @@ list() {
     cat <<'END'
 make check C=...
   lint         gcc -fanalyzer, clang-tidy and cppcheck: a minute
-  sanitizers   address and undefined behaviour, gcc and clang, each width of vector
-  lanes        4 and 8 lanes, which tests-fast does not have here: part of make test
-  threads      the thread sanitizer: the threads of attend(), two pools in two threads
+  sanitizers   address and undefined behaviour, gcc and clang, all vectors
+  lanes        4 and 8 lanes of fast/fast.c: part of make test
+  threads      the thread sanitizer: threads of attend(), pools in two threads
   valgrind     the tests under valgrind
   compilers    all compilers here as C and C++, -O0 to -O3, fast paths or not
   portability  32-bit x86, AArch64, big-endian s390x, musl

@@ -15,7 +15,7 @@ __attribute__((noreturn, format(printf, 1, 2))) static inline void not_yet(const
     va_start(arguments, format);
     printf(EXERCISE ": not yet: ");
     vprintf(format, arguments);
-    printf("\n");
+    printf("\nThe task and your code: learn/" EXERCISE ".c\n");
     exit(1);
 }
 

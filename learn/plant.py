@@ -260,7 +260,7 @@ def mutant_command(options):
     sources, path, line = plant({path: read(path) for path in SOURCES}, bug)
     if not path:
         raise SystemExit(line)
-    print(f'{path}:{line}: {bug.old}  ->  {bug.new}')
+    print(f'{path}:{line}: {bug.old}  ->  {bug.new or "nothing"}')
     error = build_tests(folder, sources, path)
     if error:
         raise SystemExit(error)

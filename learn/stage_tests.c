@@ -651,7 +651,7 @@ static void against_oracle(int dim, int n, int rows, int q_heads)
     oracle_attend(oracle, 0, rows, q_heads, 0, q, expected, expected_lse);
     oracle_release(oracle);
 
-    for (gpu_lane_order = 0; gpu_lane_order < orders; gpu_lane_order++) {
+    for (gpu_lane_order = 0; gpu_lane_order < (unsigned)orders; gpu_lane_order++) {
         OK(attend(pool, way, 0, q_heads, 0, q, out, lse));
         for (int i = 0; i < count; i++)
             CLOSE(out[i], expected[i], "so says the oracle, in any order of the lanes");
