@@ -261,7 +261,7 @@ def check_numbers():
         text = said(0, '^%s: solved' % name, *numbers)
         problems += ['the reason lacks ' + number for number in numbers
                      if not re.search(r'\b%s\b' % re.escape(number), text)]
-        said(1, 'expected %d' % len(numbers), *numbers, '1')
+        said(1, 'numbers expected: %d' % len(numbers), *numbers, '1')
         for i, number in enumerate(numbers):
             for other, word in (float(number) - 1, 'too small'), (float(number) + 1, 'too large'), \
                                ('x', 'not a number'):

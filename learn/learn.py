@@ -294,7 +294,7 @@ def main():
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # for | head
     stages = read_stages()
     number = options.number
-    if number > len(stages):
+    if not 0 <= number <= len(stages):
         raise SystemExit('There are stages 1 to %d.' % len(stages))
     if options.command == 'make':
         return make(options.force)

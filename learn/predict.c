@@ -315,7 +315,7 @@ static int judge(const Question *question, int count, char **answers)
     double tolerance = question->right == right_6a ? 0.001 : 0;
     int wrong = 0;
     if (count != question->count) {
-        printf("%s: not yet: expected %d numbers, got %d\n", question->name, question->count,
+        printf("%s: not yet: numbers expected: %d, got: %d\n", question->name, question->count,
                count);
         return 1;
     }
