@@ -35,7 +35,7 @@ build/paged.o: $(ENGINE)
 	@mkdir -p build
 	$(COMPILE) -DPAGED_NO_MAIN -c paged.cu.c -o $@
 
-build/fast.o: $(ENGINE) fast/fast.c
+build/fast.o: $(ENGINE) $(wildcard fast/*.c)
 	@mkdir -p build
 	$(COMPILE) $(FAST) -DPAGED_NO_MAIN -c paged.cu.c -o $@
 
@@ -104,7 +104,7 @@ mutant:           ## a bug to be watched: BUG=cow-not-counted; without BUG: list
 tests: tests.c $(ENGINE)  ## the tests of the engine alone: ./tests --list
 	$(COMPILE) tests.c -o $@ -lm
 
-tests-fast: tests.c $(ENGINE) fast/fast.c
+tests-fast: tests.c $(ENGINE) $(wildcard fast/*.c)
 	$(COMPILE) $(FAST) tests.c -o $@ -lm
 
 build/llama-tests: checks/llama_tests.c tests.c $(ENGINE)
@@ -133,7 +133,7 @@ cuda: $(ENGINE)   ## build/cuda-paged with nvcc, for the GPU here, or ARCH=sm_90
 	@mkdir -p build
 	@$(NVCC) paged.cu.c -o build/cuda-paged
 
-cuda-bench: examples/bench.c $(ENGINE) fast/fast.c  ## the benchmark on a GPU
+cuda-bench: examples/bench.c $(ENGINE) $(wildcard fast/*.c)  ## the benchmark on a GPU
 	@mkdir -p build
 	@$(NVCC) -DPAGED_FAST -DPAGED_NO_MAIN paged.cu.c examples/bench.c -o build/cuda-bench
 	build/cuda-bench $(BENCH)
@@ -143,7 +143,7 @@ gpu-check:        ## all that a real GPU can show: PART=tests, DEPS=folder
 
 ## Files
 format:           ## clang-format over the sources
-	clang-format -i paged.cu.c paged.h fast/fast.c tests.c examples/*.[ch] checks/*.c \
+	clang-format -i paged.cu.c paged.h fast/*.c tests.c examples/*.[ch] checks/*.c \
 	    learn/[0-9]*.c learn/predict.c learn/hunts.c learn/stage_tests.c learn/exercise.h
 
 clean:            ## removes what was built

@@ -236,7 +236,7 @@ coverage() {
     tests=$($to/tests --list | grep -vE "$LEFT_OUT|$SLOW")
     check "coverage: the tests" $to/tests --quick $tests
     (cd $to && gcov tests.gcda) >$LOG 2>&1
-    for file in paged.cu.c fast.c; do
+    for file in paged.cu.c fast.c gpu.c; do
         if [ -s $to/$file.gcov ] && ! grep -E '^ *(#####|=====)' $to/$file.gcov
         then ok "coverage: every line of $file is run"
         else bad "coverage of $file"; fi

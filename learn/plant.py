@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 os.chdir(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CC = shlex.split(os.environ.get('CC', 'cc'))
 CPPFLAGS = shlex.split(os.environ.get('CPPFLAGS', ''))
-SOURCES = ('tests.c', 'paged.h', 'paged.cu.c', 'fast/fast.c')
+SOURCES = ('tests.c', 'paged.h', 'paged.cu.c', 'fast/fast.c', 'fast/gpu.c')
 
 # The tests of a huge pool are skipped under --quick, so they have a run of their own.
 HUGE = 'offsets_reach_beyond_2_to_the_31'
@@ -103,8 +103,7 @@ def read_bugs():
 
 def plant(sources, bug):
     """A copy of the sources with a bug, its file and its line; or None for a file, and why."""
-    places = [path for path in ('paged.cu.c', 'fast/fast.c') for _ in
-              range(sources[path].count(bug.old))]
+    places = [path for path in SOURCES[2:] for _ in range(sources[path].count(bug.old))]
     if len(places) != 1:
         return sources, None, f'`{bug.old}` occurs {len(places)} times'
     before, after = sources[places[0]].split(bug.old)
@@ -244,7 +243,7 @@ def judge(folder, names, expect):
     test, device, said = failure
     if not test:
         return False, 'no test has begun: ' + ' '.join(said)
-    report = '; '.join(line for line in said if re.search(r'(tests|paged\.cu|fast)\.c:\d+: ', line))
+    report = '; '.join(line for line in said if re.search(r'(tests|paged\.cu|fast|gpu)\.c:\d+: ', line))
     text = f'{test} ({device}): {textwrap.shorten(report, 170) or "crashes or hangs"}'
     missed = [part for part in expect if part not in ' '.join(said)]
     return not missed, text if not missed else f'no `{missed[0]}`, but {text}'

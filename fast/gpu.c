@@ -1,0 +1,244 @@
+// gpu.c: the optional fast paths for a GPU, rungs 3 and 4 of the ladder; 1, gather, and 2, paged, are
+// in paged.cu.c. fast.c includes it.
+//
+// Rung 3, split: against rung 2, a sequence is cut into splits of 512 tokens, each for a thread
+// block of its own, so that one long sequence fills the whole GPU. A second kernel merges them.
+
+enum { SPLIT = 512 };
+#ifndef __CUDACC__  // for the stand-in
+#define __syncwarp() __shfl_xor_sync(ALL_LANES, 0, 0)
+#endif
+
+// Where split blockIdx.z of a row and query head has its state: job->states are
+// [num_query_tokens][num_q_heads][splits][head_dim + 2], in global memory.
+DEVICE float *split_state(const AttendJob *job, int row, int head)
+{
+    size_t vector = (size_t)row * job->num_q_heads + head;
+    size_t split = vector * ceil_div(job->view.max_seq_len, SPLIT) + blockIdx.z;
+    return job->states + split * (job->view.config.head_dim + 2);
+}
+
+KERNEL(attend_split, AttendJob)
+{
+    int start = blockIdx.z * SPLIT;
+    int end = min_int(start + SPLIT, job.view.queries[blockIdx.x].position + 1);
+    float *state = split_state(&job, blockIdx.x, blockIdx.y);
+    if (start < end) attend_tokens(&job, blockIdx.y, start, end, state);
+}
+
+// Makes the result of a row and query head of the states of its splits, from split 0 on.
+KERNEL(merge_splits, AttendJob)
+{
+    int splits = job.view.queries[blockIdx.x].position / SPLIT + 1;
+    float *states = split_state(&job, blockIdx.x, blockIdx.y);
+    merge(states, splits, job.view.config.head_dim, shared);
+    __syncthreads();
+    finish(&job, blockIdx.y, shared);
+}
+
+// Rung 4, tensor cores, for K and V in 16 bits and head_dim up to 128 in multiples of 8. Against
+// rung 3, up to eight query heads of a group share all that is loaded and converted. A warp's
+// instruction mma does d += a * b. Lane 4 * r + c holds
+//
+//     of a, 16 x 8   column c of rows r and r + 8, then column c + 4 of both
+//     of b,  8 x 8   rows c and c + 4 of column r
+//     of d, 16 x 8   columns 2 * c and 2 * c + 1 of row r, then of row r + 8
+//
+// (PTX ISA, "Matrix Fragments for mma.m16n8k8", .tf32). a and b are tf32, a float32 without its
+// lower 13 bits. K and V fit; q and the weights are cut in two: row r has the upper 11 bits of the
+// mantissa for query head r, row r + 8 the next 11. In the end both results are added.
+//
+// A warp takes 16 tokens at a time. The 16 bytes of a load are 8 elements:
+//
+//              lane 4 * r + c                               lane 5: r = 1, c = 1, head_dim 64
+//     q        head r, elements 8 * c on, of each 32        head 1, elements 8 to 15, 40 to 47
+//     K        tokens r / 2 * 4 + r % 2 and 2 more, same    tokens 1 and 3, the same elements
+//     scores   head r, tokens 4 * c to 4 * c + 3            head 1, tokens 4 to 7
+//     V        these tokens, elements 8 * r on, of each 64  tokens 4 to 7, elements 8 to 15
+//     o        head r, elements 16 * c on, of each 64       head 1, elements 16 to 31
+//
+// K is b as it is loaded, two elements an mma, as a dot product may be summed in any order. Tokens
+// 0 1 4 5 8 9 12 13 are the columns of one d, and 2 3 6 7 10 11 14 15 those of another: a lane has
+// the scores of four neighbours, and their weights are its part of a for weights times V, two
+// tokens an mma. Only maxima go from lane to lane.
+
+typedef size_t __attribute__((may_alias)) Offset;
+#define OFFSETS ((Offset *)shared)  // [SPLIT], of the tokens in a plane
+typedef struct __attribute__((aligned(16), may_alias)) Piece {
+    uint32_t words[4];  // 8 elements, one load of 16 bytes
+} Piece;
+enum { VALUES = 64, SUM = VALUES };  // in o: weights times V, then 4 floats for the sum of weights
+
+// The pieces of a row go to `lanes` lanes in turn. Returns the index of element i of lane n.
+DEVICE int element_of_lane(int i, int n, int lanes) { return (i / 8 * lanes + n) * 8 + i % 8; }
+
+// Loads the pieces of lane n of token t. What does not exist is 0, as 0 times NaN would be NaN.
+DEVICE void load_pieces(const View *view, const void *plane, int t, int count, int n, int lanes,
+                        Piece *to)
+{
+    const uint16_t *row = (const uint16_t *)plane + OFFSETS[t];
+    EACH (i, 16 / lanes) {
+        int d = element_of_lane(i * 8, n, lanes);
+        to[i] = (Piece){{0, 0, 0, 0}};
+        if (t < count && d < view->config.head_dim) to[i] = *(const Piece *)(row + d);
+    }
+}
+
+DEVICE uint32_t tf32(float x) { return float_bits(x) & 0xffffe000; }
+
+// Returns the sum of both parts of column i of d. An infinite first part makes NaN of the other.
+DEVICE float sum_of_parts(const float *d, int i)
+{
+    if (fabsf(d[i]) < INFINITY) return d[i] + d[i + 2];
+    return d[i];
+}
+
+// a: two columns, to be cut in parts
+DEVICE void mma(float *d, const float *a, float b0, float b1)
+{
+    uint32_t a0 = tf32(a[0]);
+    uint32_t a1 = tf32(a[1]);
+    uint32_t part[4] = {a0, tf32(a[0] - bits_float(a0)), a1, tf32(a[1] - bits_float(a1))};
+#if __CUDA_ARCH__ >= 800
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(part[0]), "r"(part[1]), "r"(part[2]), "r"(part[3]), "r"(float_bits(b0)),
+                   "r"(float_bits(b1)));
+#elif !defined(__CUDACC__)  // the stand-in: each lane puts its parts in place, then reads them all
+    static float a_whole[WARPS][16][8], b_whole[WARPS][8][8];
+    int warp = threadIdx.x / WARP;
+    int r = threadIdx.x % WARP / 4;
+    int c = threadIdx.x % 4;
+    EACH (i, 4) a_whole[warp][r + i % 2 * 8][c + i / 2 * 4] = bits_float(part[i]);
+    b_whole[warp][c][r] = bits_float(tf32(b0));
+    b_whole[warp][c + 4][r] = bits_float(tf32(b1));
+    __syncwarp();  // all have written
+    EACH (i, 4)
+        EACH (j, 8) d[i] += a_whole[warp][r + i / 2 * 8][j] * b_whole[warp][j][2 * c + i % 2];
+    __syncwarp();  // all have read
+#endif
+}
+
+// blockIdx: x is the row and which eight query heads of a group; y the KV head; z the split.
+DEVICE void attend_mma(const AttendJob *job, int dtype)
+{
+    const View *view = &job->view;
+    int head_dim = view->config.head_dim;
+    int group = job->num_q_heads / view->config.num_kv_heads;
+    int parts = ceil_div(group, 8);  // neighbours in the grid, so that they share the L2 cache
+    int row = blockIdx.x / parts;
+    int kv_head = blockIdx.y;
+    int first = kv_head * group + blockIdx.x % parts * 8;   // query head
+    int heads = min_int((kv_head + 1) * group - first, 8);  // from there on
+    int warp = threadIdx.x / WARP;
+    int r = threadIdx.x % WARP / 4;
+    int c = threadIdx.x % 4;
+    int count = min_int(view->queries[row].position + 1 - (int)blockIdx.z * SPLIT, SPLIT);
+    if (count <= 0) return;
+
+    // 1. The walk, for the whole split, so that later many loads can be in flight, with nothing to
+    // wait for. After the last token comes it again.
+    int seq = view->queries[row].seq;
+    for (int t = threadIdx.x; t < SPLIT; t += THREADS)
+        OFFSETS[t] = token_offset(view, seq, blockIdx.z * SPLIT + min_int(t, count - 1), kv_head);
+    __syncthreads();
+
+    // 2. The query: the elements that the lane will have of K.
+    size_t vector = ((size_t)row * job->num_q_heads + first + r) * head_dim;
+    float q[32] = {0}, o[VALUES + 4] = {0}, m = -__FLT_MAX__;  // -infinity less itself would be NaN
+    EACH (i, 32) {
+        int d = element_of_lane(i, c, 4);
+        if (r < heads && d < head_dim) q[i] = job->q[vector + d];
+    }
+    __syncwarp();  // here and below: all loads are under way before the first is used
+    EACH (i, 32) q[i] *= job->scale;
+
+    for (int start = warp * 16; start < count; start += WARPS * 16) {
+        Piece k[2][4], v[4][2];
+        EACH (t, 2)
+            load_pieces(view, view->k, start + r / 2 * 4 + t * 2 + r % 2, count, c, 4, k[t]);
+        EACH (i, 4) load_pieces(view, view->v, start + c * 4 + i, count, r, 8, v[i]);
+        __syncwarp();
+
+        // 3. Scores.
+        float score[2][4] = {{0}}, p[4];
+        float old_m = m;
+        EACH (i, 16)
+            EACH (t, 2)
+                mma(score[t], q + i * 2, load_element(k[t], i * 2, dtype),
+                    load_element(k[t], i * 2 + 1, dtype));
+        EACH (i, 4) {
+            p[i] = sum_of_parts(score[i / 2], i % 2);
+            if (start + c * 4 + i >= count) p[i] = -INFINITY;
+            m = fmaxf(m, p[i]);
+        }
+
+        // 4. Weights.
+        for (int bits = 1; bits < 4; bits *= 2) m = fmaxf(m, __shfl_xor_sync(ALL_LANES, m, bits));
+        float shrink = expf(old_m - m);
+        EACH (i, 4) p[i] = expf(p[i] - m) * HEADROOM;
+
+        // 5. Values. The last mma are for l: as if V had columns of 1.
+        EACH (i, VALUES + 4) o[i] *= shrink;
+        EACH (i, 16)
+            EACH (t, 2)
+                mma(o + i * 4, p + t * 2, load_element(v[t * 2], i, dtype),
+                    load_element(v[t * 2 + 1], i, dtype));
+        EACH (t, 2) mma(o + SUM, p + t * 2, 1, 1);
+    }
+
+    // 6. The states of the warps, in shared memory, become one for each head.
+    float *states = shared + 2 * SPLIT;  // [8][WARPS][head_dim + 2]
+    float *state = states + (r * WARPS + warp) * (head_dim + 2);
+    if (c == 0) {
+        state[0] = m;
+        state[1] = sum_of_parts(o + SUM, 0);
+    }
+    EACH (i, 32) {
+        int d = element_of_lane(i / 2, 2 * c + i % 2, 8);
+        if (d < head_dim) state[2 + d] = sum_of_parts(o + i / 2 * 4, i % 2);
+    }
+    __syncthreads();
+    for (int h = 0; h < heads; h++)
+        merge(states + h * WARPS * (head_dim + 2), WARPS, head_dim,
+              split_state(job, row, first + h));
+}
+
+KERNEL(attend_mma_f16, AttendJob) { attend_mma(&job, PAGED_F16); }
+KERNEL(attend_mma_bf16, AttendJob) { attend_mma(&job, PAGED_BF16); }
+
+// Attends for a whole step. Returns an error, or -1 if the shape is one for the plain code.
+static int attend_on_gpu(Pool *pool, AttendJob *job)
+{
+    const PoolConfig *c = &job->view.config;
+    int rows = job->view.num_query_tokens;
+    int heads = job->num_q_heads;
+    int splits = ceil_div(job->view.max_seq_len, SPLIT);
+    int parts = ceil_div(heads / c->num_kv_heads, 8);  // of a group, for attend_mma()
+    size_t bytes = multiply(multiply(rows, heads), splits * (c->head_dim + 2) * sizeof(float));
+    if (splits > 65535 || rows > INT_MAX / parts) return -1;  // more than a grid can have
+    if (memory_reserve(c->device, &pool->states, &pool->states_bytes, bytes))
+        return PAGED_OUT_OF_MEMORY;
+    job->states = (float *)pool->states;
+    int states = WARPS * (c->head_dim + 2);
+    int mma_floats = 2 * SPLIT + 8 * states;
+    int tensor_cores = c->dtype != PAGED_F32 && c->head_dim <= 128 && c->head_dim % 8 == 0;
+#ifdef __CUDACC__
+    static int compiled_for;  // 80 is the first generation whose mma knows tf32
+    cudaFuncAttributes attributes;
+    if (!compiled_for) {
+        CUDA(cudaFuncGetAttributes(&attributes, attend_mma_f16));
+        compiled_for = attributes.ptxVersion;
+    }
+    if (compiled_for < 80) tensor_cores = 0;
+#endif
+    if (!tensor_cores)
+        LAUNCH(attend_split, rows, heads, splits, states, *job);
+    else if (c->dtype == PAGED_F16)
+        LAUNCH(attend_mma_f16, rows * parts, c->num_kv_heads, splits, mma_floats, *job);
+    else
+        LAUNCH(attend_mma_bf16, rows * parts, c->num_kv_heads, splits, mma_floats, *job);
+    LAUNCH(merge_splits, rows, heads, 1, c->head_dim + 2, *job);
+    return PAGED_OK;
+}
