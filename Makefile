@@ -64,7 +64,7 @@ pictures: replay build/draw  ## draws those of the README into build/: TRACE=fil
 	    --life build/life.csv >build/log
 	build/draw memory <build/replay.csv >build/replay-memory.svg
 	build/draw life <build/life.csv >build/life.svg
-	build/draw blocks >build/blocks.svg
+	build/draw steps >build/steps.svg
 
 build/debug: $(ENGINE)
 	@mkdir -p build

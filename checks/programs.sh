@@ -193,16 +193,16 @@ check "tour: an unknown option is refused" refused "nonsense'" --nonsense
 
 # ---- the pictures
 
-blocks() { "$dir/draw" blocks | cmp docs/blocks.svg -; }
+steps() { "$dir/draw" steps | cmp docs/steps.svg -; }
 life() {
     ./replay --generate 200 --saturate --block-size 64 --blocks 160 --life "$dir/life.csv" &&
         "$dir/draw" life <"$dir/life.csv" >"$dir/svg" && [ "$(tail -n 1 "$dir/svg")" = '</svg>' ] &&
-        [ "$(grep -c '<path' "$dir/svg")" -gt 20 ]
+        [ "$(grep -o '<path' "$dir/svg" | wc -l)" -gt 20 ]
 }
 
 if quietly "draw" "${CC:-cc}" $CPPFLAGS -Wall -Wextra -DPAGED_NO_MAIN examples/draw.c paged.cu.c \
     -o "$dir/draw" -lm; then
-    check "draw: docs/blocks.svg is what it draws" blocks
+    check "draw: docs/steps.svg is what it draws" steps
     check "draw: the life of a pool" life
 fi
 finish
