@@ -132,6 +132,7 @@ static void draw_entry(Film *film, int seq, int i, Box id, int above)
     film->slots[seq][i] = slots;
 }
 
+// The state after an edit, what the edit moved, and a caption.
 __attribute__((format(printf, 2, 3))) static void draw_scene(Film *film, const char *caption, ...)
 {
     const Block *blocks = film->pool->blocks;
