@@ -1,16 +1,16 @@
 // 3b (hard): how large a pool fits?
 //
-// At its start a server asks how many blocks it can afford. Write largest_pool(): the largest
-// num_blocks for which pool_create() asks for at most `budget` bytes of memory in all, or 0 if
-// there is none; whatever config->num_blocks says. K and V are not all that a pool allocates: there
-// are the records of the blocks and one for the head, and two arrays for the prefix cache. Read
+// When a server starts, it has to know how many blocks it can afford. Write largest_pool(): it
+// returns the largest num_blocks for which pool_create() allocates at most `budget` bytes in all,
+// or 0 if not even one block fits; it ignores config->num_blocks. A pool allocates more than K and
+// V: the records of the blocks, one for the head, and two arrays for the prefix cache. Read
 // pool_create(), and memory_create(), which rounds bytes up. No product may overflow, however large
 // the budget is.
 //
 //     make exercise N=3b
 
 #include <stdlib.h>
-static size_t asked;  // bytes, by the calls of the engine
+static size_t asked;  // bytes that the engine has allocated
 static void *count_calloc(size_t n, size_t bytes) { return asked += n * bytes, calloc(n, bytes); }
 static void *count_aligned(size_t unit, size_t n) { return asked += n, aligned_alloc(unit, n); }
 #define aligned_alloc(unit, bytes) count_aligned(unit, bytes)
@@ -38,11 +38,11 @@ static void try_budget(PoolConfig config, size_t budget)
 {
     int n = largest_pool(&config, budget);
     if (n < 0 || (n > 0 && cost(config, n) > budget))
-        not_yet("budget %zu: %d blocks of %d take %zu bytes", budget, n, config.block_size,
-                cost(config, n));
+        not_yet("budget %zu: you say num_blocks %d, which takes %zu bytes (block_size %d)", budget,
+                n, cost(config, n), config.block_size);
     if (cost(config, n + 1) <= budget)
-        not_yet("budget %zu: %d blocks of %d, but %d take only %zu bytes", budget, n,
-                config.block_size, n + 1, cost(config, n + 1));
+        not_yet("budget %zu: you say num_blocks %d, but %d takes only %zu bytes (block_size %d)",
+                budget, n, n + 1, cost(config, n + 1), config.block_size);
 }
 
 int main(void)
@@ -55,11 +55,11 @@ int main(void)
         try_budget(large, budget);
         try_budget(small, budget);
     }
-    // Whatever the budget: num_blocks is an int, and a block may be larger than the machine.
+    // num_blocks is an int, and a single block may be larger than the memory of any machine.
     int huge_blocks = largest_pool(&huge, SIZE_MAX);
     int small_blocks = largest_pool(&small, SIZE_MAX);
     if (huge_blocks != 0 || small_blocks != INT_MAX)
         not_yet("budget SIZE_MAX: expected 0 huge and %d small blocks, got %d and %d", INT_MAX,
                 huge_blocks, small_blocks);
-    return solved("Bytes grow with num_blocks, so the largest number is found by halving.\n");
+    return solved("Bytes grow with num_blocks, so a binary search finds the largest number.\n");
 }
