@@ -104,7 +104,7 @@ exercise:         ## an exercise of the walkthrough: N=3b, or N=1a ANSWER=10
 
 hunt:             ## a bug to find: N=7, HINT=1, ANSWER=seq_rewind; without N: list
 	@$(PYTHON3) learn/plant.py hunt $(N) $(if $(HINT),--hint) \
-	    $(if $(ANSWER),--answer "$(ANSWER)") || true
+	    $(if $(ANSWER),--answer "$(ANSWER)") | fold -s -w 80
 
 mutant:           ## a bug for the tests to find: BUG=cow-not-counted; without: list
 	@$(PYTHON3) learn/plant.py mutant $(BUG) || true

@@ -59,7 +59,7 @@ def read_stages():
         elif word == 'write':
             for name in names.split():
                 public = re.search(r'\b%s\(.*[,;]$' % name, header, re.M)
-                where = what or ('is in paged.h' if public else 'stands above it')
+                where = what or ('is in paged.h' if public else 'is in the comment above it')
                 stages[-1].write[name] = 'its contract ' + where
         elif word == 'again':
             stages[-1].again[names] = 'again: ' + what
@@ -222,7 +222,7 @@ def results(stages):
 def what_to_do(number, stage, text):
     mine = read(MINE)
     contracts = {**stage.write, **stage.again}
-    print('\nYour functions in %s; see chapter %d of walkthrough.md:' % (MINE, stage.chapter))
+    print('\nThe functions in %s, for chapter %d of walkthrough.md:' % (MINE, stage.chapter))
     for name, what in contracts.items():
         state = 'to write' if unwritten(mine, name) else 'written'
         say('  %-23s line %d, %s; %s' % (name, line_of(mine, name), state, what), 26)
@@ -292,7 +292,8 @@ def list_stages(stages):
 def show(number, name, stages):
     known = [function.name for function in functions(read('paged.cu.c'))]
     if name not in known:
-        raise SystemExit('The engine has no function %s.%s' % (name, near(name, known)))
+        raise SystemExit('The engine has no function %s.%s\nmake stage lists those to write.'
+                         % (name, near(name, known)))
     again = any(name in stage.again for stage in stages[number:])
     for who, path in ("The engine's", 'learn/simple.c' if again else 'paged.cu.c'), ('Yours', MINE):
         if os.path.exists(path):

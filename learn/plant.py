@@ -85,10 +85,10 @@ def find(text, name):
 
 
 def near(name, names):
-    """A sentence that suggests names like this one, or nothing."""
-    close = difflib.get_close_matches(name, names, 5, 0.5)
-    close += [other for other in names if name and name in other and other not in close][:5]
-    return f' Near: {", ".join(close)}.' if close else ''
+    """A question that suggests names like this one, or nothing."""
+    close = difflib.get_close_matches(name, names, 3)
+    close += [other for other in names if name in other and other not in close][:3 - len(close)]
+    return f' Did you mean {", ".join(close)}?' if close else ''
 
 
 def split_fields(line):
@@ -264,7 +264,7 @@ def judge(folder, names, expect):
 def mutant_command(options):
     bugs, name = read_bugs(), ''.join(options.names)
     if name and name not in bugs:
-        raise SystemExit(f'There is no bug {name}.{near(name, bugs)} make mutant lists all.')
+        raise SystemExit(f'There is no bug {name}.{near(name, bugs)}\nmake mutant lists all.')
     if not name:
         raise SystemExit('usage: make mutant BUG=name; the names are:\n' + textwrap.fill(
             ' '.join(bugs), 79, break_on_hyphens=False))
