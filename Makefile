@@ -97,7 +97,7 @@ debug-stage:      ## gdb in the first of these tests that fails: N=4
 
 COMMA    = ,
 EXERCISE = $(if $(wildcard learn/$(N).c),$(N),predict)
-exercise:         ## an exercise of the walkthrough: N=3b, or N=1a ANSWER=10
+exercise:         ## an exercise of the walkthrough: N=5b, or N=1a ANSWER=10
 	@mkdir -p build
 	@$(CC) -O1 -g $(WARN) $(CPPFLAGS) learn/$(EXERCISE).c -o build/exercise-$(EXERCISE) -lm
 	@build/exercise-$(EXERCISE) "$(N)" $(subst $(COMMA), ,$(ANSWER)) 2>&1 | fold -s -w 80

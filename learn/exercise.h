@@ -1,10 +1,10 @@
 // Shared by the exercises, which begin with
 //
-//     #define EXERCISE "3b"
+//     #define EXERCISE "5b"
 //     #include "exercise.h"
 //
-// An exercise ends at the first mistake, with "3b: not yet: ..." and exit status 1, or with
-// "3b: solved" and 0. new_pool() creates a float32 pool on the CPU, with poison.
+// An exercise ends at the first mistake, with "5b: not yet: ..." and exit status 1, or with
+// "5b: solved" and 0. new_pool() creates a float32 pool on the CPU, with poison.
 
 #define PAGED_NO_MAIN
 #include "../paged.cu.c"
