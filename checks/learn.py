@@ -179,7 +179,7 @@ def check_commands():
     report('my work is kept', [] if kept == 'my work' else ['it is gone'])
     expect('nothing written', 1, [
         '0 of 3 tests pass', 'FAILED ceil_div_rounds_up', 'to write; its contract is in paged.h',
-        'stage 1: write ceil_div(); its contract is in the comment above it'],
+        'stage 1: write ceil_div(); its contract is above it'],
         learn.stage_command, 1, STAGES)
     expect('list', 0, ['to write: ceil_div, kv_offset'], learn.list_stages, learn.read_stages())
     expect('right', 0, ['Stages 1 to 3: all tests pass', 'Next: stage 4', 'unused variable'],

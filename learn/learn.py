@@ -59,7 +59,7 @@ def read_stages():
         elif word == 'write':
             for name in names.split():
                 public = re.search(r'\b%s\(.*[,;]$' % name, header, re.M)
-                where = what or ('is in paged.h' if public else 'is in the comment above it')
+                where = what or ('is in paged.h' if public else 'is above it')
                 stages[-1].write[name] = 'its contract ' + where
         elif word == 'again':
             stages[-1].again[names] = 'again: ' + what
@@ -263,7 +263,7 @@ def stage_command(number, stages):
         return 1
     print('Stages 1 to %d: all tests pass.' % number)
     if number == len(stages):
-        print('%s is an engine: cc -O2 -I. %s -o build/mine -lm && build/mine' % (MINE, MINE))
+        print('%s is an engine:\n    cc -O2 -I. %s -o build/mine -lm && build/mine' % (MINE, MINE))
         return 0
     after = stages[number]
     print('Next: stage %d, %s. Read chapter %d of walkthrough.md, then: make stage N=%d'

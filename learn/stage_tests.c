@@ -128,10 +128,11 @@ static void close_to(double actual, double expected)
     if (difference <= 1e-5 * fmax(1, fabs(expected)) && !isinf(difference)) return;
     if (device == PAGED_STANDIN && isnan(actual) && moderate)
         now.why = "`shared` begins as NaN, and a thread has read what none had written yet: is a "
-                  "barrier missing?";
+                  "barrier missing in attend_tokens() or attend_paged()?";
     if (device == PAGED_STANDIN && fabs(actual - expected - 32 * log(2)) < 1e-3)
-        now.why = "it is 32 ln 2 too large: finish() divides l by HEADROOM, so each weight must be "
-                  "multiplied by it";
+        now.why =
+            "it is 32 ln 2 too large: finish() divides l by HEADROOM, so attend_tokens() must "
+            "multiply weights by it";
     failed("expected %.7g, got %.7g", expected, actual);
 }
 
@@ -183,8 +184,9 @@ static void compare_panic(const char *text)
     dup2(terminal, STDERR_FILENO);
     rewind(said);
     words[fread(words, 1, sizeof words - 1, said)] = 0;
-    if (!strstr(words, text))
-        failed("it must panic, with INVARIANT(condition, \"%s\"); it says \"%s\"", text, words);
+    if (strstr(words, text)) return;
+    words[strcspn(words, "\n")] = 0;
+    failed("it must panic, with INVARIANT(condition, \"%s\"); it says \"%s\"", text, words);
 }
 
 // A call that must panic with this text; tests.c compares it, too.
@@ -857,7 +859,8 @@ TEST(prefix_by_hand)
     take_blocks(3);
     EQUAL(*prefix_find(pool, 0, text), -1, "nothing is published");
     CALL(prefix_insert(pool, 0, 0, text), "tokens 5 6 7 8, at the beginning of a prompt");
-    EQUAL(pool->blocks[0].next_in_bucket, -1, "it is the last of its list: next_in_bucket is -1");
+    EQUAL(pool->blocks[0].next_in_bucket, -1,
+          "prefix_insert() makes it the last: next_in_bucket is -1");
     EQUAL(pool->blocks[0].serial, 1, "the first publication has number 1");
     EQUAL(pool->last_serial, 1, "the pool counts publications");
     EQUAL(*prefix_find(pool, 0, text), 0, "block 0 has these tokens, at the beginning");
@@ -873,7 +876,8 @@ TEST(prefix_by_hand)
     EQUAL(*prefix_find(pool, 1, text + 4), -1, "it is no longer published");
     EQUAL(*prefix_find(pool, 0, other), 2, "the block after it in the list is still found");
     CALL(prefix_insert(pool, 1, 1, text + 4), "published again");
-    EQUAL(pool->blocks[1].next_in_bucket, -1, "it is now the last: next_in_bucket is -1");
+    EQUAL(pool->blocks[1].next_in_bucket, -1,
+          "prefix_insert() makes it the last: next_in_bucket is -1");
     EQUAL(pool->blocks[1].serial, 4, "a serial is never used again");
     pool->buckets[0] = -1;
     PANICS(prefix_remove(pool, 2), "a published block is not in its bucket", "buckets[0] is -1");
