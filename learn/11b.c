@@ -128,8 +128,7 @@ static void try_case(int seed)
 int main(void)
 {
     for (int seed = 0; seed < CASES; seed++) try_case(seed);
-    return solved(
-        "An append that copies lowers the count of the old block, so the next one may\n"
-        "find it unshared and write in place. If the block is published, that one copies,\n"
-        "too; but then the old block becomes free, as if none had been taken.\n");
+    return solved("An append that copies lowers the count of the old block, so the next one may\n"
+                  "find it unshared and write in place. If the block is published, that one\n"
+                  "copies, too; but then the old block is free, as if none had been taken.\n");
 }

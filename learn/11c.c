@@ -6,8 +6,8 @@
 // same bits as before, together they use as many blocks as before, and no block is copied on the
 // way (pool->num_copies stays the same). Without enough free blocks swap_in() returns
 // PAGED_OUT_OF_BLOCKS, leaves the pool as it was, and may be called again later. The sequences may
-// share all, some or none of their blocks and come in any order: a longer one after a shorter one,
-// a sample of a sample. The functions of paged.h are enough.
+// share all, some or none of their blocks, in any order: a longer one after a shorter one, a sample
+// of a sample. The functions of paged.h are enough.
 //
 //     make exercise N=11c
 
@@ -89,19 +89,15 @@ int main(void)
               "swap_in() failed, but has changed the pool");
         seq_release(occupant);
         occupant = new_seq(pool, 4 * (BLOCKS - used));
-        check(!swap_in(pool, family, MOST, saved),
-              "swap_in() fails although there is just enough room");
-        for (int i = 0; i < MOST; i++)
-            check(same(family[i], &before[i]), "a sequence has other K and V than before");
-        check(pool->num_free == 0 && !pool_check(pool),
-              "the sequences use fewer or more blocks than before");
+        check(!swap_in(pool, family, MOST, saved), "swap_in() fails with enough room");
+        for (int i = 0; i < MOST; i++) check(same(family[i], &before[i]), "K or V have changed");
+        check(pool->num_free == 0 && !pool_check(pool), "more or fewer blocks than before");
         check(pool->num_copies == copies, "a block was copied on the way");
         seq_release(occupant);
-        for (int i = 0; i < MOST; i++)
-            check(!grow(family[i], 2), "an append to a restored sequence fails");
+        for (int i = 0; i < MOST; i++) check(!grow(family[i], 2), "a later append fails");
         for (int i = 0; i < MOST; i++) seq_rewind(family[i], 2);
         for (int i = 0; i < MOST; i++)
-            check(same(family[i], &before[i]), "an append to one sequence has changed another");
+            check(same(family[i], &before[i]), "an append changed another");
         pool_destroy(pool);
     }
     return solved("");

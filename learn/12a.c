@@ -129,8 +129,7 @@ int main(void)
     reorder(w.seqs[A]);
     judge(&w, 1, 0, 7);
     expect(!reads_its_own(&w, A), "A reads the same as before");
-    expect(count_same(w.seqs[A], w.wrote[A], 15, 1) == 15,
-           "A does not read each of its tokens once");
+    expect(count_same(w.seqs[A], w.wrote[A], 15, 1) == 15, "A does not read all its own tokens");
 
     start(&w, "exchange()");
     exchange(w.seqs[A], w.seqs[C]);

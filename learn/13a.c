@@ -4,8 +4,7 @@
 // one. For each request, it makes room for the next known tokens that the cache does not hold yet,
 // at most `chunk` of them, and adds a row for each to the model's input. A row is wanted if its
 // output gives the next token of a request: it is the row of the last known token, if that token is
-// in this step. The pool has room for all. Leave out requests whose known tokens are all in the
-// cache.
+// in this step. The pool has room for all. Leave out requests with all known tokens in the cache.
 //
 //     make exercise N=13a
 
@@ -34,8 +33,7 @@ static int fill(Request *requests, int n, int chunk, Input *input)  // returns a
     return PAGED_OK;
 }
 
-// A model of one layer, whose K, V and query depend on token and position. out: a token for each
-// row.
+// A model of one layer. K, V and query depend on token and position. out: a token for each row.
 static void forward(Pool *pool, const Input *input, int *out)
 {
     float k[ROWS], v[ROWS], q[ROWS], x[ROWS];
@@ -89,11 +87,10 @@ int main(void)
             for (int t = 0; t < prompts[i]; t++) alone[i].tokens[t] = (5 * i + 3 * t) % 11;
             alone[i].known = prompts[i];
             together[i] = alone[i];
-            check(serve(alone, i, i + 1, END) == END,
-                  "one request alone: a token is computed twice, or never");
+            check(serve(alone, i, i + 1, END) == END, "alone, a token is computed twice, or never");
         }
         check(serve(together, 0, REQUESTS, chunks[c]) == REQUESTS * END,
-              "three requests together: a token is computed twice, or never");
+              "together, a token is computed twice, or never");
         for (int i = 0; i < REQUESTS; i++)
             if (memcmp(alone[i].tokens, together[i].tokens, sizeof alone[i].tokens) != 0)
                 not_yet("chunks of %d: request %d gets other tokens than alone", chunks[c], i);

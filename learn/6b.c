@@ -37,7 +37,6 @@ int main(void)
         compare("over a dense copy", QUERIES, 1, DIM, 1e-5, right, out);
         pool_destroy(pool);
     }
-    return solved(
-        "No token yet to come reads a block before the window of the next one, so such a\n"
-        "block could be freed.\n");
+    return solved("Blocks that lie wholly before the window of the next token are never read\n"
+                  "again, so they could be freed.\n");
 }

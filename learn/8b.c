@@ -2,8 +2,7 @@
 //
 // "43.8 % in use" in the first line of pool_dump() counts blocks. Extend that line by the number of
 // slots of these blocks in which no sequence has a token: "..., 43.8 % in use, 27 slots unfilled".
-// Sequences that share a block may have different lengths; count each block once, and free blocks
-// not at all.
+// Sequences that share a block may have different lengths. Count each block once, free ones never.
 //
 //     make exercise N=8b
 

@@ -51,10 +51,9 @@ static void try_tree(int num_blocks, const int *right, int best)
                                        "live sequences"};
     for (int i = 0; i < 4; i++)
         if (found[i] != expected[i])
-            not_yet(
-                "a pool of %d blocks, branches with %d, %d, %d and %d right tokens: %s: expected "
-                "%d, got %d",
-                num_blocks, right[0], right[1], right[2], right[3], what[i], expected[i], found[i]);
+            not_yet("%d blocks, branches with %d %d %d %d right tokens: %s: expected %d, got %d",
+                    num_blocks, right[0], right[1], right[2], right[3], what[i], expected[i],
+                    found[i]);
     check(!pool_check(pool) && !seq_gather(seq, 0, k, v), "the pool is broken");
     for (int t = 0; t < seq->length; t++)
         check(k[t] == (float)(t + 1) && v[t] == k[t], "*seq holds K and V of another branch");

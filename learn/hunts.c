@@ -1,6 +1,5 @@
-// Twelve small programs that use the engine, for `make hunt N=1` to N=12. With the correct engine,
-// each reads back the texts that it wrote and returns 0. A hunt builds this with one bug in the
-// engine.
+// Twelve small programs that use the engine, for `make hunt N=1` to N=12. A hunt builds them with a
+// bug in the engine. Without it, each reads back the texts that it wrote and returns 0.
 //
 //     build/hunt-7 7
 //

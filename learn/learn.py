@@ -146,25 +146,6 @@ def run_suite(arguments, engine=None):
     return failed[0] if failed else 'tests.c did not end:\n' + text[-300:]
 
 
-def to_blame(names, arguments, said):
-    """The function whose replacement by the engine's makes the failed test pass, found by halving;
-    None if no single one does."""
-    arguments = arguments[:2] + (re.findall(r'FAILED: .* (\w+)\n', said) or arguments[2:])
-
-    def passes(replaced):
-        mine, engine = read(MINE), read('paged.cu.c')
-        for name in replaced:
-            if definition(mine, name):
-                mine = mine.replace(definition(mine, name), definition(engine, name))
-        write(BUILD + '/blame/paged.cu.c', mine)
-        return not run_suite(arguments, BUILD + '/blame/paged.cu.c')
-
-    while len(names) > 1:
-        half = names[:len(names) // 2]
-        names = half if passes(half) else names[len(half):]
-    return names[0] if passes(names) else None
-
-
 # ---- the commands ----
 
 def make(force):
@@ -232,16 +213,30 @@ def what_to_do(number, stage, text):
               % (number, number, named[0]))
 
 
-def blamed(stages, test, text):
-    """For a failure of the suite: the stage of the function to blame, and its name; without one,
-    the last stage."""
-    say('Which function is to blame? ...')
+def blame(stages, arguments, said):
+    """For a failure of the suite: prints and returns the function whose replacement by the engine's
+    makes the failed test pass, found by halving; returns None if no single one does."""
+    arguments = arguments[:2] + (re.findall(r'FAILED: .* (\w+)\n', said) or arguments[2:])
     owner = {name: stage for stage in stages for name in stage.write}
-    name = to_blame([*owner], test.split()[1:], text)
+    names = [*owner]
+
+    def passes(replaced):
+        mine, engine = read(MINE), read('paged.cu.c')
+        for name in replaced:
+            mine = mine.replace(definition(mine, name) or '\0', definition(engine, name))
+        write(BUILD + '/blame/paged.cu.c', mine)
+        return not run_suite(arguments, BUILD + '/blame/paged.cu.c')
+
+    say('Which function is to blame? ...')
+    while len(names) > 1:
+        half = names[:len(names) // 2]
+        names = half if passes(half) else names[len(half):]
+    if not passes(names):
+        say('No single one of yours: perhaps two are wrong, or a given one has changed.')
+        return None, stages[-1]
     say('This test passes with the engine\'s %s() in place of yours (stage %d).'
-        % (name, owner[name].number) if name else
-        'No single function of yours is to blame: perhaps two are wrong, or a given one changed.')
-    return owner.get(name, stages[-1]), name or ''
+        % (names[0], owner[names[0]].number))
+    return names[0], owner[names[0]]
 
 
 def stage_command(number, stages):
@@ -258,8 +253,8 @@ def stage_command(number, stages):
         say('\nThe first one that fails, %s:' % bad[0])
         say(text)
         if bad[0].startswith('tests.c'):
-            stage, text = blamed(stages, bad[0], text)
-        what_to_do(number, stage, text)
+            text, stage = blame(stages, bad[0].split()[1:], text)
+        what_to_do(number, stage, text or '')
         return 1
     print('Stages 1 to %d: all tests pass.' % number)
     if number == len(stages):

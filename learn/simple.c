@@ -1,4 +1,4 @@
-// The first bodies of the functions that the reader writes twice: correct for a pool without sharing
+// The first bodies of the functions that are written twice: correct for a pool without sharing
 // and without a prefix cache, and enough for the stages before those.
 //
 //     cc -Wall -Wextra -c learn/simple.c -o build/simple.o
