@@ -100,7 +100,8 @@ EXERCISE = $(if $(wildcard learn/$(N).c),$(N),predict)
 exercise:         ## an exercise of the walkthrough: N=5b, or N=1a ANSWER=10
 	@mkdir -p build
 	@$(CC) -O1 -g $(WARN) $(CPPFLAGS) learn/$(EXERCISE).c -o build/exercise-$(EXERCISE) -lm
-	@build/exercise-$(EXERCISE) "$(N)" $(subst $(COMMA), ,$(ANSWER)) 2>&1 | fold -s -w 80
+	@{ build/exercise-$(EXERCISE) "$(N)" $(subst $(COMMA), ,$(ANSWER)) || true; } 2>&1 | \
+	    fold -s -w 80
 
 hunt:             ## a bug to find: N=7, HINT=1, ANSWER=seq_rewind; without N: list
 	@$(PYTHON3) learn/plant.py hunt $(N) $(if $(HINT),--hint) \
