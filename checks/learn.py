@@ -206,6 +206,14 @@ def check_commands():
            *written(1, 'return i * c->head_dim;', ';'))
 
 
+def check_read():
+    said = [call(['make', '-s', 'read', *arguments], env={**os.environ, 'PAGER': 'cat'})[1]
+            for arguments in ([], ['N=3'], ['N=3', 'SHOW=1'])]
+    seen = [[part in text for part in ('# Walkthrough', '## 3.', 'void block_drop', '## 4.')]
+            for text in said]
+    report('make read', [str(seen)] * (seen != [[1, 1, 0, 1], [0, 1, 0, 0], [0, 1, 1, 0]]))
+
+
 def check_debugger():
     if not shutil.which('gdb'):
         report('debugger', [], 'there is no gdb')
@@ -345,6 +353,7 @@ def check_hunts():
 def main():
     os.makedirs(SCRATCH)
     check_track('--all' in sys.argv)
+    check_read()
     check_numbers()
     check_exercises()
     check_hunts()

@@ -86,8 +86,7 @@ def find(text, name):
 
 def near(name, names):
     """A question that suggests names like this one, or nothing."""
-    close = difflib.get_close_matches(name, names, 3)
-    close += [other for other in names if name in other and other not in close][:3 - len(close)]
+    close = difflib.get_close_matches(name, names, 3, 0.5)
     return f' Did you mean {", ".join(close)}?' if close else ''
 
 
