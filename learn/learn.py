@@ -314,6 +314,7 @@ def debug(number, stages, start=os.execvp):
             print('Stage %d: %s.\ngdb stops where the test fails. To step through your function: '
                   'break NAME,\nthen run, then y.' % (stage.number, test), flush=True)
             return start('gdb', ['gdb', '-q', '-x', 'debugger/paged.gdb',
+                                 '-ex', 'handle SIGABRT nostop noprint',  # of expected panics
                                  *[word for stop in stops for word in ('-ex', 'break ' + stop)],
                                  '-ex', 'run', '-ex', 'backtrace -8', '--args', *program])
     print('All tests of stages 1 to %d pass.' % number)
