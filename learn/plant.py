@@ -201,7 +201,7 @@ def hunt_command(options):
           f'    gdb -x debugger/paged.gdb --args {program} {number}')
     for command in hunt.get('look', 'break noticed; run; up 2').split('; '):
         print(f'    (gdb) {command}')
-    print(f'A hint:    make hunt N={number} HINT=1\nTo answer: make hunt N={number} ANSWER=function')
+    print(f'Then: make hunt N={number} HINT=1, or make hunt N={number} ANSWER=function')
     return 0
 
 
