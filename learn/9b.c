@@ -47,8 +47,7 @@ static void try_tree(int num_blocks, const int *right, int best)
     int got = grow_best(&seq, guesses, truth);
     const int expected[] = {best, 6 + best, (6 + best + 3) / 4, 1};
     const int found[] = {got, seq->length, num_blocks - pool->num_free, (int)arrlen(pool->seqs)};
-    static const char *const what[] = {"right tokens", "tokens in *seq", "blocks in use",
-                                       "live sequences"};
+    static const char *const what[] = {"right tokens", "tokens", "blocks in use", "sequences"};
     for (int i = 0; i < 4; i++)
         if (found[i] != expected[i])
             not_yet("%d blocks, branches with %d %d %d %d right tokens: %s: expected %d, got %d",

@@ -456,7 +456,7 @@ TEST(append_too_long)
 {
     pool_of_blocks(4);
     Seq *a = new_seq(3);
-    EQUAL(seq_append(NULL, 1), PAGED_BAD_ARGUMENT, "there is no sequence");
+    EQUAL(seq_append(NULL, 0), PAGED_BAD_ARGUMENT, "there is no sequence");
     EQUAL(seq_append(a, -1), PAGED_BAD_ARGUMENT, "a length does not shrink");
     EQUAL(seq_append(a, 14), PAGED_TOO_LONG, "17 tokens do not fit into a pool of 16, ever");
     EQUAL(seq_append(a, INT_MAX), PAGED_TOO_LONG, "3 + INT_MAX overflows an int: use int64_t");
@@ -646,6 +646,9 @@ TEST(attention_without_overflow)
     attend_with(1, 1, 3, k, v, 1, 1, &q, 2e-38f);
     EQUAL(isnan(out[0]), 0, "q . K overflows a float, unless q is scaled before");
     CLOSE(out[0], 3e38f, "the sum of three V overflows a float: add up in double");
+    const float low[] = {-1e35f}, one = 1;
+    attend_with(1, 1, 1, low, &one, 1, 1, &one, 1);
+    CLOSE(out[0], 1, "a score may be below any number you choose: m begins as -INFINITY");
 }
 
 TEST(attention_keeps_nan)
@@ -838,10 +841,10 @@ TEST(rewind_into_a_shared_block)
     OK(seq_append(a, 1));
     OK(seq_rewind(b, 3));
     STATE("A 6: 0 2; B 4: 0; free 1 3 4 5", "no other table names block 1: it is free");
-    Seq *c = new_computed_seq(8);
+    Seq *c = new_computed_seq(12);
     OK(seq_rewind(c, 4));
-    EQUAL(isnan(at(pool->k, 0, 1, 0, 0, 0)), 0, "4 tokens fill the block: nothing is dropped");
-    OK(seq_rewind(c, 2));
+    EQUAL(isnan(at(pool->k, 0, 3, 0, 0, 0)), 0, "8 tokens fill two blocks: no slot is unused");
+    OK(seq_rewind(c, 6));
     EQUAL(isnan(at(pool->k, 0, 1, 0, 1, 0)), 0, "token 1 of C is still there");
     EQUAL(isnan(at(pool->v, 0, 1, 0, 2, 1)), 1, "slots of dropped tokens are poisoned: 2 ...");
     EQUAL(isnan(at(pool->k, 0, 1, 0, 3, 0)), 1, "... and 3");
