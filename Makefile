@@ -79,26 +79,36 @@ debug: build/debug build/debug-tour  ## gdb in ./paged, with the commands of deb
 	gdb -x debugger/paged.gdb --args build/debug
 
 ## Learn
-learn:            ## writes learn/paged.cu.c for you to finish; FORCE=1: anew
+read:             ## the text without its answers: N=7, a chapter; SHOW=1, with them
+	@awk 'BEGIN { on = !"$(N)" } /^## / && "$(N)" { on = $$2 == "$(N)." } \
+	    /^<.?details>/ { gsub(/<[^>]*>/, ""); fold = $$0 && !"$(SHOW)"; \
+	        if (fold) $$0 = "[" $$0 "] (SHOW=1)"; if (on) print; next } \
+	    on && !fold { n++; print } END { if (!n) print "There is no chapter $(N)." }' \
+	    walkthrough.md | cat -s | $${PAGER:-less}
+
+learn:            ## writes learn/paged.cu.c, for you to finish; FORCE=1: start over
 	@$(PYTHON3) learn/learn.py make $(if $(FORCE),--force)
 
-stage:            ## tests of what you wrote: N=4, SHOW=seq_append; without N: list
+stage:            ## tests your functions: N=4, SHOW=seq_append; without N: list
 	@$(PYTHON3) learn/learn.py stage $(N) $(if $(SHOW),--show $(SHOW)) || true
 
-debug-stage:      ## N=4: gdb in the first of these tests that fails
+debug-stage:      ## gdb in the first of these tests that fails: N=4
 	@$(PYTHON3) learn/learn.py debug $(N) || true
 
+COMMA    = ,
 EXERCISE = $(if $(wildcard learn/$(N).c),$(N),predict)
-exercise:         ## an exercise of the walkthrough: N=3b, or N=1a ANSWER=10
+exercise:         ## an exercise of the walkthrough: N=5b, or N=1a ANSWER=10
 	@mkdir -p build
 	@$(CC) -O1 -g $(WARN) $(CPPFLAGS) learn/$(EXERCISE).c -o build/exercise-$(EXERCISE) -lm
-	@build/exercise-$(EXERCISE) "$(N)" $(ANSWER) || true
+	@{ build/exercise-$(EXERCISE) "$(N)" $(subst $(COMMA), ,$(ANSWER)) || true; } 2>&1 | \
+	    fold -s -w 80
 
-hunt:             ## a bug to be found: N=7, HINT=1, ANSWER=seq_rewind
-	@$(PYTHON3) learn/plant.py hunt $(N) $(if $(HINT),--hint) $(if $(ANSWER),--answer "$(ANSWER)")
+hunt:             ## a bug to find: N=7, HINT=1, ANSWER=seq_rewind; without N: list
+	@$(PYTHON3) learn/plant.py hunt $(N) $(if $(HINT),--hint) \
+	    $(if $(ANSWER),--answer "$(ANSWER)") | fold -s -w 80
 
-mutant:           ## a bug to be watched: BUG=cow-not-counted; without BUG: list
-	@$(PYTHON3) learn/plant.py mutant $(BUG)
+mutant:           ## a bug for the tests to find: BUG=cow-not-counted; without: list
+	@$(PYTHON3) learn/plant.py mutant $(BUG) || true
 
 ## Check
 tests: tests.c $(ENGINE)  ## the tests of the engine alone: ./tests --list
@@ -149,5 +159,5 @@ format:           ## clang-format over the sources
 clean:            ## removes what was built
 	rm -rf paged tour llama replay hello tests tests-fast build *.o
 
-.PHONY: all help bench pictures debug learn stage debug-stage exercise hunt mutant test quick check
+.PHONY: all help bench pictures debug read learn stage debug-stage exercise hunt mutant test quick check
 .PHONY: mutants fuzz cuda cuda-bench gpu-check format clean

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Proves learn/: the build track, the exercises and the hunts.
+"""Checks learn/: the build track, the exercises and the hunts.
 
-    python3 checks/learn.py --all     also tests.c on the finished track
+    python3 checks/learn.py --all     also runs tests.c on the finished track
 
-One build of the engine has all of the track: at its start each function asks in which stage the
-reader is (CHECK_STAGE) and stops if it is not written yet, or goes on with a wrong body
-(CHECK_WRONG), with its simple one until a later stage extends it (CHECK_SIMPLE), or with its own.
+One build of the engine serves the whole track. Each function first asks which stage the reader has
+reached (CHECK_STAGE). It then panics as unwritten, or goes on with a wrong body (CHECK_WRONG), with
+its simple body until a later stage extends it (CHECK_SIMPLE), or with the engine's.
 """
 import contextlib
 import glob
@@ -115,10 +115,11 @@ def passes(number, simple):
 
 
 def stops(stage):
-    """Without the bodies of a stage, each of its tests fails, with the stop's message."""
+    """Without the bodies of a stage, each of its tests fails, and says what to write and where."""
     results = [(test, run_test(test, stage.number - 1, 1) or 'it passes') for test in stage.tests]
     stop = r'\Astage %d: write |\b(%s)\(' % (stage.number, '|'.join(stage.again) or '$.')
-    return ['%s:\n%s' % result for result in results if not re.search(stop, result[1])]
+    return ['%s:\n%s' % result for result in results
+            if not re.search(stop, result[1]) or 'the beginning' in result[1]]
 
 
 def fails(entry, number):
@@ -156,7 +157,7 @@ def expect(name, status, parts, function, *arguments):
     text = output.getvalue()
     problems = ['it does not say "%s"' % part for part in parts
                 if part not in ' '.join(text.split())]
-    problems += ['exit status %s' % actual] * (actual != status)
+    problems += ['exit status %s' % (actual,)] * (actual != status)
     report(name, problems and problems + ['but:\n' + text])
 
 
@@ -170,26 +171,32 @@ def check_commands():
         return learn.stage_command, max(number, 1), STAGES
 
     expect('no file yet', 1, ['make learn'], learn.stage_command, 1, STAGES)
-    expect('make learn', 0, ['make stage N=1 begins'], learn.make, False)
+    expect('make learn', 0, ['make stage N=1 runs the first tests'], learn.make, False)
     write(learn.MINE, 'my work')
-    expect('make learn, twice', 0, ['stays as it is', 'FORCE=1'], learn.make, False)
-    expect('make learn, by force', 0, ['is now in'], learn.make, True)
+    expect('make learn, twice', 0, ['is left as it is', 'FORCE=1'], learn.make, False)
+    expect('make learn, by force', 0, ['is now'], learn.make, True)
     kept = read(learn.MINE + '.1') if os.path.exists(learn.MINE + '.1') else ''
     report('my work is kept', [] if kept == 'my work' else ['it is gone'])
     expect('nothing written', 1, [
         '0 of 3 tests pass', 'FAILED ceil_div_rounds_up', 'to write; its contract is in paged.h',
-        'stage 1: write ceil_div(); its contract stands above it'],
+        'stage 1: write ceil_div(); its contract is above it'],
         learn.stage_command, 1, STAGES)
     expect('list', 0, ['to write: ceil_div, kv_offset'], learn.list_stages, learn.read_stages())
     expect('right', 0, ['Stages 1 to 3: all tests pass', 'Next: stage 4', 'unused variable'],
            *written(3, 'return i * c->head_dim;', 'int n = 1; return i * c->head_dim;'))
     expect('wrong', 1, ['Stage 3, append: 3 of 4 tests pass',
-                        'The first that fails is append_all_or_nothing', 'learn/stage_tests.c:',
+                        'The first one that fails, append_all_or_nothing', 'learn/stage_tests.c:',
                         'A 10: 0 1 2; B', 'pool of 4 blocks', 'written; its contract',
                         'SHOW=seq_append'],
            *written(3, 'if (needed > pool->num_free)', 'if (0)'))
     expect('show', 0, ['learn/simple.c:', 'Yours, ' + learn.MINE, 'if (0) return'],
            learn.show, 3, 'seq_append', STAGES)
+    written(10, 'min_int(length, seq->num', 'min_int(0, seq->num')
+    run_suite, learn.run_suite = learn.run_suite, lambda _, path: 'min_int(0, seq' in read(path)
+    expect('function to blame', ('seq_rewind', STAGES[7]), ["engine's seq_rewind() in place"],
+           learn.blame, STAGES, ['--cpu'], '')
+    learn.run_suite = run_suite
+    written(3, 'if (needed > pool->num_free)', 'if (0)')
     learn.compile_mine = lambda: None  # as that was just done
     check_debugger()
     learn.compile_mine = compile_mine
@@ -197,6 +204,14 @@ def check_commands():
            *written(1, 'return i * c->head_dim;', 'return i * c->head_dim'))
     expect('return forgotten', 1, ['return-type', 'does not compile'],
            *written(1, 'return i * c->head_dim;', ';'))
+
+
+def check_read():
+    said = [call(['make', '-s', 'read', *arguments], env={**os.environ, 'PAGER': 'cat'})[1]
+            for arguments in ([], ['N=3'], ['N=3', 'SHOW=1'])]
+    seen = [[part in text for part in ('# Walkthrough', '## 3.', 'void block_drop', '## 4.')]
+            for text in said]
+    report('make read', [str(seen)] * (seen != [[1, 1, 0, 1], [0, 1, 0, 0], [0, 1, 1, 0]]))
 
 
 def check_debugger():
@@ -338,6 +353,7 @@ def check_hunts():
 def main():
     os.makedirs(SCRATCH)
     check_track('--all' in sys.argv)
+    check_read()
     check_numbers()
     check_exercises()
     check_hunts()

@@ -4,10 +4,10 @@
 #     cc -O0 -g3 paged.cu.c -o build/debug -lm
 #     gdb -x debugger/paged.gdb build/debug
 #
-# Take -O0: only there does `next` over a barrier or a shuffle stay in its lane. The commands are
-# plain gdb, without Python. But for `check`, they read memory and call nothing in the program, so
-# they work in the middle of anything, and on the core file of a program that has panicked. `help
-# user-defined` lists them, `help NAME` explains one. An argument ends at a space: seq->length-1.
+# Use -O0: only then does `next` over a barrier or a shuffle stay in its lane. The commands are plain
+# gdb, without Python. Except for `check`, they only read memory, so they work at any point, and on
+# the core file of a program that has panicked. `help user-defined` lists them, `help NAME` explains
+# one. An argument ends at a space, so write seq->length-1.
 
 define pool
   if $argc != 1
@@ -38,7 +38,7 @@ define pool
   end
 end
 document pool
-pool POOL: draw the map of a pool, one character a block.
+pool POOL: draw a map of the pool, one character for each block.
 '.' is free, 'p' is free and published, a digit is the reference count, '+' a
 count of 10 or more.
 end
@@ -86,8 +86,8 @@ end
 document check
 check POOL: what pool_check() finds broken, or "all is well".
 It recounts block tables, reference counts, the free list and the prefix cache.
-Ask between two calls: in the middle of one, the counts are on their way. It is
-called in the program, so a core file has no `check'.
+Use it between two calls of the engine; during one, the counts need not agree.
+It runs code of the program, so it does not work on a core file.
 end
 
 define plan
@@ -131,15 +131,15 @@ define plan
   end
 end
 document plan
-plan POOL: the step that pool_plan() has written down flat, sequence by sequence.
-Of each the positions of its query tokens and its block table.
+plan POOL: print the plan of the step that pool_plan() made last.
+For each sequence: the positions of its query tokens, and its block table.
 end
 
 define elements
   if $argc != 4
     help elements
   else
-    # Of the mantissa, 10 bits in f16 and 7 in bf16. By hand, as gdb knows no 16-bit floats.
+    # The mantissa has 10 bits in f16 and 7 in bf16. gdb has no 16-bit floats.
     set $paged_one = ($arg3) == PAGED_F16 ? 1 << 10 : 1 << 7
     set $paged_top = 0x7fff / $paged_one
     set $paged_i = 0
@@ -203,7 +203,7 @@ define in-range
   set $paged_at = ($paged_at + ($arg2)) * $paged_c->block_size * $paged_c->head_dim
 end
 document in-range
-in-range LAYER BLOCK HEAD: whether $paged_pool has that place, for `block' and `kv'.
+(internal, for `block' and `kv') in-range LAYER BLOCK HEAD: check a place.
 Sets $paged_ok, and $paged_at to the element of a plane where the place begins.
 end
 
@@ -222,7 +222,7 @@ define publication
   echo \n
 end
 document publication
-publication BLOCK: the rest of a line on a published block, for `block' and `prefixes'.
+(internal, for `block' and `prefixes') publication BLOCK: end a line on a published block.
 end
 
 define prefixes
@@ -255,9 +255,9 @@ define prefixes
   end
 end
 document prefixes
-prefixes POOL: list the prefix cache: the buckets that are not empty, with their blocks.
-Of each block the reference count, its serial, that of its parent (0: the first
-block of a prompt), and its first 16 tokens.
+prefixes POOL: list the blocks in the prefix cache, bucket by bucket.
+For each block: its reference count, its serial, its parent's serial (0 for the
+first block of a prompt), and its first 16 tokens.
 end
 
 define block
@@ -289,9 +289,9 @@ define block
 end
 document block
 block POOL BLOCK LAYER HEAD: print K and V of all slots of a block, for one KV head.
-Of every vector the first 8 elements; `kv' shows all of one token. In a pool with
-poison, nan is what was not written. Not for the memory of a real GPU. Of a
-published block also its serial, its parent's, and its tokens.
+It prints the first 8 elements of each vector; `kv' prints all of one token. In a
+pool with poison, slots not yet written are nan. For a published block it also
+prints serial, parent and tokens. It cannot read the memory of a real GPU.
 end
 
 define kv
@@ -324,7 +324,7 @@ end
 document kv
 kv SEQ LAYER HEAD TOKEN: walk from a token to its K and V, and print both.
 The walk: the entry of the block table, the block, the slot, the element of the
-plane. HEAD is a KV head. Not for the memory of a real GPU.
+plane. HEAD is a KV head. It cannot read the memory of a real GPU.
 end
 
 # The stand-in keeps threadIdx and blockIdx as global variables; in cuda-gdb they are built in.
@@ -340,15 +340,16 @@ define in-lane
   end
 end
 document in-lane
-in-lane KERNEL BLOCK_X THREAD: stop in one thread of the thread blocks with that x.
-Then `run', or `continue'. In place of KERNEL goes what `break' takes: a function
-that kernels call (write_token), or a line of a kernel (paged.cu.c:900). Without
-nvcc the threads of a thread block run one at a time, and `next' over a barrier
-or a shuffle lets the others run and comes back in the same one.
+in-lane KERNEL BLOCK_X THREAD: set a breakpoint for one thread.
+It stops in the thread blocks with that x; then `run', or `continue'. KERNEL may be
+anything that `break' accepts: a function that kernels call (write_token), or a
+line of a kernel (paged.cu.c:900). Without nvcc the threads of a thread block run
+one at a time: `next' over a barrier or a shuffle runs the others, and comes back
+in the same thread.
 end
 
 define lane
-  # Outside of a kernel threadIdx is that of the last thread that ran: ask whose stack this is.
+  # Outside of a kernel, threadIdx belongs to the last thread that ran: check whose stack this is.
   set $paged_inside = 0
   if gpu.name != 0
     set $paged_depth = (long) $sp - (long) gpu.threads[threadIdx.x].stack
@@ -363,6 +364,6 @@ define lane
 end
 document lane
 lane: say which kernel, thread block, thread, warp and lane this is.
-It reads the variables of the stand-in. In cuda-gdb on a GPU the same question is
-`cuda kernel block thread warp lane'.
+It reads the variables of the stand-in. On a GPU, cuda-gdb answers the same
+question with `cuda kernel block thread warp lane'.
 end

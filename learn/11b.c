@@ -1,12 +1,12 @@
 // 11b (hard): all or nothing, for a whole batch.
 //
 // seq_append() is all or nothing for one sequence. Write append_all(), which appends num_tokens[i]
-// tokens to sequence i of the batch: to all of them, or to none. It succeeds exactly if appending
-// to one after the other, in their order, would. Otherwise nothing has changed: no table, no order
-// of the free list, no copy-on-write; and it returns PAGED_TOO_LONG if one of them would not fit
-// into the whole pool, PAGED_OUT_OF_BLOCKS otherwise. The last block of a sequence may be shared
-// with others of the batch and with some outside of it, and it may be published. What each append
-// takes is counted in seq_append(), step 1; think of what it gives back.
+// tokens to sequence i of the batch: to all of them, or to none. It succeeds exactly when appending
+// to one after the other, in their order, would succeed. Otherwise nothing may change: no table, no
+// order of the free list, no copy-on-write. It then returns PAGED_TOO_LONG if one of the sequences
+// would not fit into the whole pool, and PAGED_OUT_OF_BLOCKS otherwise. The last block of a
+// sequence may be shared, within the batch or outside of it, and may be published. Step 1 of
+// seq_append() counts what an append takes; also count what it gives back.
 //
 //     make exercise N=11b
 
@@ -25,14 +25,14 @@ static int append_all(Pool *pool, const Batch *batch)
 
 enum { SIZE = 4, MOST = 6, LONGEST = 64, CASES = 20000 };
 
-// A pool with some sequences, and a batch of some of these. A seed makes the same one every time.
+// A pool with some sequences and a batch of some of them, the same for the same seed.
 typedef struct Case {
     Pool *pool;
     Seq *batch[MOST];
     int num_tokens[MOST], num_seqs;
 } Case;
 
-// Does something to a sequence. All hold the same text, so what they publish is shared, too.
+// Edits a sequence at random. All hold the same text, so what they publish is shared, too.
 static void edit(Case *c, Seq *seq)
 {
     static const float zeros[LONGEST];
@@ -53,7 +53,7 @@ static void edit(Case *c, Seq *seq)
 
 static void start(Case *c, int seed)
 {
-    int simple = seed < CASES / 2;  // these come first: two sequences, a few edits
+    int simple = seed < CASES / 2;  // simple cases come first: two sequences, a few edits
     random_state = (uint32_t)seed;
     c->pool = new_pool(1, 1, 1, SIZE, 2 + below(simple ? 4 : 12));
     for (int n = 1 + below(simple ? 2 : 3); n > 0; n--) new_seq(c->pool, 0);
@@ -88,10 +88,10 @@ static void complain(int seed, const char *what)
 {
     Case c;
     start(&c, seed);
-    printf(EXERCISE ": not yet: %s; before:\n", what);
+    printf(EXERCISE ": not yet: %s. The case, before the call:\n", what);
     pool_dump(c.pool, stdout);  // p: published and free
     for (int i = 0; i < c.num_seqs; i++) {
-        printf("to append: %d tokens, to a ", c.num_tokens[i]);
+        printf("append %d tokens to a ", c.num_tokens[i]);
         seq_dump(c.batch[i], stdout);
     }
     exit(1);
@@ -116,10 +116,10 @@ static void try_case(int seed)
     }
     Batch batch = {c.num_seqs, c.batch, c.num_tokens};
     int got = append_all(c.pool, &batch);
-    if (got != error) complain(seed, "another error code than that of the appends");
+    if (got != error) complain(seed, "the wrong error code");
     if (!same(c.pool, twin.pool))
-        complain(seed, error ? "after the error, something has changed"
-                             : "the result is not that of one append after the other");
+        complain(seed, error ? "it fails, but has changed something"
+                             : "one append after the other gives another result");
     if (pool_check(c.pool)) complain(seed, pool_check(c.pool));
     pool_destroy(c.pool);
     pool_destroy(twin.pool);
@@ -128,7 +128,7 @@ static void try_case(int seed)
 int main(void)
 {
     for (int seed = 0; seed < CASES; seed++) try_case(seed);
-    return solved("An append that copies lowers the count of the old block. The next one may find\n"
-                  "it unshared, and write in place. If it is published, that one copies, too; but\n"
-                  "then the old block is free again, as if none had been taken.\n");
+    return solved("An append that copies lowers the count of the old block, so the next one may\n"
+                  "find it unshared and write in place. If the block is published, that one\n"
+                  "copies, too; but then the old block is free, as if none had been taken.\n");
 }

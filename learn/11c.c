@@ -1,12 +1,13 @@
 // 11c (hard): swap out a family.
 //
 // The samples of one request share blocks, so they are preempted together, and must come back
-// together, still sharing. Write swap_out(): it saves K and V of n sequences of a pool on the host
-// and releases them. And swap_in(), which makes them again: each gathers the same bits as before,
-// together they use as many blocks as before, and no block was copied on the way (pool->num_copies
-// stays the same). Without enough free blocks it returns PAGED_OUT_OF_BLOCKS, with the pool as it
-// was, and may be called again later. Sequences may share all, some or none of their blocks, in any
-// order: a longer one after a shorter one, a sample of a sample. Public calls are all it takes.
+// together, still sharing. Write swap_out(), which saves K and V of n sequences of a pool on the
+// host and releases the sequences, and swap_in(), which restores them: seq_gather() returns the
+// same bits as before, together they use as many blocks as before, and no block is copied on the
+// way (pool->num_copies stays the same). Without enough free blocks swap_in() returns
+// PAGED_OUT_OF_BLOCKS, leaves the pool as it was, and may be called again later. The sequences may
+// share all, some or none of their blocks, in any order: a longer one after a shorter one, a sample
+// of a sample. The functions of paged.h are enough.
 //
 //     make exercise N=11c
 
@@ -68,7 +69,7 @@ int main(void)
         check(!grow(s[0], 14) && !seq_fork(s[0], 14, &s[1]) && !seq_fork(s[0], 9, &s[2]) &&
                   !grow(s[2], 13) && !seq_fork(s[2], 20, &s[3]) && !grow(s[1], 7) &&
                   !grow(s[3], 1) && !grow(s[4], 5) && !seq_fork(s[2], 3, &s[5]),
-              "no sequences");
+              "the sequences cannot be created");
         for (int i = 0; i < MOST; i++)
             family[i] = s[order < 6 ? (i + order) % MOST : (2 * MOST - 1 - i - order % 6) % MOST];
         int used = BLOCKS - pool->num_free;
@@ -80,22 +81,23 @@ int main(void)
         }
         check(!swap_out(family, MOST, saved), "swap_out() fails");
         check(pool->num_free == BLOCKS && arrlen(pool->seqs) == 0,
-              "the blocks were not given back");
+              "swap_out() did not release all blocks and sequences");
         Seq *occupant = new_seq(pool, 4 * (BLOCKS - used) + 1);
         check(swap_in(pool, family, MOST, saved) == PAGED_OUT_OF_BLOCKS,
-              "without room it says something else");
+              "one block too few: swap_in() must return PAGED_OUT_OF_BLOCKS");
         check(arrlen(pool->seqs) == 1 && pool->num_free == used - 1 && !pool_check(pool),
-              "a swap_in() that failed left a trace");
+              "swap_in() failed, but has changed the pool");
         seq_release(occupant);
         occupant = new_seq(pool, 4 * (BLOCKS - used));
-        check(!swap_in(pool, family, MOST, saved), "there is just enough room, and it fails");
-        for (int i = 0; i < MOST; i++) check(same(family[i], &before[i]), "K or V were lost");
-        check(pool->num_free == 0 && !pool_check(pool), "they share less, or more, than before");
+        check(!swap_in(pool, family, MOST, saved), "swap_in() fails with enough room");
+        for (int i = 0; i < MOST; i++) check(same(family[i], &before[i]), "K or V have changed");
+        check(pool->num_free == 0 && !pool_check(pool), "more or fewer blocks than before");
         check(pool->num_copies == copies, "a block was copied on the way");
         seq_release(occupant);
-        for (int i = 0; i < MOST; i++) check(!grow(family[i], 2), "they cannot go on");
+        for (int i = 0; i < MOST; i++) check(!grow(family[i], 2), "a later append fails");
         for (int i = 0; i < MOST; i++) seq_rewind(family[i], 2);
-        for (int i = 0; i < MOST; i++) check(same(family[i], &before[i]), "one wrote to another");
+        for (int i = 0; i < MOST; i++)
+            check(same(family[i], &before[i]), "an append changed another");
         pool_destroy(pool);
     }
     return solved("");

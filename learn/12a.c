@@ -1,10 +1,10 @@
 // 12a: what pool_check() does not see.
 //
-// pool_check() recounts what can be recounted. What is wrong without being inconsistent is left to
-// the oracle. Write four kinds of damage of that sort. After each, pool_check() must find nothing,
-// no byte of K and V may have changed, and exactly those read something else that the comment above
-// it names. Blocks have 4 tokens. A has 15 tokens; B was forked off it at 6, and has 9 now; C has
-// 7. The first block of A and that of C are published.
+// pool_check() recounts what can be recounted. Only the oracle can notice what is wrong without
+// being inconsistent. Do four kinds of such damage. After each, pool_check() must find nothing, no
+// byte of K and V may have changed, and the sequences that the comment above each function names
+// must read something else, and no others. Blocks have 4 tokens. A has 15 tokens; B was forked off
+// A at 6 and has 9 now; C has 7. The first blocks of A and C are published.
 //
 //     make exercise N=12a
 
@@ -17,20 +17,20 @@ static void reorder(Seq *a)
     (void)a;  // your lines
 }
 
-// A reads a token that C has written, and C one of A; neither reads a slot that was never written.
+// A reads a token of C, and C a token of A; neither reads a slot that was never written.
 static void exchange(Seq *a, Seq *c)
 {
     (void)a, (void)c;  // your lines
 }
 
-// C has its first 6 tokens.
+// C loses its last token: its length is 6.
 static void forget(Seq *c)
 {
     (void)c;  // your lines
 }
 
-// A, B and C read what they wrote. But a new request that begins as A finds the first block of C in
-// the prefix cache, and one that begins as C finds that of A.
+// A, B and C read what they wrote. But a new request that begins like A finds the first block of C
+// in the prefix cache, and one that begins like C finds the first block of A.
 static void mislead(Pool *pool, Seq *a, Seq *c)
 {
     (void)pool, (void)a, (void)c;  // your lines
@@ -45,7 +45,7 @@ typedef struct World {
 } World;
 
 static const int lengths[SEQS] = {15, 9, 7};
-static const char *damage;  // the function that did it
+static const char *damage;  // the function that does it
 
 static void expect(int ok, const char *what)
 {
@@ -77,8 +77,8 @@ static void start(World *w, const char *name)
     must(seq_publish(w->seqs[C], texts[1], SIZE));
 }
 
-// How many of the first n tokens that a sequence reads are those of `row`, at the same place; and
-// with `anywhere`, at any.
+// How many of the first n tokens that a sequence reads are in `row`, at the same place, or with
+// `anywhere` at any place.
 static int count_same(const Seq *seq, const float *row, int n, int anywhere)
 {
     float k[LONGEST], v[LONGEST];
@@ -95,18 +95,18 @@ static int reads_its_own(const World *w, int i)
     return count_same(w->seqs[i], w->wrote[i], lengths[i], 0) == lengths[i];
 }
 
-// What holds after any damage. not_a, not_c: they may read something else.
+// Checks what must hold after any damage. not_a, not_c: A or C may read something else.
 static void judge(const World *w, int not_a, int not_c, int length_of_c)
 {
     World before;
     size_t bytes = BLOCKS * SIZE * sizeof(float);
     start(&before, damage);
     const char *seen = pool_check(w->pool);
-    if (seen) not_yet("%s: pool_check() sees it: %s", damage, seen);
+    if (seen) not_yet("%s: pool_check() notices: %s", damage, seen);
     expect(memcmp(w->pool->k, before.pool->k, bytes) == 0, "a byte of K has changed");
     expect(memcmp(w->pool->v, before.pool->v, bytes) == 0, "a byte of V has changed");
-    expect(w->seqs[A]->length == 15 && w->seqs[B]->length == 9, "A or B has another length");
-    expect(w->seqs[C]->length == length_of_c, "C has another length");
+    expect(w->seqs[A]->length == 15 && w->seqs[B]->length == 9, "A or B has the wrong length");
+    expect(w->seqs[C]->length == length_of_c, "C has the wrong length");
     expect(not_a || reads_its_own(w, A), "A reads something else");
     expect(reads_its_own(w, B), "B reads something else");
     expect(not_c || reads_its_own(w, C), "C reads something else");
@@ -118,17 +118,17 @@ static void expect_found(const World *w, int token, int whose)
     Seq *seq = new_seq(w->pool, 0);
     must(seq_lookup(seq, text, SIZE + 1));
     expect(seq->length == SIZE && count_same(seq, w->wrote[whose], SIZE, 0) == SIZE,
-           "a request that begins as A or C does not find the block of the other");
+           "a request that begins like A or C does not find the block of the other");
 }
 
-// The pools are not destroyed: they cannot be trusted any more, and the program ends soon.
+// The pools are not destroyed, because they are broken and the program ends soon.
 int main(void)
 {
     World w;
     start(&w, "reorder()");
     reorder(w.seqs[A]);
     judge(&w, 1, 0, 7);
-    expect(!reads_its_own(&w, A), "A reads what it did before");
+    expect(!reads_its_own(&w, A), "A reads the same as before");
     expect(count_same(w.seqs[A], w.wrote[A], 15, 1) == 15, "A does not read all its own tokens");
 
     start(&w, "exchange()");
@@ -143,7 +143,7 @@ int main(void)
     start(&w, "forget()");
     forget(w.seqs[C]);
     judge(&w, 0, 1, 6);
-    expect(count_same(w.seqs[C], w.wrote[C], 6, 0) == 6, "C reads other tokens");
+    expect(count_same(w.seqs[C], w.wrote[C], 6, 0) == 6, "C does not read its first 6 tokens");
 
     start(&w, "mislead()");
     mislead(w.pool, w.seqs[A], w.seqs[C]);
@@ -152,6 +152,6 @@ int main(void)
     expect_found(&w, 2, A);
     return solved("pool_check() counts. It sees how often a block is named, but not by which\n"
                   "entry; 6 tokens take as many blocks as 7; and a published block is in the\n"
-                  "bucket of its tokens, whatever its K and V are. To see that, one must know\n"
-                  "what was written, as the oracle does.\n");
+                  "bucket of its tokens, whatever its K and V are. To notice such damage, one\n"
+                  "must know what was written, as the oracle does.\n");
 }

@@ -1,11 +1,11 @@
 // 12b (hard): one test, six bugs.
 //
-// Below, append(), rewind_by() and attention() call the engine, and add one of six bugs, or none.
+// Below, append(), rewind_by() and attention() call the engine and add one of six bugs, or none.
 // Write test(): it returns 1 if it finds anything wrong, and 0 if all is well. It may call these
-// three, all of ../paged.h, and the oracle; it may not look at `bug`. All six were bugs of real
-// programs: a copy-on-write that is incomplete, a rewind that hurts another sequence, a chunk whose
-// tokens see too much, blocks in the wrong order, the wrong KV head, and a NaN. Some show only in
-// certain shapes: several layers, heads, blocks, queries.
+// three functions, those of ../paged.h and the oracle, but must not look at `bug`. Real programs
+// had all six: an incomplete copy-on-write, a rewind that damages another sequence, a chunk whose
+// tokens see too much, blocks in the wrong order, the wrong KV head, and a NaN. Some show only with
+// several layers, heads, blocks or queries.
 //
 //     make exercise N=12b
 
@@ -48,7 +48,7 @@ static void exchange(int *table)
     table[1] = first;
 }
 
-// Attention of the newest n tokens of one sequence, by ATTEND_PAGED, with a plan of its own.
+// Plans the newest n tokens of one sequence and attends with ATTEND_PAGED.
 static int attention(Seq *seq, int layer, int n, int num_q_heads, const float *q, float *out)
 {
     const PoolConfig *c = &seq->pool->config;
@@ -57,7 +57,7 @@ static int attention(Seq *seq, int layer, int n, int num_q_heads, const float *q
     int group = num_q_heads / c->num_kv_heads;
     int reorder = bug == ORDER && arrlen(seq->block_table) > 2;
     float *own_q = (float *)calloc(n * row + 1, sizeof(float));
-    for (size_t i = 0; i < n * row; i++) {  // row, head and element of what comes to place i
+    for (size_t i = 0; i < n * row; i++) {  // which head goes to place i
         int head = (int)(i % row) / c->head_dim;
         int from = bug == HEAD ? head % group * c->num_kv_heads + head / group : head;
         own_q[i] = q[i + (from - head) * c->head_dim];
@@ -93,11 +93,11 @@ int main(void)
                                             "order", "head", "NaN"};
     int order[BUGS] = {NONE, HEAD, COPY, NOT_A_NUMBER, CHUNK, ORDER, REWIND};
     int solved = 1;
-    for (int i = 0; i < 2 * BUGS; i++) {  // twice, in case the test keeps something in a variable
+    for (int i = 0; i < 2 * BUGS; i++) {  // twice, in case test() keeps something in a variable
         bug = order[i % BUGS];
         if (test() == (bug != NONE)) continue;
         printf(EXERCISE ": not yet: %s %s\n",
-               bug ? "not found:" : "the test fails, and there is no bug:", names[bug]);
+               bug ? "test() does not find" : "test() returns 1, but the bug is", names[bug]);
         if (i >= BUGS) return 1;
         solved = 0;
     }

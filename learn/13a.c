@@ -1,10 +1,10 @@
 // 13a: the rows of a step.
 //
-// Write fill(), which is add_rows() of ../examples/llama.c for a list of requests. Of the known
-// tokens of each request that the cache does not hold yet, it makes room for the next ones, `chunk`
-// at most, and adds a row for each to the input of the model. Which rows are wanted? Those whose
-// output says the next token of a request: the row of its last known token, if it is in this step.
-// The pool has room for all. A request whose known tokens are all in the cache is left out.
+// Write fill(), which does for a list of requests what add_rows() in ../examples/llama.c does for
+// one. For each request, it makes room for the next known tokens that the cache does not hold yet,
+// at most `chunk` of them, and adds a row for each to the model's input. A row is wanted if its
+// output gives the next token of a request: it is the row of the last known token, if that token is
+// in this step. The pool has room for all. Leave out requests with all known tokens in the cache.
 //
 //     make exercise N=13a
 
@@ -33,7 +33,7 @@ static int fill(Request *requests, int n, int chunk, Input *input)  // returns a
     return PAGED_OK;
 }
 
-// A model of one layer, whose K, V and query depend on token and position. out: a token per row.
+// A model of one layer. K, V and query depend on token and position. out: a token for each row.
 static void forward(Pool *pool, const Input *input, int *out)
 {
     float k[ROWS], v[ROWS], q[ROWS], x[ROWS];
@@ -49,7 +49,7 @@ static void forward(Pool *pool, const Input *input, int *out)
     for (int i = 0; i < input->num_rows; i++) out[i] = (int)(1e4f * fabsf(x[i])) % 50;
 }
 
-// Serves the requests from first to end - 1 to their ends, and returns how many rows that took.
+// Serves the requests from first to end - 1 until they end, and returns how many rows that took.
 static int serve(Request *requests, int first, int end, int chunk)
 {
     int rows = 0;
@@ -60,9 +60,9 @@ static int serve(Request *requests, int first, int end, int chunk)
     int left = 1;
     for (int steps = 0; left > 0; steps++) {
         Input input = {0, 0, 0, {NULL}, {0}, {0}, {0}, {0}, {0}};
-        check(steps < 200, "they do not come to their ends");
+        check(steps < 200, "after 200 steps the requests have not ended");
         check(!fill(requests + first, end - first, chunk, &input), "fill() fails");
-        check(input.num_rows <= most, "more rows than the chunks have");
+        check(input.num_rows <= most, "more than `chunk` rows for a request");
         forward(pool, &input, out);
         rows += input.num_rows;
         for (int i = 0; i < input.num_wanted; i++) {
@@ -87,13 +87,13 @@ int main(void)
             for (int t = 0; t < prompts[i]; t++) alone[i].tokens[t] = (5 * i + 3 * t) % 11;
             alone[i].known = prompts[i];
             together[i] = alone[i];
-            check(serve(alone, i, i + 1, END) == END, "a token is computed twice, or never");
+            check(serve(alone, i, i + 1, END) == END, "alone, a token is computed twice, or never");
         }
         check(serve(together, 0, REQUESTS, chunks[c]) == REQUESTS * END,
               "together, a token is computed twice, or never");
         for (int i = 0; i < REQUESTS; i++)
             if (memcmp(alone[i].tokens, together[i].tokens, sizeof alone[i].tokens) != 0)
-                not_yet("chunks of %d: alone, request %d gets other tokens", chunks[c], i);
+                not_yet("chunks of %d: request %d gets other tokens than alone", chunks[c], i);
     }
     return solved("");
 }

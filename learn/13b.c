@@ -1,11 +1,11 @@
 // 13b (hard): a shared prompt, read once.
 //
 // Samples of a long prompt share its blocks, but attend() still reads them once for each sample.
-// Keep the prompt in a sequence of its own, and in each sample only the tokens after it. Then the
-// attention of a sample's newest token is that over the prompt and that over its own tokens,
-// merged. Write attend_shared(), with two calls of attend() for all samples together, each with a
-// plan of its own. One query token can have many heads, and attend() does not ask whose they are;
-// and lse is what merging takes. Scores may be in the hundreds.
+// Here the prompt is a sequence of its own, and each sample holds only the tokens after it.
+// Attention of a sample's newest token is then attention over the prompt, merged with attention
+// over the sample's own tokens. Write attend_shared(), with two calls of plan_and_attend() for all
+// samples together. A query token may have many heads, and attend() does not ask which sample a
+// head belongs to. Merging needs lse. Scores may be in the hundreds.
 //
 //     make exercise N=13b
 
@@ -70,7 +70,7 @@ int main(void)
         must(plan_and_attend(SAMPLES, whole, layer, Q_HEADS, q, right, NULL));
         num_calls = 0;
         must(attend_shared(prompt, samples, layer, q, out));
-        check(num_calls <= 2, "more than two calls of attend()");
+        check(num_calls <= 2, "more than two calls of plan_and_attend()");
         compare(layer ? "layer 1" : "layer 0", SAMPLES, Q_HEADS, DIM, 2e-5, right, out);
     }
     check(prompt->length == 87 && !pool_check(pool), "the sequences have changed");

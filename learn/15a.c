@@ -1,18 +1,18 @@
 // 15a: an attention sink, from outside.
 //
 // Some models let a head look at nothing: the denominator of softmax has one more term, exp(sink),
-// which belongs to no token and brings no value. attend() knows nothing of that. But it returns
-// lse, the log of the sum of exp(score). Write add_sink(), which corrects one vector of the output,
-// and its lse, without another look at K and V. Scores may be in the hundreds: exp(score) does not
-// fit into a float then.
+// which belongs to no token and adds no value. attend() does not know of it, but returns lse, the
+// log of the sum of exp(score). Write add_sink(), which corrects one vector of the output and its
+// lse without reading K and V again. Scores may be in the hundreds, and exp(score) then overflows a
+// float.
 //
 //     make exercise N=15a
 
 #define EXERCISE "15a"
 #include "exercise.h"
 
-// out: [head_dim] and *lse: what attend() returned for one query token and head. sink: that of the
-// head; -INFINITY stands for none.
+// out [head_dim] and *lse: what attend() returned for one query token and head. sink: the sink of
+// that head; -INFINITY means none.
 static void add_sink(float *out, float *lse, int head_dim, float sink)
 {
     (void)out, (void)lse, (void)head_dim, (void)sink;
@@ -21,8 +21,8 @@ static void add_sink(float *out, float *lse, int head_dim, float sink)
 
 enum { DIM = 6, HEADS = 5, LENGTH = 37 };
 
-// To the oracle, the sink is one more token: its score is the sink, and its value is 0. The last
-// element of a key is 1 in that token and 0 in all others; that of a query is the sink.
+// For the oracle, the sink is one more token, with the value 0. The last element of its key is 1,
+// that of all other keys is 0, and that of a query is the sink. So the score is the sink.
 int main(void)
 {
     static const float sinks[HEADS] = {-INFINITY, -3, 2, 190, 400};
@@ -42,7 +42,7 @@ int main(void)
         oracle_says(&pool->config, LENGTH + 1, k, v, 1, HEADS, 1, q, right, right_lse);
         must(attend(pool, ATTEND_PAGED, 0, HEADS, 1, q, out, lse));
         for (int h = 0; h < HEADS; h++) add_sink(out + h * DIM, lse + h, DIM, sinks[h]);
-        compare(large ? "out, where scores are large" : "out", 1, HEADS, DIM, 1e-4, right, out);
+        compare(large ? "out with large scores" : "out", 1, HEADS, DIM, 1e-4, right, out);
         compare("lse", 1, HEADS, 1, 1e-3, right_lse, lse);
     }
     pool_destroy(pool);

@@ -1,11 +1,10 @@
 // 15b (hard): ALiBi.
 //
 // Instead of rotating K, some models lower a score by the distance of its token (Press et al.
-// 2022): to the score of query head h for the token at position t, a query at position p adds
-// slope(h) * (t - p), where slope(h) = 2 to the power of -8 (h + 1) / num_q_heads. Teach
-// attend_row() and attend_tokens() of ../paged.cu.c that: if ATTEND_ALIBI is 1, they add it to the
-// scaled score; if it is not defined, nothing changes. In the kernel, think of what a sum over
-// lanes adds up.
+// 2022): if the query is at position p and the token at position t, slope(h) * (t - p) is added to
+// the scaled score of query head h, where slope(h) is 2 to the power of -8 (h + 1) / num_q_heads.
+// Teach this to attend_row() and attend_tokens() in ../paged.cu.c, if ATTEND_ALIBI is 1; if it is
+// not defined, change nothing. In the kernel, the score is a sum over lanes: add the term once.
 //
 //     make exercise N=15b
 
@@ -15,8 +14,8 @@
 
 enum { DIM = 20, KV_HEADS = 2, Q_HEADS = 6, LENGTH = 300, ROWS = 2, SIZE = ROWS * Q_HEADS * DIM };
 
-// To the oracle, ALiBi is part of the dot product: the last two elements of a query are slope and
-// -slope * p, and those of a key are t and 1. The engine gets keys that have 0 there.
+// For the oracle, ALiBi is part of the dot product: the last two elements of a query are slope and
+// -slope * p, those of a key are t and 1. In the engine's keys they are 0.
 static void set_last_two(float *x, int vector, float a, float b)
 {
     x[vector * DIM + DIM - 2] = a;

@@ -1,9 +1,9 @@
 // 5b (hard): move a sequence to another pool.
 //
-// Write copy_to_pool(): it makes a new sequence in `pool` with the tokens of `from`, which lives in
-// another pool, with the same layers, KV heads and head_dim, but any block size and dtype. Calls of
-// paged.h are all it takes. On an error it returns the code, and `pool` and *out are as before. The
-// copy must be ready for whatever may follow: the next append, seq_publish(), a second copy.
+// Write copy_to_pool(): it creates a new sequence in `pool` with the tokens of `from`, which lives
+// in another pool with the same layers, KV heads and head_dim, but any block size and dtype. The
+// functions of paged.h are enough. If one fails, return its error code and leave `pool` and *out
+// unchanged. The copy must allow whatever the original does: append, seq_publish(), another copy.
 //
 //     make exercise N=5b
 
@@ -49,21 +49,21 @@ int main(void)
         must(pool_write(home, layer, k, k));
     }
     look(seq, before);
-    check(copy_to_pool(seq, small, &moved) == PAGED_TOO_LONG, "2 blocks of 4 cannot hold 11");
-    check(!moved && arrlen(small->seqs) == 0, "after the error something is left in the pool");
+    check(copy_to_pool(seq, small, &moved) == PAGED_TOO_LONG, "11 tokens are too long for 8 slots");
+    check(!moved && arrlen(small->seqs) == 0, "after the error, a sequence is left in the pool");
     for (int i = 0; i < 6; i++) {
         Pool *pool = pool_like(block_sizes[i % 3], 16, i < 3 ? PAGED_F32 : PAGED_BF16);
-        check(copy_to_pool(seq, pool, &moved) == PAGED_OK, "it fails where all would fit");
+        check(copy_to_pool(seq, pool, &moved) == PAGED_OK, "it fails although there is room");
         check(moved && moved != seq && moved->pool == pool, "the copy is not in the new pool");
-        check(moved->length == LENGTH && !pool_check(pool), "the copy has another length");
+        check(moved->length == LENGTH && !pool_check(pool), "the copy has the wrong length");
         look(moved, after);
-        check(memcmp(before, after, sizeof before) == 0, "attention differs in the new pool");
-        check(seq_publish(moved, tokens, LENGTH) == PAGED_OK, "the copy cannot be published");
+        check(memcmp(before, after, sizeof before) == 0, "attention over the copy differs");
+        check(seq_publish(moved, tokens, LENGTH) == PAGED_OK, "seq_publish() refuses the copy");
         check(seq->length == LENGTH, "the original has changed");
         pool_destroy(pool);
     }
     check(copy_to_pool(new_seq(home, 0), small, &moved) == PAGED_OK && moved->length == 0,
-          "an empty sequence cannot be copied");
+          "it cannot copy an empty sequence");
     pool_destroy(home);
     pool_destroy(small);
     return solved("");

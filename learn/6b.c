@@ -1,9 +1,9 @@
 // 6b (hard): a sliding window.
 //
-// In some models a token sees only the newest ATTEND_WINDOW tokens, itself included. Teach the
-// engine that: if this number is defined, attend_row() of ../paged.cu.c begins with the first token
-// of the window; otherwise nothing changes. Each of several query tokens has a window of its own.
-// When it works: which blocks of the table could be given back now?
+// In some models a token sees only the newest ATTEND_WINDOW tokens, itself included. Teach this to
+// attend_row() in ../paged.cu.c: if ATTEND_WINDOW is defined, begin with the first token of the
+// window; otherwise change nothing. Each query token has its own window. When it works, ask which
+// blocks of the table could now be freed.
 //
 //     make exercise N=6b
 
@@ -37,6 +37,6 @@ int main(void)
         compare("over a dense copy", QUERIES, 1, DIM, 1e-5, right, out);
         pool_destroy(pool);
     }
-    return solved("Blocks that lie before the window of the oldest token yet to be computed are\n"
-                  "not read any more.\n");
+    return solved("Blocks that lie wholly before the window of the next token are never read\n"
+                  "again, so they could be freed.\n");
 }

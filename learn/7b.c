@@ -1,10 +1,11 @@
-// 7b (hard): a thread block for all query heads of a KV head.
+// 7b (hard): one thread block for all query heads of a KV head.
 //
 // attend_paged() in ../paged.cu.c has a thread block for each query token and query head, so the
-// heads of a group read the same K and V in several thread blocks. Let one thread block do them one
-// after the other: its later heads find K and V in the cache of the processor. (It takes longer in
-// all, if that leaves too few thread blocks for the GPU.) Results must not change by a bit, in any
-// order of the lanes. Why does a fast warp, at the next head already, not spoil the head before?
+// heads of a group read the same K and V in several thread blocks. Let one thread block compute
+// them one after the other: the later heads find K and V in the processor's cache. (The kernel gets
+// slower if this leaves too few thread blocks to fill the GPU.) The results must stay the same bit
+// for bit, in every order of the lanes. A fast warp may already be at the next head: why does it
+// not spoil the previous one?
 //
 //     make exercise N=7b
 
@@ -30,9 +31,9 @@ int main(void)
         if (gpu_lane_order == 0) memcpy(first, out, sizeof out);
         check(memcmp(first, out, sizeof out) == 0, "the result depends on the order of the lanes");
         check(gridDim.x * gridDim.y * gridDim.z == ROWS * KV_HEADS,
-              "a thread block for each query token and KV head is what is asked for");
+              "expected a thread block for each query token and KV head");
     }
     pool_destroy(pool);
-    return solved("The states of the warps were last read before the barrier of finish(), and the\n"
-                  "merged one is next written after that of attend_tokens().\n");
+    return solved("The warps' states are last read before the barrier that precedes finish(). The\n"
+                  "merged state is next written after the barrier of attend_tokens().\n");
 }

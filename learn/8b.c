@@ -1,8 +1,8 @@
-// 8b (hard): let the engine say what it wastes.
+// 8b (hard): let the engine report what it wastes.
 //
-// "43.8 % in use" in the first line of pool_dump() counts blocks. Extend that line by the slots of
-// these blocks in which no sequence has a token: "..., 43.8 % in use, 27 slots unfilled". Sequences
-// that share a block may have different lengths; the block counts once. Free blocks do not count.
+// "43.8 % in use" in the first line of pool_dump() counts blocks. Extend that line by the number of
+// slots of these blocks in which no sequence has a token: "..., 43.8 % in use, 27 slots unfilled".
+// Sequences that share a block may have different lengths. Count each block once, free ones never.
 //
 //     make exercise N=8b
 
@@ -21,7 +21,7 @@ static void check_line(const Pool *pool, int unfilled)
     snprintf(expected, sizeof expected, " %% in use, %d slots unfilled", unfilled);
     const char *end = strstr(line, " % in use");
     if (!end || strcmp(end, expected) != 0)
-        not_yet("expected at the end \"%s\", got:\n%s", expected, line);
+        not_yet("expected a line that ends with \"%s\", got:\n%s", expected, line);
 }
 
 int main(void)
@@ -32,7 +32,7 @@ int main(void)
     Seq *a = new_seq(pool, 13);
     check_line(pool, 3);
     must(seq_fork(a, 10, &b));
-    check_line(pool, 3);  // those of the parent, which is longer, count
+    check_line(pool, 3);  // the parent is longer, so its slots count
     must(seq_rewind(a, 2));
     check_line(pool, 5);
     must(seq_append(b, 2));  // gets a copy of the second block
@@ -48,5 +48,5 @@ int main(void)
     must(seq_append(c, 20));
     check_line(pool, 0);
     pool_destroy(pool);
-    return solved("Of a shared block, the slots count that its longest user has filled.\n");
+    return solved("In a shared block, the sequence that reaches furthest determines the count.\n");
 }

@@ -1,12 +1,12 @@
 // 9b (hard): a draft that is a tree.
 //
 // A draft may be a tree: several guesses at what comes next, each a branch of K tokens. Write
-// grow_best(): fork a branch off *seq for each of the guesses, as many as the pool has room for,
-// and append its K tokens to it with grow(). No branch is released before the last one is in.
-// Then keep the branch with the most right tokens (of equals the first), drop its wrong ones, and
-// release all others. *seq becomes the kept branch; if not even one branch fits, it stays as it is.
-// Return the number of right tokens. truth[i] is what the model says at position i after the old
-// end.
+// grow_best(). For each guess, fork a branch off *seq and append the K tokens with grow(), for as
+// many guesses as the pool has room; release no branch before the last one is in. Then keep the
+// branch with the most right tokens (the first one, if several are equally good), rewind its wrong
+// tokens and release all other sequences. *seq becomes the branch that is kept, or stays as it is
+// if not even one branch fits. Return the number of right tokens. truth[i] is the model's token at
+// position i after the old end.
 //
 //     make exercise N=9b
 
@@ -45,15 +45,17 @@ static void try_tree(int num_blocks, const int *right, int best)
         for (int i = 0; i < K; i++) guesses[b][i] = i == right[b] ? 99 : truth[i];
     must(grow(seq, prompt, 6));
     int got = grow_best(&seq, guesses, truth);
-    int used = num_blocks - pool->num_free;
-    int ok = got == best && seq->length == 6 + best && arrlen(pool->seqs) == 1 &&
-             used == (6 + best + 3) / 4 && !pool_check(pool) && !seq_gather(seq, 0, k, v);
-    for (int t = 0; ok && t < seq->length; t++) ok = k[t] == (float)(t + 1) && v[t] == k[t];
-    if (!ok)
-        not_yet("a pool of %d blocks, right tokens %d %d %d %d: expected %d right; got %d, %d\n"
-                "tokens in %d blocks, %d sequences, or K and V of others",
-                num_blocks, right[0], right[1], right[2], right[3], best, got, seq->length, used,
-                (int)arrlen(pool->seqs));
+    const int expected[] = {best, 6 + best, (6 + best + 3) / 4, 1};
+    const int found[] = {got, seq->length, num_blocks - pool->num_free, (int)arrlen(pool->seqs)};
+    static const char *const what[] = {"right tokens", "tokens", "blocks in use", "sequences"};
+    for (int i = 0; i < 4; i++)
+        if (found[i] != expected[i])
+            not_yet("%d blocks, branches with %d %d %d %d right tokens: %s: expected %d, got %d",
+                    num_blocks, right[0], right[1], right[2], right[3], what[i], expected[i],
+                    found[i]);
+    check(!pool_check(pool) && !seq_gather(seq, 0, k, v), "the pool is broken");
+    for (int t = 0; t < seq->length; t++)
+        check(k[t] == (float)(t + 1) && v[t] == k[t], "*seq holds K and V of another branch");
     pool_destroy(pool);
 }
 
@@ -63,7 +65,7 @@ int main(void)
     static const int best[3] = {4, 0, 5};
     static const int last[BRANCHES] = {0, 1, 2, 5};
     for (int i = 0; i < 3; i++) try_tree(20, right[i], best[i]);
-    // A branch takes 2 blocks; with 2 + 2 blocks there is room for the first one, and so on.
+    // A branch takes 2 blocks, so 2 + 2 blocks have room for one branch, and so on.
     for (int fit = 0; fit <= BRANCHES; fit++)
         try_tree(2 + 2 * fit, last, fit > 0 ? last[fit - 1] : 0);
     return solved("");

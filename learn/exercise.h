@@ -1,10 +1,10 @@
-// What the exercises share. One of them begins with
+// Shared by the exercises, which begin with
 //
-//     #define EXERCISE "3b"
+//     #define EXERCISE "5b"
 //     #include "exercise.h"
 //
-// and ends with the first thing that is wrong, "3b: not yet: ..." and exit status 1, or with
-// "3b: solved" and 0. Below, "new" pools keep float32, with poison, on the CPU.
+// An exercise ends at the first mistake, with "5b: not yet: ..." and exit status 1, or with
+// "5b: solved" and 0. new_pool() creates a float32 pool on the CPU, with poison.
 
 #define PAGED_NO_MAIN
 #include "../paged.cu.c"
@@ -15,11 +15,11 @@ __attribute__((noreturn, format(printf, 1, 2))) static inline void not_yet(const
     va_start(arguments, format);
     printf(EXERCISE ": not yet: ");
     vprintf(format, arguments);
-    printf("\nThe task and your code: learn/" EXERCISE ".c\n");
+    printf("\nThe task is at the top of learn/" EXERCISE ".c.\n");
     exit(1);
 }
 
-// The exit status; and why it works, in lines.
+// Prints an explanation and returns the exit status.
 static inline int solved(const char *why)
 {
     printf(EXERCISE ": solved\n%s", why);
@@ -31,10 +31,10 @@ static inline void check(int ok, const char *what)
     if (!ok) not_yet("%s", what);
 }
 
-// For calls that cannot fail, unless the engine was changed and is wrong.
+// For calls that cannot fail, unless the engine was changed.
 static inline void must(int error)
 {
-    if (error) not_yet("the engine says: %s", paged_error(error));
+    if (error) not_yet("a call of the engine fails: %s", paged_error(error));
 }
 
 static inline Pool *new_pool_of(PoolConfig config)
@@ -74,7 +74,7 @@ static inline void compute(Seq *seq, int n, const float *k, const float *v)
 
 static uint32_t random_state = 1;
 
-// A random number from 0 to n - 1, the same in every run.
+// A pseudo-random number from 0 to n - 1, the same in every run.
 static inline int below(int n)
 {
     random_state = random_state * 1664525 + 1013904223;
@@ -87,7 +87,7 @@ static inline void randomize(float *x, int n, float size)
     for (int i = 0; i < n; i++) x[i] = size * (float)(below(20001) - 10000) / 10000;
 }
 
-// Attention of the newest `rows` of n tokens in layer 0, as the oracle says.
+// The oracle's attention of the newest `rows` of n tokens, in layer 0.
 static inline void oracle_says(const PoolConfig *config, int n, const float *k, const float *v,
                                int rows, int heads, float scale, const float *q, float *out,
                                float *lse)
@@ -99,12 +99,12 @@ static inline void oracle_says(const PoolConfig *config, int n, const float *k, 
     oracle_release(oracle);
 }
 
-// Two arrays of [rows][heads][dim].
+// Compares two arrays of [rows][heads][dim].
 static inline void compare(const char *what, int rows, int heads, int dim, double tolerance,
                            const float *expected, const float *got)
 {
     for (int i = 0; i < rows * heads * dim; i++)
         if (expected[i] != got[i] && !(fabs(expected[i] - got[i]) <= tolerance))
-            not_yet("%s, query token %d, query head %d, element %d: expected %.6f, got %.6f", what,
+            not_yet("%s: query token %d, query head %d, element %d: expected %.6f, got %.6f", what,
                     i / (heads * dim), i / dim % heads, i % dim, expected[i], got[i]);
 }

@@ -1,11 +1,11 @@
-// Twelve small programs on the engine, for `make hunt N=1` to N=12. With the engine as it is, each
-// says what it ought to say and returns 0. A hunt builds one against an engine with a bug.
+// Twelve small programs that use the engine, for `make hunt N=1` to N=12. A hunt builds them with a
+// bug in the engine. Without it, each reads back the texts that it wrote and returns 0.
 //
 //     build/hunt-7 7
 //
-// Most of them keep texts in the cache. A token is a letter: its key says at which position it is,
-// its value which letter it is. A query that asks for a position gets that token's value, by
-// attention: a text can be read back, and one sees what the cache holds.
+// Most of them keep texts in the cache. A token is a letter: its key encodes the position, its
+// value the letter. Attention with a query for a position returns the value of that token, so a
+// program can read a text back and show what the cache holds.
 
 #include "paged.h"
 
@@ -18,7 +18,7 @@ enum { DIM = 16, LONGEST = 80, MAX_LAYERS = 2, MAX_HEADS = 2 };
 
 static int failed;
 
-// Called when a program sees that something is wrong: the place for a breakpoint.
+// Called when a program notices that something is wrong. Set a breakpoint here.
 __attribute__((noinline)) static void noticed(void) { failed = 1; }
 
 static void must(int error, const char *what)
@@ -44,8 +44,8 @@ static Seq *new_seq(Pool *pool)
     return seq;
 }
 
-// The key of a position: where it stands in periods of 3, 5, 7, ... tokens. The product of two of
-// them is 8 for the same position, and little more than 5 at most for others below 80.
+// The key of a position: its phases in periods of 3, 5, 7, ... tokens. The dot product of two keys
+// is 8 for equal positions and at most a little above 5 for different ones below 80.
 static void encode_position(int position, float *key)
 {
     static const int periods[DIM / 2] = {3, 5, 7, 11, 13, 17, 19, 23};
@@ -106,7 +106,7 @@ static void say(Seq *seq, const char *text)
     say_all(seq, lines);
 }
 
-// Reads the text of a sequence back, by attention of its newest token: query head i of a KV head
+// Reads the text of a sequence back with attention of its newest token: query head i of a KV head
 // asks for position i.
 static const char *recall(Seq *seq, int layer, int head)
 {
@@ -135,8 +135,8 @@ static void compare(const char *what, const char *expected, const char *got)
     noticed();
 }
 
-// A new request for a text: what the prefix cache has of it is taken, the rest computed and
-// published. Returns the number of tokens found.
+// A new request for a text: takes what the prefix cache has of it, computes and publishes the rest.
+// Returns the number of tokens found.
 static int serve(Pool *pool, const char *const *lines, Seq **seq)
 {
     int tokens[LONGEST];
@@ -238,7 +238,7 @@ static void heir(void)
     if (!failed) pool_destroy(pool);
 }
 
-// Every value is 1, so whatever the weights are, their average is 1.
+// Every value is 1, so the average is 1, whatever the weights are.
 static void average_of_ones(void)
 {
     Pool *pool = new_pool(1, 1, 4, 16, PAGED_CPU);
@@ -262,7 +262,7 @@ static void average_of_ones(void)
     pool_destroy(pool);
 }
 
-// The second head knows whom the text is about.
+// The second head knows which animal the text is about.
 static void who_eats(void)
 {
     static const char *const who[] = {"cats", "dogs", "cows", "hens", "pigs",
@@ -363,7 +363,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s N, a number from 1 to 12\n", argv[0]);
         return 2;
     }
-    setvbuf(stdout, NULL, _IOLBF, 0);  // what was said before a crash is seen
+    setvbuf(stdout, NULL, _IOLBF, 0);  // so that a crash loses no line
     programs[n - 1]();
     return failed;
 }

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The build track: the engine, written by its reader, one stage after the other.
+"""The build track: the reader writes the engine, stage by stage.
 
-`make help` has the commands: learn, stage, debug-stage. The file is learn/paged.cu.c: the engine
-without the bodies of the functions of stages.txt. What the reader writes may be wrong in any way,
-so each test is a process with limits of its own.
+`make help` lists the commands: learn, stage, debug-stage. The file is learn/paged.cu.c: the engine
+without the bodies of the functions in stages.txt. What the reader writes may be wrong in any way,
+so each test is a process with its own limits.
 """
 import argparse
 import os
@@ -14,26 +14,26 @@ import sys
 import textwrap
 
 sys.dont_write_bytecode = True
-from plant import CC, CPPFLAGS, call, find, read, run, write  # noqa: E402
+from plant import CC, CPPFLAGS, call, find, functions, near, read, run, write  # noqa: E402
 
 MINE = 'learn/paged.cu.c'
 BUILD = 'build/learn'
 LIMITS = 'ulimit -S -t 5; ulimit -v 2000000'  # of a test: seconds of processor time, KiB
 STOP = '''\
-// Stands in each function that is yet to be written: says so, and stops the program.
+// Each unwritten function calls this, which says what to write and aborts.
 __attribute__((noreturn, unused)) static void to_write(int stage, const char *name,
                                                        const char *contract, int chapter, ...)
 {
-    fprintf(stderr, "stage %d: write %s(); %s, the text in chapter %d of walkthrough.md\\n",
+    fprintf(stderr, "stage %d: write %s(); %s; read chapter %d of walkthrough.md\\n",
             stage, name, contract, chapter);
     abort();
 }
 
-#pragma GCC diagnostic ignored "-Wunused-function"  // of those that only unwritten ones call
+#pragma GCC diagnostic ignored "-Wunused-function"  // functions that only unwritten ones call
 
 '''
 ORACLE = '''\
-#pragma GCC diagnostic ignored "-Wuninitialized"  // of what unwritten functions would set
+#pragma GCC diagnostic ignored "-Wuninitialized"  // variables that unwritten functions would set
 #ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
@@ -59,7 +59,7 @@ def read_stages():
         elif word == 'write':
             for name in names.split():
                 public = re.search(r'\b%s\(.*[,;]$' % name, header, re.M)
-                where = what or ('is in paged.h' if public else 'stands above it')
+                where = what or ('is in paged.h' if public else 'is above it')
                 stages[-1].write[name] = 'its contract ' + where
         elif word == 'again':
             stages[-1].again[names] = 'again: ' + what
@@ -119,7 +119,7 @@ def build(program, flags, source='learn/stage_tests.c', engine=None):
 
 
 def run_test(test, program=None):
-    """Returns None if it passes, otherwise what there is to say."""
+    """Returns None if it passes, otherwise what it printed."""
     text, status = run([*(program or [BUILD + '/stage_tests']), test], 20, LIMITS)
     if status == 0 and text.endswith('passed %s\n' % test):
         return None
@@ -132,10 +132,11 @@ def run_test(test, program=None):
     return text if len(text) < 4000 else text[:2000] + '\n...\n' + text[-2000:]
 
 
-def run_suite(arguments):
-    """Tests of tests.c on the reader's engine: a copy of it, as it looks for that beside itself."""
+def run_suite(arguments, engine=None):
+    """Runs tests of tests.c on the reader's engine. They include the engine that lies beside them,
+    so they are copied."""
     write(BUILD + '/tests.c', read('tests.c'))
-    compiles, text = build(BUILD + '/tests', ['-Og'], BUILD + '/tests.c')
+    compiles, text = build(BUILD + '/tests', ['-Og'], BUILD + '/tests.c', engine)
     if not compiles:
         return text
     text, status = run([BUILD + '/tests', *arguments], 300)
@@ -149,30 +150,30 @@ def run_suite(arguments):
 
 def make(force):
     if os.path.exists(MINE) and not force:
-        print('%s is there, and stays as it is. To begin anew: make learn FORCE=1' % MINE)
+        print('%s exists and is left as it is. To start over: make learn FORCE=1' % MINE)
         return 0
     if os.path.exists(MINE):
         n = 1
         while os.path.exists('%s.%d' % (MINE, n)):
             n += 1
         os.rename(MINE, '%s.%d' % (MINE, n))
-        print('What was in %s is now in %s.%d.' % (MINE, MINE, n))
+        print('Your old file is now %s.%d.' % (MINE, n))
     write(MINE, skeleton(read('paged.cu.c'), read_stages()))
-    print('%s: the engine without the functions that you write.\n'
-          'make stage lists them; make stage N=1 begins.' % MINE)
+    print('%s is the engine without the functions that you will write.\n'
+          'make stage lists them; make stage N=1 runs the first tests.' % MINE)
     return 0
 
 
 def say(text, indent=4):
-    """Prints lines, those that are too long for a terminal in several."""
+    """Prints lines, and folds those that are too long for a terminal."""
     for line in text.splitlines():
         print(textwrap.fill(line, 80, subsequent_indent=' ' * indent, break_on_hyphens=False)
-              if len(line) > 80 else line)
+              if len(line) > 80 else line, flush=True)
 
 
 def compile_mine():
     if not os.path.exists(MINE):
-        raise SystemExit('There is no %s yet: make learn' % MINE)
+        raise SystemExit('There is no %s yet. To write it: make learn' % MINE)
     compiles, text = build(BUILD + '/stage_tests', ['-O0'])
     lines = text.splitlines()
     if compiles:
@@ -183,32 +184,59 @@ def compile_mine():
 
 
 def results(stages):
-    """Runs the tests, and yields each stage with {test: what it says, None if it passes}, up to
-    one that does not end."""
+    """Runs the tests, and yields each stage with {test: what it printed, None if it passes}. Stops
+    at a test that does not end, and at the first part of the suite that fails."""
     for stage in stages:
         failures = {}
         for test in stage.tests:
             failures[test] = run_test(test)
             if 'does not end' in (failures[test] or ''):
                 break
-        if stage.suite and not any(failures.values()):
-            print('tests.c, which takes a while ...', flush=True)
-            for arguments in stage.suite:
-                failures['tests.c ' + ' '.join(arguments)] = run_suite(arguments)
+        for arguments in stage.suite:
+            if not any(failures.values()):
+                test = 'tests.c ' + ' '.join(arguments)
+                say('On your engine: %s ...' % test)
+                failures[test] = run_suite(arguments)
         yield stage, failures
 
 
-def what_to_do(stage, text):
+def what_to_do(number, stage, text):
     mine = read(MINE)
-    functions = {**stage.write, **stage.again}
-    print('\nIn %s, with chapter %d of walkthrough.md:' % (MINE, stage.chapter))
-    for name, what in functions.items():
+    contracts = {**stage.write, **stage.again}
+    print('\nThe functions in %s, for chapter %d of walkthrough.md:' % (MINE, stage.chapter))
+    for name, what in contracts.items():
         state = 'to write' if unwritten(mine, name) else 'written'
         say('  %-23s line %d, %s; %s' % (name, line_of(mine, name), state, what), 26)
-    named = [name for name in functions if re.search(r'\b%s\b' % name, text)] or [*functions]
+    named = [name for name in contracts if re.search(r'\b%s\b' % name, text)] or [*contracts]
     if not unwritten(mine, named[0]):
-        print('In a debugger: make debug-stage N=%d\nThe engine has: make stage N=%d SHOW=%s'
-              % (stage.number, stage.number, named[0]))
+        print('In gdb: make debug-stage N=%d\nA solution: make stage N=%d SHOW=%s'
+              % (number, number, named[0]))
+
+
+def blame(stages, arguments, said):
+    """For a failure of the suite: prints and returns the function whose replacement by the engine's
+    makes the failed test pass, found by halving; returns None if no single one does."""
+    arguments = arguments[:2] + (re.findall(r'FAILED: .* (\w+)\n', said) or arguments[2:])
+    owner = {name: stage for stage in stages for name in stage.write}
+    names = [*owner]
+
+    def passes(replaced):
+        mine, engine = read(MINE), read('paged.cu.c')
+        for name in replaced:
+            mine = mine.replace(definition(mine, name) or '\0', definition(engine, name))
+        write(BUILD + '/blame/paged.cu.c', mine)
+        return not run_suite(arguments, BUILD + '/blame/paged.cu.c')
+
+    say('Which function is to blame? ...')
+    while len(names) > 1:
+        half = names[:len(names) // 2]
+        names = half if passes(half) else names[len(half):]
+    if not passes(names):
+        say('No single one of yours: perhaps two are wrong, or a given one has changed.')
+        return None, stages[-1]
+    say('This test passes with the engine\'s %s() in place of yours (stage %d).'
+        % (names[0], owner[names[0]].number))
+    return names[0], owner[names[0]]
 
 
 def stage_command(number, stages):
@@ -220,15 +248,17 @@ def stage_command(number, stages):
         print('Stage %d, %s: %d of %d tests pass' % (
             stage.number, stage.name, len(failures) - len(bad), len(failures)))
         for test, text in failures.items():
-            print('  %-7s %s' % ('FAILED' if text else 'ok', test))
-        text = failures[bad[0]]
-        print('\nThe first that fails is %s:' % bad[0])
+            say('  %-7s %s' % ('FAILED' if text else 'ok', test), 10)
+        text, number = failures[bad[0]], stage.number
+        say('\nThe first one that fails, %s:' % bad[0])
         say(text)
-        what_to_do(stage, text)
+        if bad[0].startswith('tests.c'):
+            text, stage = blame(stages, bad[0].split()[1:], text)
+        what_to_do(number, stage, text or '')
         return 1
     print('Stages 1 to %d: all tests pass.' % number)
     if number == len(stages):
-        print('%s is an engine: cc -O2 -I. %s -o build/mine -lm && build/mine' % (MINE, MINE))
+        print('%s is an engine:\n    cc -O2 -I. %s -o build/mine -lm && build/mine' % (MINE, MINE))
         return 0
     after = stages[number]
     print('Next: stage %d, %s. Read chapter %d of walkthrough.md, then: make stage N=%d'
@@ -240,24 +270,30 @@ def list_stages(stages):
     compile_mine()
     mine = read(MINE)
     print('stage                    chapter  minutes  state')
-    stages[-1].suite = []  # it takes too long for a list
+    suite, stages[-1].suite = stages[-1].suite, []  # it takes too long for a list
     for stage, failures in results(stages):
         missing = [name for name in stage.write if unwritten(mine, name)]
         passed = sum(not text for text in failures.values())
         state = '%d of %d tests pass' % (passed, len(failures))
         if missing:
             state = 'to write: %s' % ', '.join(missing + list(stage.again))
+        elif suite and stage == stages[-1]:
+            state += '; the suite: N=%d' % stage.number
         say('%5d  %-16s %8d %8d  %s' % (stage.number, stage.name, stage.chapter, stage.minutes,
                                         state), 43)
     return 0
 
 
 def show(number, name, stages):
+    known = [function.name for function in functions(read('paged.cu.c'))]
+    if name not in known:
+        raise SystemExit('The engine has no function %s.%s\nmake stage lists those to write.'
+                         % (name, near(name, known)))
     again = any(name in stage.again for stage in stages[number:])
     for who, path in ("The engine's", 'learn/simple.c' if again else 'paged.cu.c'), ('Yours', MINE):
         if os.path.exists(path):
             text = read(path)
-            body = definition(text, name) or 'it has no ' + name
+            body = definition(text, name) or 'There is no %s().' % name
             print('%s, %s:%d\n\n%s\n' % (who, path, line_of(text, name), body))
     return 0
 
@@ -275,9 +311,10 @@ def debug(number, stages, start=os.execvp):
                 stops = ['panic', 'failed']
             if not shutil.which('gdb'):
                 raise SystemExit('gdb is not installed: sudo apt-get install gdb')
-            print('Stage %d: %s.\ngdb stops where it fails. To see your function at work: '
-                  'break NAME, run, y.' % (stage.number, test), flush=True)
+            print('Stage %d: %s.\ngdb stops where the test fails. To step through your function: '
+                  'break NAME,\nthen run, then y.' % (stage.number, test), flush=True)
             return start('gdb', ['gdb', '-q', '-x', 'debugger/paged.gdb',
+                                 '-ex', 'handle SIGABRT nostop noprint',  # of expected panics
                                  *[word for stop in stops for word in ('-ex', 'break ' + stop)],
                                  '-ex', 'run', '-ex', 'backtrace -8', '--args', *program])
     print('All tests of stages 1 to %d pass.' % number)

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Plants the bugs of checks/bugs.txt in the engine, to be found by a reader or by the tests.
+"""Plants the bugs of checks/bugs.txt in the engine, for a reader or for the tests to find.
 
-`make help` has the commands: hunt, mutant, mutants. It lacks `plant.py mutants NAME...`, and
-`plant.py mutants --check`: does each bug have its place, and compile? That runs nothing.
+`make help` lists the commands: hunt, mutant, mutants. Two more: `plant.py mutants NAME...`, and
+`plant.py mutants --check`, which only asks whether each bug still has its place and compiles.
 
-In a hunt, the engine goes to the compiler through a pipe, so no file has the bug, and the debugger
-shows the text without it. A mutant is a folder in build/mutants with tests.c and the changed engine
-beside it. First the engine as it is must pass the tests, with the fast paths and without.
+In a hunt, the engine reaches the compiler through a pipe, so no file contains the bug, and the
+debugger shows the text without it. A mutant is a folder in build/mutants: tests.c beside the
+changed engine. The unchanged engine must pass the tests first, with and without the fast paths.
 """
 import argparse
 import codecs
 import collections
+import difflib
 import os
 import re
 import shlex
@@ -46,14 +47,14 @@ def write(path, text):
 
 
 def call(command, **options):
-    """Runs a command to its end; its exit status and what it printed."""
+    """Runs a command. Returns its exit status and what it printed."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
                           encoding='utf-8', errors='replace', **options)
     return done.returncode, done.stdout
 
 
 def run(command, seconds, limits='true'):
-    """Returns what a program printed, and its exit status; None: it was stopped, it took longer."""
+    """Returns what a program printed, and its exit status: None if it took too long."""
     shell = ['sh', '-c', 'ulimit -c 0; ulimit -f 2048; %s; exec "$@"' % limits, 'sh']
     with tempfile.TemporaryFile() as output:
         try:
@@ -74,13 +75,19 @@ DEFINITION = re.compile(
 
 
 def functions(text):
-    """The functions that a C text defines, each with where it, its body and its end are."""
+    """The functions that a C text defines, each with the places of its start, body and end."""
     return [Function(match[1] or match[2], match.start(), match.start(3), match.end())
             for match in DEFINITION.finditer(text)]
 
 
 def find(text, name):
     return next((function for function in functions(text) if function.name == name), None)
+
+
+def near(name, names):
+    """A question that suggests names like this one, or nothing."""
+    close = difflib.get_close_matches(name, names, 3, 0.5)
+    return f' Did you mean {", ".join(close)}?' if close else ''
 
 
 def split_fields(line):
@@ -96,13 +103,13 @@ def read_bugs():
         name, old, new, *expect = fields + [''] * (3 - len(fields))
         expects = not expect or (len(expect) == 1 and expect[0].startswith('expect '))
         if name in bugs or not old or old == new or not expects:
-            raise SystemExit(f'checks/bugs.txt: {name}: not as its head says, or there twice')
+            raise SystemExit(f'checks/bugs.txt: {name}: malformed, or there twice')
         bugs[name] = Bug(name, old, new, expect[0][7:].strip().split(' & ') if expect else [])
     return bugs
 
 
 def plant(sources, bug):
-    """A copy of the sources with a bug, its file and its line; or None for a file, and why."""
+    """A copy of the sources with a bug, its file and its line; or None and the reason."""
     places = [path for path in SOURCES[2:] for _ in range(sources[path].count(bug.old))]
     if len(places) != 1:
         return sources, None, f'`{bug.old}` occurs {len(places)} times'
@@ -112,11 +119,11 @@ def plant(sources, bug):
 
 # ---- hunts ----
 
-HANGS = '... and then nothing, for'  # what is said of a program that does not end
+HANGS = '... and then nothing, for'  # is printed for a program that does not end
 
 
 def read_hunts():
-    """{number: {field: text}} of hunts.txt, with what is in rot13 there in clear."""
+    """{number: {field: text}} of hunts.txt, with the fields in rot13 decoded."""
     hunts = {}
     for line in read('learn/hunts.txt').splitlines():
         field, _, text = line.partition(' ')
@@ -130,7 +137,7 @@ def read_hunts():
 
 
 def build_hunt(number, bug):
-    """The program of all hunts on the engine with a bug; with None, on the engine as it is."""
+    """Builds the program of all hunts on the engine with a bug, or without one for None."""
     text = read('paged.cu.c')
     if bug:
         before, after = text.split(bug.old)
@@ -148,34 +155,38 @@ def build_hunt(number, bug):
 
 
 def run_hunt(program, number, seconds):
-    """What a hunt prints, and its exit status."""
+    """Returns what a hunt prints, and its exit status."""
     printed, status = run([os.path.abspath(program), number], seconds)
     return printed + (f'{HANGS} {seconds} seconds\n' if status is None else ''), status
 
 
-def judge_answer(number, hunt, bug, function):
+def judge_answer(number, hunt, bug, answer):
     """The exit status: 0 if the bug is in that function."""
-    engine = read('paged.cu.c')
-    place = find(engine, function.strip('()'))
-    if not place or not place.start <= engine.index(bug.old) < place.end:
-        print(f'hunt {number}: not yet: {function} is not the function with the bug')
+    engine, name = read('paged.cu.c'), answer.strip(' ()')
+    place = find(engine, name)
+    if not place:
+        known = [function.name for function in functions(engine)]
+        print(f'hunt {number}: paged.cu.c has no function {name}.{near(name, known)}')
         return 1
-    print(textwrap.fill(f'hunt {number}: right: {hunt["why"]}', 79))
-    print(f'This bug is called {bug.name} in checks/bugs.txt:\n'
-          f'    {bug.old}\nbecame\n    {bug.new or "nothing at all"}')
+    if not place.start <= engine.index(bug.old) < place.end:
+        print(f'hunt {number}: not yet: the bug is not in {name}().')
+        return 1
+    print(textwrap.fill(f'hunt {number}: solved: {hunt["why"]}', 79))
+    print(f'This is {bug.name} of checks/bugs.txt:\n'
+          f'    {bug.old}\nbecame\n    {bug.new or "nothing"}')
     return 0
 
 
 def hunt_command(options):
     hunts = read_hunts()
     if not options.names:
-        print('Bugs to be found, the easy ones first, each with the chapter to read before.')
+        print('Twelve bugs to find, easy ones first, and the chapter to read before each:')
         for number, hunt in hunts.items():
             print(f'{number:>4}  {hunt["after"]:10}  {hunt["title"]}')
         return 0
     number = options.names[0]
     if number not in hunts:
-        raise SystemExit(f'there are hunts 1 to {len(hunts)}')
+        raise SystemExit(f'There are hunts 1 to {len(hunts)}.')
     hunt = hunts[number]
     bug = read_bugs()[hunt['bug']]
     if options.answer:
@@ -186,11 +197,11 @@ def hunt_command(options):
     program = build_hunt(number, bug)
     print(f'Hunt {number}. {hunt["title"]}\n\n'
           f'$ {program} {number}\n{run_hunt(program, number, 5)[0]}')
-    print(f'Which function of paged.cu.c has the bug? To look:\n'
+    print(f'Which function of paged.cu.c has the bug? To look in gdb:\n'
           f'    gdb -x debugger/paged.gdb --args {program} {number}')
     for command in hunt.get('look', 'break noticed; run; up 2').split('; '):
         print(f'    (gdb) {command}')
-    print(f'Then: make hunt N={number} HINT=1, or ANSWER=function')
+    print(f'Then: make hunt N={number} HINT=1, or make hunt N={number} ANSWER=function')
     return 0
 
 
@@ -200,7 +211,7 @@ BEGINS = re.compile(r'(cpu|gpu|standin) +([a-z]\w*) +(?:\.\.\.)? *(.*)')  # the 
 
 
 def build_tests(folder, sources, place, *flags):
-    """Builds the tests on these sources; what the compiler says if it fails."""
+    """Builds the tests with these sources. Returns the compiler's messages if that fails."""
     for path, text in sources.items():
         write(f'{folder}/{path}', text)
     fast = ['-DPAGED_FAST', *native()] if place.startswith('fast/') else []
@@ -210,13 +221,13 @@ def build_tests(folder, sources, place, *flags):
 
 
 def native():
-    """The option for vectors with as many lanes as this processor has."""
+    """The compiler option for this processor's vector instructions, if there is one."""
     probe = [*CC, '-march=native', '-x', 'c', '-', '-o', os.devnull]
     return [] if call(probe, input='int main(void) { return 0; }')[0] else ['-march=native']
 
 
 def first_failure(folder, arguments):
-    """The first test that fails, its device, and what it printed; or None if all pass."""
+    """Returns the first test that fails, its device, and its output; None if all pass."""
     test, device, said = None, None, []
     command = ['sh', '-c', f'ulimit -t {SECONDS}; exec "$@"', 'sh', f'{folder}/tests', *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -236,7 +247,7 @@ def first_failure(folder, arguments):
 
 
 def judge(folder, names, expect):
-    """Whether the tests catch what was planted, and what there is to say."""
+    """Returns whether the tests catch the bug, and a line about it."""
     failure = first_failure(folder, ['--quick', *names]) or first_failure(folder, [HUGE])
     if not failure:
         return False, 'SURVIVED'
@@ -251,7 +262,9 @@ def judge(folder, names, expect):
 
 def mutant_command(options):
     bugs, name = read_bugs(), ''.join(options.names)
-    if name not in bugs:
+    if name and name not in bugs:
+        raise SystemExit(f'There is no bug {name}.{near(name, bugs)}\nmake mutant lists all.')
+    if not name:
         raise SystemExit('usage: make mutant BUG=name; the names are:\n' + textwrap.fill(
             ' '.join(bugs), 79, break_on_hyphens=False))
     folder, bug = f'build/mutants/{name}', bugs[name]
@@ -263,8 +276,10 @@ def mutant_command(options):
     error = build_tests(folder, sources, path)
     if error:
         raise SystemExit(error)
-    print(f'Which tests fail?   {folder}/tests --quick\n'
-          f'One in a debugger:  gdb -ex "break failed" --args {folder}/tests --quick TEST')
+    print(f'Which tests fail?  {folder}/tests --quick\n'
+          f'One of them in gdb, which also stops if the engine panics:\n'
+          f'    gdb -x debugger/paged.gdb -ex "break failed" --args \\\n'
+          f'        {folder}/tests --quick TEST')
     return 0
 
 
@@ -273,7 +288,7 @@ def mutants_command(options):
     bugs = read_bugs()
     chosen = options.names or list(bugs)
     if not set(chosen) <= set(bugs):
-        raise SystemExit(f'checks/bugs.txt has no bug {set(chosen) - set(bugs)}')
+        raise SystemExit(f'checks/bugs.txt has no bug {", ".join(set(chosen) - set(bugs))}')
     top, names = f'build/mutants/run-{os.getpid()}', []
 
     def run_one(name):
@@ -298,7 +313,7 @@ def mutants_command(options):
                       if name not in names]
             caught, text = judge(folder, names, [])
             if caught or text != 'SURVIVED':
-                raise SystemExit(f'the engine as it is fails: {text}\n'
+                raise SystemExit(f'the unchanged engine fails: {text}\n'
                                  '0 passed, 1 failed, 0 skipped')
         passed = 0
         with ThreadPoolExecutor(int(os.environ.get('JOBS', 2))) as pool:

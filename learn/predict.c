@@ -3,13 +3,13 @@
 //     make exercise N=6a                      prints the question
 //     make exercise N=6a ANSWER="3 2.5 4"     judges your numbers, in the order of the question
 //
-// The right numbers come from the engine, which the functions below run. The reasons, which are
-// printed once your numbers are right, stand at the end of this file: read them last.
+// The functions below get the right numbers from the engine. The explanations, which are printed
+// once your numbers are right, are at the end of this file: read them last.
 
 #define EXERCISE "predict"
 #include "exercise.h"
 
-enum { QUESTIONS = 12, MOST = 6 };  // MOST: numbers of a question
+enum { QUESTIONS = 12, MOST = 6 };  // MOST: answers to a question
 
 typedef void Right(double *right);  // fills in the right numbers
 static Right right_1a, right_2a, right_3a, right_4a, right_5a, right_6a;
@@ -17,96 +17,93 @@ static Right right_7a, right_8a, right_9a, right_10a, right_11a, right_14a;
 
 typedef struct Question {
     const char *name, *text;
-    int count;  // of numbers
+    int count;  // of answers
     Right *right;
 } Question;
 
 static const Question questions[QUESTIONS] = {
     {"1a",
-     "Eight cards of 80 GB hold a Llama-3-70B: 80 layers, 64 query heads, 8 KV heads,\n"
-     "vectors of 128 elements. After weights and other needs, 450 GB (450e9 bytes)\n"
-     "are left for K and V in 16 bits. How many requests of 131072 tokens each, the\n"
-     "longest that later versions of the model take, fit in there at once?",
+     "Eight cards of 80 GB hold a Llama-3.1-70B: 80 layers, 64 query heads, 8 KV\n"
+     "heads, vectors of 128 elements. The weights and other data leave 450 GB (450e9\n"
+     "bytes) for K and V in 16 bits. How many requests of 131072 tokens, the longest\n"
+     "that the model accepts, fit at once?",
      1, right_1a},
     {"2a",
-     "Five requests have 1, 16, 17, 100 and 2047 tokens. Their K and V lie in blocks\n"
-     "of 16 slots. How many slots of these blocks are not filled, all five together?",
+     "Five requests have 1, 16, 17, 100 and 2047 tokens, in blocks of 16 slots. How\n"
+     "many slots of these blocks are unfilled, in all five together?",
      1, right_2a},
     {"3a",
      "A new pool has 12 blocks of 16 tokens; the model has 2 layers, 2 KV heads and\n"
      "vectors of 8 elements. Sequence A gets 40 tokens, B gets 20. A is released,\n"
-     "then B. C gets 70 tokens. In which block is its token 69 (the last), and which\n"
-     "element of the plane of K is the first one of that token's key, in layer 1,\n"
-     "for KV head 1?",
+     "then B. C gets 70 tokens. In which block is its last token, number 69? At which\n"
+     "element of the plane of K does that token's key begin, in layer 1, KV head 1?",
      2, right_3a},
     {"4a",
      "A pool has 10 blocks of 4 tokens. Sequence A has 13 tokens, sequence B has 6,\n"
      "and no block is shared. What is the largest n for which seq_append(A, n)\n"
-     "succeeds? And from which n on does it return PAGED_TOO_LONG instead of\n"
-     "PAGED_OUT_OF_BLOCKS?",
+     "succeeds? What is the smallest n for which it returns PAGED_TOO_LONG?",
      2, right_4a},
     {"5a",
-     "A pool of 3 layers, 2 KV heads, head_dim 8, blocks of 4 tokens, f16. A batch\n"
-     "has four sequences, of 5, 30, 100 and 13 tokens. The first, second and fourth\n"
-     "bring one new token each, the third brings none in this step. How many bytes\n"
-     "of K and V does the dense copy take that attend() makes for ATTEND_GATHER? And\n"
-     "how many bytes does a whole step, of all layers, move more than with\n"
-     "ATTEND_PAGED, if that reads each K and V once, and the gather reads, writes and\n"
-     "reads them again?",
+     "A pool has 3 layers, 2 KV heads, head_dim 8 and blocks of 4 tokens, in f16. A\n"
+     "batch has four sequences, of 5, 30, 100 and 13 tokens. The first, second and\n"
+     "fourth bring one new token each; the third brings none in this step. How many\n"
+     "bytes does the dense copy take that attend() makes for ATTEND_GATHER? And how\n"
+     "many bytes more than with ATTEND_PAGED does a whole step move, in all layers?\n"
+     "Attention through the table reads K and V once; gather reads them, writes the\n"
+     "copy and reads that.",
      2, right_5a},
     {"6a",
      "Four tokens have the keys 0, ln 2, ln 4 and ln 8 and the values 1, 2, 3 and 4;\n"
      "head_dim is 1, and each query is 1, so the keys are the scores. What is the\n"
-     "attention of the newest token? Of the one before it? And what is l, the sum of\n"
+     "output for the newest token? For the one before it? And what is l, the sum of\n"
      "exp(score - m), at the end of the newest row? Answers within 0.001 count.",
      3, right_6a},
     {"7a",
      "Two sequences of 1300 and 101 tokens attend with one query token each, on a\n"
-     "GPU, by ATTEND_PAGED: 12 query heads, 2 KV heads, head_dim 64. How many thread\n"
-     "blocks does attend_paged() start? How often do the threads of a thread block\n"
-     "meet at a barrier, all thread blocks taken together? And how often do the lanes\n"
-     "of a warp meet at a shuffle, all warps taken together?",
+     "GPU, with ATTEND_PAGED: 12 query heads, 2 KV heads, head_dim 64. How many\n"
+     "thread blocks run attend_paged()? How often do threads meet at a barrier, over\n"
+     "all thread blocks? And how often do lanes meet at a shuffle, over all warps?",
      3, right_7a},
     {"8a",
      "A prompt of 1000 tokens is in the cache, in blocks of 16. It becomes eight\n"
-     "samples: the sequence itself and seven forks of it. Each sample then grows by\n"
-     "100 tokens, one at a time, all in turns. How many blocks are in use at the end,\n"
-     "and how many were copied on the way?",
+     "samples: the sequence itself and seven forks of it. The samples take turns, one\n"
+     "token at a time, until each has grown by 100. How many blocks are in use at the\n"
+     "end, and how many were copied on the way?",
      2, right_8a},
     {"9a",
      "Blocks have 4 tokens. A has 10 tokens in the cache, and B is a fork of all of\n"
-     "A. Then A speculates, three rounds: each appends the newest token and 4\n"
-     "guesses, and drops the wrong guesses when the model has said which these are: 2\n"
-     "guesses are right in the first round, none in the second, all in the third. In\n"
-     "the second round, C is forked off A while all guesses are in it, and B and C do\n"
-     "nothing ever after. How many tokens of A are in the cache at the end? How many\n"
-     "blocks are in use, all three together, and how many were copied on the way?",
+     "A. Then A speculates for three rounds. A round appends the newest token and 4\n"
+     "guesses, then rewinds the wrong guesses: 2 guesses are right in the first round,\n"
+     "none in the second, all in the third. In the second round, C is forked off A\n"
+     "before the rewind, at A's full length. B and C never change. How many tokens of\n"
+     "A are in the cache at the end? How many blocks do the three use together, and\n"
+     "how many were copied on the way?",
      3, right_9a},
     {"10a",
-     "Blocks have 4 tokens, a token is a letter. \"abcdefghijkl\" was computed and\n"
-     "published, and so was \"abcdXXXXijkl\", in this order; both requests have ended,\n"
-     "and the pool has room for all. How many tokens does a new request find in the\n"
-     "prefix cache, for each of these texts?\n"
-     "    abcdefghijkl abcdefghijklm abcdXXXXijklm abcdefghXXXXm efghijklm abcdefgXijklm",
+     "Blocks have 4 tokens, and a token is a letter. \"abcdefghijkl\" was computed and\n"
+     "published, then \"abcdXXXXijkl\"; both requests have ended, and no block was\n"
+     "evicted. How many tokens does a new request find in the prefix cache, for each\n"
+     "of these texts?\n"
+     "  abcdefghijkl abcdefghijklm abcdXXXXijklm abcdefghXXXXm efghijklm abcdefgXijklm",
      6, right_10a},
     {"11a",
      "A pool of 7 blocks of 4 tokens serves three requests: A has a prompt of 6 tokens\n"
      "and ends when 14 are in the cache, B has 5 and ends at 13, C has 3 and ends at\n"
-     "15. A step is that of schedule() in examples/llama.c: the running requests get\n"
-     "room for all their known tokens, the oldest first; one that finds none preempts\n"
-     "the newest, perhaps itself; then requests are taken from the queue while all\n"
-     "known tokens of its head fit. At the end of the step one more token of each\n"
-     "running request is known. How often is a request preempted? How many tokens are\n"
-     "computed a second time? (A preempted request loses seq->length of them.)",
+     "15. A step works as in schedule() of examples/llama.c. The running requests get\n"
+     "room for all their known tokens, the oldest first; a request that finds none\n"
+     "preempts the newest one, perhaps itself. Then requests leave the queue, as long\n"
+     "as all known tokens of the first one fit. At the end of the step each running\n"
+     "request knows one more token. How often is a request preempted? How many tokens\n"
+     "are computed a second time? (A preempted request loses seq->length tokens.)",
      2, right_11a},
     {"14a",
      "One decode step, one layer, of 8 sequences of 1000 tokens each, cached in bf16.\n"
      "The model has 24 query heads, 8 KV heads and a head_dim of 64. How many bytes of\n"
-     "K and V must be read at least? And how many multiply-adds are there with them\n"
-     "(scores and values; not counting exp() and sums)?",
+     "K and V must be read at least? And how many multiply-adds use them, for scores\n"
+     "and values (without exp() and the sums of weights)?",
      2, right_14a}};
 
-// ---- what the engine says ---------------------------------------------------------------------
+// ---- the engine's answers ---------------------------------------------------------------------
 
 static int blocks_in_use(const Pool *pool) { return pool->config.num_blocks - pool->num_free; }
 
@@ -177,7 +174,7 @@ static void right_6a(double *right)
     pool_destroy(pool);
 }
 
-// A meeting counts how often it took place.
+// A Meeting counts how often it has taken place.
 static long count_shuffles(void)
 {
     long sum = 0;
@@ -235,7 +232,7 @@ static void right_9a(double *right)
     pool_destroy(pool);
 }
 
-// How many tokens a request for a text finds; the rest is computed and published, if so wanted.
+// How many tokens a request for a text finds. With `publish`, computes and publishes the rest.
 static int ask(Pool *pool, const char *text, int publish)
 {
     static const float zeros[16];
@@ -269,7 +266,7 @@ static void right_11a(double *right)
 {
     int known[3] = {6, 5, 3};
     const int end[3] = {14, 13, 15};
-    Seq *seqs[3] = {NULL};  // of those that run; a preempted one waits before those that are newer
+    Seq *seqs[3] = {NULL};  // those that run; a preempted one waits before the newer ones
     Pool *pool = new_pool(1, 1, 1, 4, 7);
     for (int step = 1; step <= 20; step++) {
         for (int r = 0; r < 3; r++)
@@ -326,7 +323,7 @@ static int judge(const Question *question, int count, char **answers)
         int is_number = end != answers[i] && *end == 0;
         const char *how = answer < right[i] ? "too small" : "too large";
         if (is_number && fabs(answer - right[i]) <= tolerance) continue;
-        printf("%s: not yet: number %d, %s, is %s\n", question->name, i + 1, answers[i],
+        printf("%s: not yet: number %d (%s) is %s\n", question->name, i + 1, answers[i],
                is_number ? how : "not a number");
         wrong = 1;
     }
@@ -345,50 +342,50 @@ int main(int argc, char **argv)
         printf("\"\n");
         return 0;
     }
-    printf("usage: make exercise N=1a; there are\nnumbers to predict: ");
+    printf("usage: make exercise N=1a\nnumbers to predict:");
     for (int i = 0; i < QUESTIONS; i++) printf(" %s", questions[i].name);
-    printf("\ncode to write, in learn/3b.c and so on:"
-           " 3b 5b 6b 7b 8b 9b 10b 11b 11c 12a 12b\n 13a 13b 14b 15a 15b\n");
+    printf("\ncode to write, in learn/5b.c and so on:\n"
+           "    5b 6b 7b 8b 9b 10b 11b 11c 12a 12b 13a 13b 14b 15a 15b\n");
     return 2;
 }
 
-// ---- the reasons: stop here if you have not answered --------------------------------------------
+// ---- the explanations: stop here if you have not answered -------------------------------------
 
 static const char *const reasons[QUESTIONS] = {
     "2 * 80 layers * 8 KV heads * 128 * 2 bytes = 327680 bytes a token, times 131072\n"
-    "tokens = 42.95 GB a request: 10 of them, and 20.5 GB are left",
+    "tokens = 42.95 GB a request: 10 requests fit, and 20.5 GB stay free",
     "1 + 1 + 2 + 7 + 128 blocks have 2224 slots, of which 15 + 0 + 15 + 12 + 1 = 43\n"
-    "are not filled: 98.1 % in use",
-    "the free list is 3 4 0 1 2 5 6 ..., as B was released last, and each from its\n"
-    "last block to its first; token 69 is in entry 4, block 2, slot 5: (((1 * 12 +\n"
-    "2) * 2 + 1) * 16 + 5) * 8 = 3752",
+    "are unfilled: 98.1 % are in use",
+    "the free list is 3 4 0 1 2 5 6 ..., as B was released last, and a sequence drops\n"
+    "its last block first. Token 69 is in entry 4, block 2, slot 5, so its key begins\n"
+    "at (((1 * 12 + 2) * 2 + 1) * 16 + 5) * 8 = 3752",
     "A fills its last block with 3 tokens and takes the 10 - 4 - 2 = 4 free blocks\n"
-    "for 16 more: 19. 13 + 27 = 10 * 4 tokens would fit into the whole pool, so from\n"
-    "28 on waiting does not help",
-    "(5 + 30 + 13) tokens * 2 * 2 heads * 8 * 2 bytes = 3072, of one layer at a time;\n"
-    "it is written once and read once more, in each of 3 layers: 18432",
-    "exp(score) is 1, 2, 4, 8; newest (1 + 4 + 12 + 32) / 15 = 3.2667, before\n"
-    "(1 + 4 + 12) / 7 = 2.4286; m is ln 8, so l = 15 / 8 = 1.875",
-    "2 query tokens * 12 query heads = 24; in each two barriers: 48; 5 shuffles a dot\n"
-    "product, (1300 + 101) tokens * 12 heads of them: 84060",
-    "1000 / 16 = 62 full blocks stay shared; of 1100 tokens, ceil(1100 / 16) - 62 = 7\n"
-    "blocks are each sample's own: 62 + 8 * 7 = 118. The 63rd block is copied by all\n"
-    "but the last writer, which finds a count of 1: 7",
-    "10 + (1 + 2) + (1 + 0) + (1 + 4) = 19 tokens. Of logical block\n"
-    "  0, 1  (tokens 0 to 7) there is one, shared by all\n"
-    "  2     A appended to what it shared with B, and got a copy, now shared with C\n"
-    "  3     rewound to 14 tokens, A shared it with C, and the next append copied it\n"
-    "  4     A gave it up in round 2, C kept it; A took another one in round 3\n"
-    "so 2 + 2 + 2 + 2 = 8 blocks, and 2 copies, both made by an append",
+    "for 16 more: 19. The whole pool holds 10 * 4 = 13 + 27 tokens, so from 28 on\n"
+    "waiting does not help",
+    "(5 + 30 + 13) tokens * 2 * 2 heads * 8 * 2 bytes = 3072, for one layer at a time.\n"
+    "The copy is written and read once in each of 3 layers: 2 * 3 * 3072 = 18432",
+    "exp(score) is 1, 2, 4, 8. The newest gets (1 + 4 + 12 + 32) / 15 = 3.2667, the\n"
+    "one before (1 + 4 + 12) / 7 = 2.4286; m is ln 8, so l = 15 / 8 = 1.875",
+    "2 query tokens * 12 query heads = 24 thread blocks, with two barriers each: 48.\n"
+    "(1300 + 101) tokens * 12 heads are 16812 dot products of 5 shuffles: 84060",
+    "62 full blocks (1000 / 16) stay shared. With 1100 tokens, each sample has 69\n"
+    "blocks, of which 7 are its own: 62 + 8 * 7 = 118. The 63rd block is copied by\n"
+    "all but the last writer, which finds a count of 1: 7",
+    "10 + (1 + 2) + (1 + 0) + (1 + 4) = 19 tokens. The logical blocks:\n"
+    "  0, 1  all three share them: 2 blocks\n"
+    "  2     A shared it with B, and its append made a copy; C shares the copy: 2\n"
+    "  3     after the rewind to 14 tokens A shared it with C; an append copied it: 2\n"
+    "  4     A dropped it in round 2, C kept it; A took another in round 3: 2\n"
+    "so 8 blocks are in use, and both copies were made by an append",
     "abcdefghijkl   8: all of it is there, but the last token is always computed\n"
     "abcdefghijklm 12: three full blocks\n"
-    "abcdXXXXijklm 12: three, the last in a block of its own: another beginning\n"
-    "abcdefghXXXXm  8: two; XXXX was published after abcd only\n"
-    "efghijklm      0: efgh was published after abcd only\n"
+    "abcdXXXXijklm 12: three; its ijkl is another block, after another beginning\n"
+    "abcdefghXXXXm  8: two; XXXX was published only after abcd\n"
+    "efghijklm      0: efgh was published only after abcd\n"
     "abcdefgXijklm  4: one; a block is found as a whole or not at all",
-    "step 1: A, B and C start, and 2 blocks are free, which C and A take in steps 3\n"
-    "and 4. 5: B finds none and preempts C, which loses 6 tokens. 9: B finds none and\n"
-    "preempts itself, losing 12; A ends. 10: B and C start again, and B ends. 18: C\n"
-    "ends. So 2 preemptions, and 18 tokens are computed a second time",
-    "8 * 1000 tokens * 2 * 8 KV heads * 64 * 2 bytes = 16384000; 8 * 1000 tokens * 24\n"
-    "heads * 2 * 64 = 24576000: 1.5 multiply-adds a byte"};
+    "in step 1 A, B and C start; 2 blocks stay free, which C and A take in steps 3\n"
+    "and 4. Step 5: B finds no block and preempts C, which loses 6 tokens. Step 9: B\n"
+    "finds none and preempts itself, losing 12; A ends. Step 10: B and C start again,\n"
+    "and B ends. Step 18: C ends. So 2 preemptions, and 18 tokens computed twice",
+    "8 * 1000 tokens * 2 * 8 KV heads * 64 * 2 bytes = 16384000 bytes. 8 * 1000 tokens\n"
+    "* 24 query heads * 2 * 64 = 24576000 multiply-adds: 1.5 for each byte"};

@@ -1,9 +1,9 @@
-// The first bodies of the functions that are written twice: right for a pool without sharing and
-// without a prefix cache, and what the stages before those need.
+// The first bodies of the functions that are written twice: correct for a pool without sharing
+// and without a prefix cache, and enough for the stages before those.
 //
 //     cc -Wall -Wextra -c learn/simple.c -o build/simple.o
 //
-// The engine has its own under the same names, so those get others here.
+// The engine's own functions are renamed here, because they have the same names.
 
 #define PAGED_NO_MAIN
 #define block_take final_block_take
