@@ -98,7 +98,7 @@ static const char *parse_line(const char *line, Request *r)
     if (fields == 2 && !rest[end] && r->context >= 1 && r->context <= MAX_TOKENS &&
         r->generated >= 0 && r->generated <= MAX_TOKENS)
         return NULL;
-    return "expected a prompt of 1 to 16777216 tokens, an answer of 0 to 16777216";
+    return "expected 1 to 2^24 ContextTokens, 0 to 2^24 GeneratedTokens";
 }
 
 static void add_request(Request r)
