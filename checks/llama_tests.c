@@ -546,7 +546,8 @@ static void rows_for_all(Draw *p)
         arrins(p->waiting, 0, newest);
         p->preemptions++;
     }
-    while (arrlen(p->waiting) > 0 && let_in(p)) continue;
+    while (arrlen(p->waiting) > 0 && let_in(p))
+        if (p->prefix_cache) break;
 }
 
 // The next token becomes known, and those after guesses that were right.
@@ -753,7 +754,7 @@ static void check_statistics(const Draw *p)
     CHECK_HAS(err, format_text("sequences at the peak: %d, in %d blocks of %d tokens, ",
                                p->peak_running, p->peak, p->block_size));
     if (p->samples > 1)
-        CHECK_HAS(err, format_text("they would take %d blocks; %zu blocks were copied\n",
+        CHECK_HAS(err, format_text("blocks instead of %d without sharing; %zu were copied\n",
                                    p->peak_apart, p->pool->num_copies));
     if (p->prefix_cache) CHECK_HAS(err, format_text("%d tokens were found in", p->found));
     if (p->drafts == 0) return;

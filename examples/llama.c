@@ -224,13 +224,12 @@ static const char help[] =
     "  -t, --temperature T  0: take the likeliest token; 1: sample from the model (0)\n"
     "  -s, --seed S         request i samples with seed S + i (1)\n"
     "  -n, --steps N        positions of a request, including its prompt (200)\n"
-    "  --samples N          texts per prompt, computed once and forked; use -t 1 (1)\n"
+    "  --samples N          texts per prompt, which is computed once; use -t 1 (1)\n"
     "  --beam N             find the likeliest text with N beams (1)\n"
-    "  --speculate K        guess up to K tokens, verify them in one step (0); they\n"
-    "                       come from the text so far, so try -n 200\n"
+    "  --speculate K        guess up to K tokens from the text so far, and verify\n"
+    "                       them in one step: saves steps in long texts (0)\n"
     "  --chunk N            tokens of a prompt in one step (32)\n"
-    "  --prefix-cache       reuse the beginnings that earlier steps have computed:\n"
-    "                       of prompts that waited (--blocks 6) or were preempted\n"
+    "  --prefix-cache       reuse full blocks that earlier requests have computed\n"
     "  --cache KIND         paged; gather; contiguous: full length reserved (paged)\n"
     "  --block-size N       tokens in a block (16)\n"
     "  --blocks N           blocks in the pool (enough for all at full length)\n"
@@ -487,7 +486,8 @@ static void schedule(Server *s)
             i++;
         }
     }
-    while (arrlen(s->waiting) > 0 && arrlen(s->running) < MAX_RUNNING && admit(s)) continue;
+    while (arrlen(s->waiting) > 0 && arrlen(s->running) < MAX_RUNNING && admit(s))
+        if (s->options.prefix_cache) break;  // the next request finds what this one computes now
 }
 
 static void print_request(const Tokenizer *t, Request *r)
@@ -604,8 +604,8 @@ static void print_statistics(const Server *s, double seconds)
     note("%.1f %% of the %.1f KiB it takes to reserve %d tokens for each", 100 * paged / reserved,
          reserved, s->model.seq_len);
     if (o->samples > 1 || o->beams > 1)
-        note("without sharing they would take %d blocks; %zu blocks were copied", s->peak_apart,
-             s->pool->num_copies);
+        note("%d blocks instead of %d without sharing; %zu were copied", s->peak_blocks,
+             s->peak_apart, s->pool->num_copies);
     if (o->prefix_cache)
         note("%ld tokens were found in the prefix cache and not computed", s->num_found);
     if (o->drafts > 0)
