@@ -758,7 +758,7 @@ static void check_statistics(const Draw *p)
                                    p->peak_apart, p->pool->num_copies));
     if (p->prefix_cache) CHECK_HAS(err, format_text("%d tokens were found in", p->found));
     if (p->drafts == 0) return;
-    CHECK_HAS(err, format_text("%d tokens were guessed: %d were right, %d were rewound\n",
+    CHECK_HAS(err, format_text("%d tokens were guessed, %d of them right; %d were rewound\n",
                                p->guessed, p->right, p->guessed - p->right));
 }
 

@@ -609,7 +609,7 @@ static void print_statistics(const Server *s, double seconds)
     if (o->prefix_cache)
         note("%ld tokens were found in the prefix cache and not computed", s->num_found);
     if (o->drafts > 0)
-        note("%ld tokens were guessed: %ld were right, %ld were rewound", s->num_drafted,
+        note("%ld tokens were guessed, %ld of them right; %ld were rewound", s->num_drafted,
              s->num_accepted, s->num_drafted - s->num_accepted);
 }
 
