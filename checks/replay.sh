@@ -39,7 +39,7 @@ while IFS='|' read -r options status message; do
 done <<END
 README.md|1|README.md:1: expected
 /dev/null|1|/dev/null: there is no request in it
---generate 9 --csv /dev/full|1|/dev/full: cannot write it
+--generate 9 --csv /dev/full|1|--csv: No space left
 --generate 9 --life $dir/no/file|1|$dir/no/file: No such file
 |2|expected one TRACE.csv
 END

@@ -52,13 +52,12 @@ enum { RESERVE_MAXIMUM, RESERVE_POWER_OF_2, RESERVE_EXACTLY, PAGED };  // the al
 enum { USED, RESERVED, INTERNAL, EXTERNAL, FREE, NUM_KINDS };          // of slots
 
 static struct {
-    const char *csv, *life;  // paths of outputs; NULL: not wanted
     int generate, prefix;
     int block_size, num_blocks;  // 0: not given
     int budget;                  // slots
     bool saturate, verify;
+    FILE *csv, *life;  // outputs; NULL: not wanted
 } options;
-static FILE *life;  // output; NULL: not wanted
 
 // ---- the trace --------------------------------------------------------------------------------
 
@@ -182,7 +181,6 @@ typedef struct Server {  // serves the whole trace through one allocator
     double share[NUM_KINDS];  // slots of each kind, in the end as shares of the budget
     double num_running;
     int peak;
-    int ended;
     int refused;
     double preemptions;
     double recomputed;  // tokens
@@ -361,10 +359,11 @@ static void admit_all(Server *s)
     }
 }
 
-// Counts the slots of each kind, and compares them with what the allocator says is taken.
-static void account(Server *s, bool measured)
+// Counts the slots of each kind.
+static void account(Server *s)
 {
-    int64_t held = s->system.size;
+    int64_t held = slots_taken(s);
+    int64_t available = s->budget - held;
     int64_t used = s->system.length;
     int64_t reserved = 0;
     for (int i = 0; i < arrlen(s->running); i++) {
@@ -374,15 +373,9 @@ static void account(Server *s, bool measured)
         int tokens = r->length - s->shared_slots;
         int empty = slots - tokens;
         int to_come = r->context + r->generated - r->length;
-        held += slots;
         used += tokens;
         reserved += empty < to_come ? empty : to_come;
     }
-    if (held != slots_taken(s))
-        die(1, "%s: step %lld: requests hold %lld slots, but %d are taken", s->name,
-            (long long)s->step, (long long)held, slots_taken(s));
-    if (!measured) return;
-    int64_t available = s->budget - held;
     const Request *head = queue_head(s);
     s->measured++;
     s->share[USED] += used;
@@ -412,7 +405,6 @@ static void end_requests(Server *s)
         oracle_release(r->oracle);
         r->oracle = NULL;
         release(s, r);
-        s->ended++;
     }
     arrsetlen(s->running, kept);
 }
@@ -447,7 +439,7 @@ static void write_life(const Server *s)
     for (int i = 0; i < arrlen(s->running); i++) {
         const int *table = s->running[i]->seq->block_table;
         for (int entry = 0; entry < arrlen(table); entry++)
-            fprintf(life, "%lld,%d,%d\n", (long long)s->step, table[entry],
+            fprintf(options.life, "%lld,%d,%d\n", (long long)s->step, table[entry],
                     (int)(s->running[i] - trace.requests));
     }
 }
@@ -463,8 +455,8 @@ static void run_steps(Server *s)
         if (arrlen(s->running) == 0) die(1, "%s: no request runs, and the head waits", s->name);
         for (int i = 0; s->pool && options.verify && i < arrlen(s->running); i++)
             write_new_tokens(s, s->running[i]);
-        account(s, measured);
-        if (life && s->pool) write_life(s);
+        if (measured) account(s);
+        if (options.life && s->pool) write_life(s);
         end_requests(s);
         s->step++;
     }
@@ -490,7 +482,7 @@ static void create_pool(Server *s, int prefix)
     write_new_tokens(s, &s->system);
 }
 
-// Serves the trace by one rule, and checks that all was served and all memory is back.
+// Serves the trace by one rule, and checks that all memory is back.
 static Server serve(int rule, int block_size, int prefix)
 {
     static const char *const names[] = {"reserve maximum", "reserve power of 2", "reserve exactly"};
@@ -502,9 +494,6 @@ static Server serve(int rule, int block_size, int prefix)
         snprintf(s.name, sizeof s.name, "%s", names[rule]);
     begin(&s);
     run_steps(&s);
-    if (s.ended + s.refused != arrlen(trace.requests))
-        die(1, "%s: %d requests ended and %d were refused, of %d", s.name, s.ended, s.refused,
-            (int)arrlen(trace.requests));
     seq_release(s.system.seq);
     oracle_release(s.system.oracle);
     if (slots_taken(&s) != 0) die(1, "%s: %d slots are still taken", s.name, slots_taken(&s));
@@ -523,7 +512,7 @@ static Server serve(int rule, int block_size, int prefix)
     }
     s.share[FREE] = fmax(0, rest);
     s.num_running /= fmax(s.measured, 1);
-    s.waited /= fmax(s.ended, 1);
+    s.waited /= fmax(arrlen(trace.requests) - s.refused, 1);
     return s;
 }
 
@@ -576,17 +565,15 @@ static void print_csv(const Server *results, FILE *out)
 
 static FILE *open_output(const char *path)
 {
-    if (!path) return NULL;
     FILE *out = fopen(path, "w");
     if (!out) die(1, "%s: %s", path, strerror(errno));
     return out;
 }
 
-static void close_output(FILE *out, const char *path)
+static void close_output(FILE *out, const char *option)
 {
-    if (!out) return;
-    bool failed = ferror(out);
-    if (fclose(out) != 0 || failed) die(1, "%s: cannot write it: %s", path, strerror(errno));
+    if (out && (fflush(out) != 0 || ferror(out))) die(1, "%s: %s", option, strerror(errno));
+    if (out) fclose(out);
 }
 
 // ---- main -------------------------------------------------------------------------------------
@@ -632,8 +619,8 @@ static const char *parse_options(int argc, char **argv)
         case 'n': options.num_blocks = parse_count("--blocks"); break;
         case 'x': options.prefix = (int)parse_int("--shared-prefix", optarg, 0, MAX_TOKENS); break;
         case 'v': options.verify = true; break;
-        case 'c': options.csv = optarg; break;
-        case 'l': options.life = optarg; break;
+        case 'c': options.csv = open_output(optarg); break;
+        case 'l': options.life = open_output(optarg); break;
         case 'h': fputs(help, stdout); exit(finish_output(0));
         default: die(2, "see --help");
         }
@@ -667,20 +654,16 @@ int main(int argc, char **argv)
         read_trace(path);
     else
         generate_trace();
-    // Opened before the work, so that it is not lost, and after the trace is read, in case that
-    // is the same file.
-    FILE *csv = open_output(options.csv);
-    life = open_output(options.life);
-    if (life) fprintf(life, "step,block,request\n");
+    if (options.life) fprintf(options.life, "step,block,request\n");
     for (int rule = 0; rule < PAGED; rule++) arrput(results, serve(rule, 0, 0));
     if (options.block_size) arrput(results, serve(PAGED, block_size, 0));
     for (int i = 0; i < 7 && !options.block_size; i++)
         if (sizes[i] <= options.budget) arrput(results, serve(PAGED, sizes[i], 0));
     if (options.prefix) arrput(results, serve(PAGED, block_size, options.prefix));
     print_results(results);
-    if (csv) print_csv(results, csv);
-    close_output(csv, options.csv);
-    close_output(life, options.life);
+    if (options.csv) print_csv(results, options.csv);
+    close_output(options.csv, "--csv");
+    close_output(options.life, "--life");
     arrfree(trace.requests);
     arrfree(results);
     return finish_output(0);
