@@ -266,23 +266,13 @@ static void parse_option(Options *o, int letter, const char *value)
 // Capital letters in the table: there is only the long name.
 static void parse_options(Options *o, int argc, char **argv)
 {
-    static const struct option options[] = {{"prompt", 1, NULL, 'p'},
-                                            {"temperature", 1, NULL, 't'},
-                                            {"seed", 1, NULL, 's'},
-                                            {"steps", 1, NULL, 'n'},
-                                            {"samples", 1, NULL, 'M'},
-                                            {"beam", 1, NULL, 'B'},
-                                            {"speculate", 1, NULL, 'G'},
-                                            {"chunk", 1, NULL, 'C'},
-                                            {"cache", 1, NULL, 'K'},
-                                            {"prefix-cache", 0, NULL, 'X'},
-                                            {"block-size", 1, NULL, 'Z'},
-                                            {"blocks", 1, NULL, 'N'},
-                                            {"dtype", 1, NULL, 'T'},
-                                            {"device", 1, NULL, 'D'},
-                                            {"plain", 0, NULL, 'P'},
-                                            {"help", 0, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"prompt", 1, NULL, 'p'}, {"seed", 1, NULL, 's'},    {"temperature", 1, NULL, 't'},
+        {"steps", 1, NULL, 'n'},  {"samples", 1, NULL, 'M'}, {"speculate", 1, NULL, 'G'},
+        {"beam", 1, NULL, 'B'},   {"chunk", 1, NULL, 'C'},   {"prefix-cache", 0, NULL, 'X'},
+        {"cache", 1, NULL, 'K'},  {"blocks", 1, NULL, 'N'},  {"block-size", 1, NULL, 'Z'},
+        {"dtype", 1, NULL, 'T'},  {"device", 1, NULL, 'D'},  {"plain", 0, NULL, 'P'},
+        {"help", 0, NULL, 'h'},   {NULL, 0, NULL, 0}};
     *o = (Options){.chunk = 32, .samples = 1, .beams = 1, .seed = 1};
     for (int c; (c = getopt_long(argc, argv, "p:t:s:n:h", options, NULL)) != -1;)
         parse_option(o, c, optarg);
