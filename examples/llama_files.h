@@ -92,9 +92,7 @@ static int take_header(Model *m, File *file)
     if (!in_range || m->dim % m->num_heads || m->num_heads % m->num_kv_heads ||
         m->dim / m->num_heads % 2 || m->dim / m->num_heads > PAGED_MAX_HEAD_DIM ||
         abs(m->vocab_size) <= BOS)
-        die(1, "%s: not a checkpoint, or not supported: its header is %d, %d, %d, %d, %d, %d, %d",
-            file->path, m->dim, m->hidden_dim, m->num_layers, m->num_heads, m->num_kv_heads,
-            m->vocab_size, m->seq_len);
+        die(1, "%s: not a checkpoint, or its heads are not supported", file->path);
     int separate = m->vocab_size < 0;
     m->vocab_size = abs(m->vocab_size);
     m->head_dim = m->dim / m->num_heads;
@@ -155,8 +153,7 @@ static void read_tokenizer(Tokenizer *t, const char *path, int vocab_size)
         arrput(t->scores, score);
         int length = take_int(&file);
         if (length < 0 || length > longest)
-            die(1, "%s: not a tokenizer: token %d has length %d, the limit is %d", path, token,
-                length, longest);
+            die(1, "%s: not a tokenizer: token %d has %d bytes", path, token, length);
         const char *bytes = take(&file, length);
         if (t->longest < (size_t)length) t->longest = length;
         arrsetlen(t->pair, length + 1);
