@@ -1,9 +1,9 @@
 // replay: a trace of requests, served on paper, to see why paging won.
 //
-// The trace says when each request arrives, how long its prompt is and how long its answer: those of
-// Azure, say (Patel et al., "Splitwise: Efficient Generative LLM Inference Using Phase Splitting",
-// ISCA 2024). It is served with continuous batching, once for each allocator, from one budget of
-// slots. A slot holds K and V of one token. The allocators:
+// A trace, such as those of Azure (Patel et al., "Splitwise: Efficient Generative LLM Inference Using
+// Phase Splitting", ISCA 2024), says when each request arrives, and how long its prompt and its
+// answer are. It is served with continuous batching, once by each allocator, from a budget of slots.
+// A slot holds K and V of one token. The allocators:
 //
 //     reserve maximum     one contiguous region, as long as the longest request of the trace
 //     reserve power of 2  one for the prompt, and for the answer's length rounded up to a power of
@@ -26,8 +26,8 @@
 //     used       it holds a token; one that several requests share counts once
 //     reserved   it is kept for a token that its request will get later
 //     internal   it is kept by a request that will never fill it
-//     external   it is free, and enough slots for the head of the queue are, but not in one piece
-//     free       it is free otherwise: too few are, or no request waits
+//     external   it is free, and the head of the queue would fit if all free slots were in one piece
+//     free       it is free otherwise: too few slots are, or no request waits
 //
 // in the terms of figure 2 of Kwon et al., SOSP 2023. The results are averages over the steps; with
 // --saturate, over those that begin with a request waiting, as the batch just drains after them.
@@ -52,7 +52,7 @@ enum { RESERVE_MAXIMUM, RESERVE_POWER_OF_2, RESERVE_EXACTLY, PAGED };  // the al
 enum { USED, RESERVED, INTERNAL, EXTERNAL, FREE, NUM_KINDS };          // of slots
 
 static struct {
-    int generate, prefix;
+    int generate, prefix;        // requests to make up; tokens
     int block_size, num_blocks;  // 0: not given
     int budget;                  // slots
     bool saturate, verify;
@@ -92,7 +92,7 @@ static const char *parse_line(const char *line, Request *r)
     char *rest = strptime(line, "%Y-%m-%d %H:%M:%S", &date);
     if (!rest || !strchr(".,", *rest)) return "TIMESTAMP is not a time like 2023-11-16 18:15:46.68";
     r->arrival = (int64_t)timegm(&date) * TICKS;
-    r->arrival += llround(strtod(rest, &rest) * TICKS);
+    r->arrival += llround(fmin(strtod(rest, &rest), 1) * TICKS);
     int fields = sscanf(rest, ",%8d,%8d%n", &r->context, &r->generated, &end);
     if (fields == 2 && !rest[end] && r->context >= 1 && r->context <= MAX_TOKENS &&
         r->generated >= 0 && r->generated <= MAX_TOKENS)
@@ -389,11 +389,10 @@ static void account(Server *s)
 // The requests that have all their tokens leave; each must have exactly its own.
 static void end_requests(Server *s)
 {
-    int kept = 0;
-    for (int i = 0; i < arrlen(s->running); i++) {
+    for (int i = 0; i < arrlen(s->running);) {
         Request *r = s->running[i];
         if (r->delivered < r->generated) {
-            s->running[kept++] = r;
+            i++;
             continue;
         }
         int length = r->length;
@@ -405,8 +404,8 @@ static void end_requests(Server *s)
         oracle_release(r->oracle);
         r->oracle = NULL;
         release(s, r);
+        arrdel(s->running, i);
     }
-    arrsetlen(s->running, kept);
 }
 
 // Resets all requests. They wait, but for those that could never end.
