@@ -179,7 +179,8 @@ whole() {
         /^\[ok\] attention within 1e-6 of the oracle; all blocks counted and given back$/ { ok++ }
         /FAILED/ { print; exit 1 }
         END {
-            print at " of " n " numbers; then comes: " number[at + 1] "; pools that ended [ok]: " ok
+            if (at < n) print "not found in this order: " number[at + 1]
+            print at " of " n " numbers; pools that end [ok]: " ok
             exit at < n || ok != 11
         }' "$dir/numbers" "$dir/tour"
 }

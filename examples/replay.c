@@ -359,11 +359,10 @@ static void admit_all(Server *s)
     }
 }
 
-// Counts the slots of each kind.
+// Counts the slots of each kind, and compares them with what the allocator says is taken.
 static void account(Server *s)
 {
-    int64_t held = slots_taken(s);
-    int64_t available = s->budget - held;
+    int64_t held = s->system.size;
     int64_t used = s->system.length;
     int64_t reserved = 0;
     for (int i = 0; i < arrlen(s->running); i++) {
@@ -373,9 +372,12 @@ static void account(Server *s)
         int tokens = r->length - s->shared_slots;
         int empty = slots - tokens;
         int to_come = r->context + r->generated - r->length;
+        held += slots;
         used += tokens;
         reserved += empty < to_come ? empty : to_come;
     }
+    if (held != slots_taken(s)) die(1, "%s: the slots held are not those taken", s->name);
+    int64_t available = s->budget - held;
     const Request *head = queue_head(s);
     s->measured++;
     s->share[USED] += used;
