@@ -1,5 +1,5 @@
-# make            builds ./paged and the others       make test       the tests (about two minutes)
-# make help       says what else there is             make quick      the tests that find most, in seconds
+# make            builds ./paged and the others       make test       all tests, in about two minutes
+# make help       lists the other targets             make quick      tests an edit in seconds
 # The one-command build of the README needs none of this: cc -O2 paged.cu.c -o paged -lm
 # CPPFLAGS=-Ifolder says where stb_ds.h is, if it is not where the system has it.
 
@@ -22,12 +22,12 @@ NVCC    = command -v nvcc >/dev/null || { echo "nvcc is not installed"; exit 1; 
             nvcc -x cu -O2 -g $(CPPFLAGS) -Xcompiler -Wall,-Wextra $(if $(ARCH),-arch=$(ARCH), \
             -gencode arch=compute_75,code=sm_75 -gencode arch=compute_80,code=[sm_80,compute_80])
 
-all: paged tour llama replay hello tests
+## Build and read
+all: paged tour llama replay hello tests  ## what make builds without a target: the programs and the tests
 
 help:
 	@sed -nE 's/^## (.*)/\n\1/p; s/^([a-z-]+):.*## */  \1\t/p' Makefile | expand -t 16
 
-## Build and read
 paged: $(ENGINE)  ## one screen of block tables, sharing, attention: ./paged
 	$(COMPILE) paged.cu.c -o $@ -lm
 
@@ -48,10 +48,10 @@ hello: examples/hello.c examples/util.h build/paged.o  ## the interface in one p
 llama: examples/llama.c $(wildcard examples/*.h) build/fast.o  ## a Llama served from the cache: ./llama --help
 	$(COMPILE) $(FAST) examples/llama.c build/fast.o -o $@ -lm
 
-replay: examples/replay.c examples/util.h build/fast.o  ## requests through several allocators: ./replay --help
+replay: examples/replay.c examples/util.h build/fast.o  ## a trace of requests, by several allocators: ./replay --help
 	$(COMPILE) $(OPENMP) examples/replay.c build/fast.o -o $@ -lm
 
-bench: examples/bench.c examples/util.h build/fast.o  ## fractions of what this machine can do; BENCH=--quick
+bench: examples/bench.c examples/util.h build/fast.o  ## speed against the machine: over ten minutes; BENCH=--quick
 	$(COMPILE) $(FAST) examples/bench.c build/fast.o -o build/bench -lm
 	build/bench $(BENCH)
 
@@ -111,7 +111,7 @@ mutant:           ## a bug for the tests to find: BUG=cow-not-counted; without: 
 	@$(PYTHON3) learn/plant.py mutant $(BUG) || true
 
 ## Check
-tests: tests.c $(ENGINE)  ## the tests of the engine alone: ./tests --list
+tests: tests.c $(ENGINE)  ## builds ./tests, the tests of the engine: ./tests --list
 	$(COMPILE) tests.c -o $@ -lm
 
 tests-fast: tests.c $(ENGINE) $(wildcard fast/*.c)
@@ -121,34 +121,34 @@ build/llama-tests: checks/llama_tests.c tests.c $(ENGINE)
 	@mkdir -p build
 	$(COMPILE) checks/llama_tests.c -o $@ -lm
 
-test: all tests-fast build/llama-tests  ## all tests, and what they start
+test: all tests-fast build/llama-tests  ## all tests: about two minutes on two cores
 	sh checks/test.sh
 
-quick:            ## the engine's tests on the CPU, in seconds: after each edit
+quick:            ## the engine's tests on the CPU, in seconds: run it after an edit
 	@mkdir -p build
 	$(CC) -O1 -g $(WARN) $(CPPFLAGS) tests.c -o build/quick -lm
 	build/quick --cpu --quick
 
-check:            ## what takes long, or rare tools: C=lint, say; without C: the list
+check:            ## what is slow or needs rare tools: C=lint; without C: the list
 	@sh checks/check.sh $(C)
 
 mutants:          ## plants the bugs of checks/bugs.txt: which test catches each?
 	@$(PYTHON3) learn/plant.py mutants
 
-fuzz:             ## random calls and files, SECONDS=60 for each target; needs clang
+fuzz:             ## fuzzes calls and files, SECONDS=60 for each target; needs clang
 	sh checks/fuzz.sh --look
 
 ## GPU
-cuda: $(ENGINE)   ## build/cuda-paged with nvcc, for the GPU here, or ARCH=sm_90
+cuda: $(ENGINE)   ## builds build/cuda-paged with nvcc for this GPU, or ARCH=sm_90
 	@mkdir -p build
 	@$(NVCC) paged.cu.c -o build/cuda-paged
 
-cuda-bench: examples/bench.c $(ENGINE) $(wildcard fast/*.c)  ## the benchmark on a GPU
+cuda-bench: examples/bench.c $(ENGINE) $(wildcard fast/*.c)  ## make bench on a GPU
 	@mkdir -p build
 	@$(NVCC) -DPAGED_FAST -DPAGED_NO_MAIN paged.cu.c examples/bench.c -o build/cuda-bench
 	build/cuda-bench $(BENCH)
 
-gpu-check:        ## all that a real GPU can show: PART=tests, DEPS=folder
+gpu-check:        ## all checks on a real GPU: PART=tests, DEPS=folder
 	sh checks/cuda.sh --gpu $(PART)
 
 ## Files

@@ -191,8 +191,6 @@ answers() {
     cat <<'END'
 invalidPointerCast # one allocation holds a table and then floats, or K and V of any dtype
 (llama|bench).c.*[Nn]ull pointer # NULL is the empty array of stb_ds
-llama.c.*dereference of NULL .end. # read_prompts() has put a line feed at the end of the text
-replay.c.*leak of # open_output() gives it to its caller, and close_output() closes it
 replay.c.*Null pointer passed # a request has a token, so its array is not empty
 (bench|draw).c.*(integer division|FloatLoopCounter) # of pixels and marks; whole floats of a vector
 paged.cu.c.*global variable 'gpu' # the stand-in uses the job during launch() only

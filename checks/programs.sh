@@ -1,10 +1,12 @@
 #!/bin/sh
 # What is true of the programs ./paged, ./tour and ./hello as a user meets them, of paged.cu.c and
-# paged.h alone in a folder, and of the pictures. Part of make test. Ends with the usual line.
+# paged.h alone in a folder, of llama2.c on top of them, and of the pictures. Part of make test. Ends
+# with the usual line.
 #
 #     PAGED=build/paged TOUR=build/tour HELLO=build/hello sh checks/programs.sh
 #
-# COMPILERS, if it is set, names the compilers to try.
+# COMPILERS, if it is set, names the compilers to try. LLAMA2C names a folder with the run.c of
+# llama2.c, and MODELS one with stories260K.bin and tok512.bin, if they are not here.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 PAGED=${PAGED:-./paged}
@@ -103,6 +105,36 @@ header=$($cc $CPPFLAGS -M "$alone/paged.cu.c" | tr ' \\' '\n\n' | grep 'stb_ds\.
 check "a program that has stb_ds itself links with -DPAGED_NO_STB_DS" own_stb
 check "stb_ds.h beside paged.cu.c is found without -I" stb_beside
 
+# ---- llama2.c
+
+# same_text DOCUMENT: run.c, with the lines that the document shows in place of its cache and its
+# attention, prints what it did before.
+same_text() {
+    rm -f "$dir"/part*
+    sed -n '/^at the top /,/^```/p' "$1" | cut -c24- | awk -v RS= '{ print >"'"$dir"'/part" NR }'
+    sed -e "1r $dir/part1" -e "/float\* value_cache;/r $dir/part2" \
+        -e "/value_cache = calloc/r $dir/part3" -e "/RunState\* s = &.*->state/r $dir/part4" \
+        -e "/int h;/r $dir/part5" -e "/free(s->value_cache)/r $dir/part6" \
+        -e 's/|| !s->key_cache || !s->value_cache//' -e '/private(h)/,/^        }/d' -e /_cache/d \
+        "$LLAMA2C/run.c" >"$dir/new.c"
+    $cc -O2 -w "$LLAMA2C/run.c" -o "$dir/old" -lm &&
+        $cc -O2 -w -I. $CPPFLAGS -DPAGED_NO_MAIN "$dir/new.c" paged.cu.c -o "$dir/new" -lm || return
+    for prompt in "" "Once upon a time" "Lily saw a dog"; do
+        for run in old new; do
+            "$dir/$run" "$MODELS/stories260K.bin" -z "$MODELS/tok512.bin" -t 0 -n 300 -i "$prompt" \
+                >"$dir/$run.txt" || return
+        done
+        [ -s "$dir/old.txt" ] && cmp "$dir/old.txt" "$dir/new.txt" || return
+    done
+}
+
+[ -n "${MODELS-}" ] || { [ -f tok512.bin ] && MODELS=. || MODELS=../shared/models; }
+if [ -f "${LLAMA2C-}/run.c" ] && [ -f "$MODELS/stories260K.bin" ]; then
+    for document in README.md walkthrough.md; do
+        check "llama2.c: the same text with the lines of $document" same_text $document
+    done
+else skip "llama2.c: LLAMA2C=folder MODELS=folder sh checks/programs.sh"; fi
+
 # ---- output that cannot be written, and ./paged
 
 full() {
@@ -147,7 +179,8 @@ whole() {
         /^\[ok\] attention within 1e-6 of the oracle; all blocks counted and given back$/ { ok++ }
         /FAILED/ { print; exit 1 }
         END {
-            print at " of " n " numbers; then comes: " number[at + 1] "; pools that ended [ok]: " ok
+            if (at < n) print "not found in this order: " number[at + 1]
+            print at " of " n " numbers; pools that end [ok]: " ok
             exit at < n || ok != 11
         }' "$dir/numbers" "$dir/tour"
 }

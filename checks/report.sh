@@ -30,7 +30,7 @@ quietly() {
     built=$1; shift
     "$@" >"$LOG" 2>&1 && [ ! -s "$LOG" ] && return
     first_error
-    bad "$built: does not compile without a word"
+    bad "$built: does not compile without messages"
     return 1
 }
 

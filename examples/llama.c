@@ -220,38 +220,22 @@ typedef struct Options {
 
 static const char help[] =
     "usage: llama CHECKPOINT TOKENIZER [options]\n"
-    "  -p, --prompt TEXT    a prompt; may be repeated\n"
-    "  -f, --file FILE      prompts from a file, one a line; with neither: one empty\n"
-    "  -t, --temperature T  0: the likeliest token; 1: by the odds of the model (0)\n"
-    "  -s, --seed S         request i samples with the seed S + i (1)\n"
-    "  -n, --steps N        positions of a request, its prompt included (200)\n"
-    "  --samples N          texts for each prompt, computed once and then forked (1)\n"
-    "  --beam N             the likeliest text that N beams find (1)\n"
-    "  --speculate K        up to K tokens are guessed and verified in one step (0)\n"
+    "  -p, --prompt TEXT    a prompt; may be repeated (one empty prompt)\n"
+    "  -t, --temperature T  0: take the likeliest token; 1: sample from the model (0)\n"
+    "  -s, --seed S         request i samples with seed S + i (1)\n"
+    "  -n, --steps N        positions of a request, including its prompt (200)\n"
+    "  --samples N          texts per prompt, which is computed once; use -t 1 (1)\n"
+    "  --beam N             find the likeliest text with N beams (1)\n"
+    "  --speculate K        guess up to K tokens from the text so far, and verify\n"
+    "                       them in one step: saves steps in long texts (0)\n"
     "  --chunk N            tokens of a prompt in one step (32)\n"
-    "  --prefix-cache       what requests begin with alike is computed once\n"
-    "  --cache KIND         paged; gather; contiguous: all positions reserved (paged)\n"
+    "  --prefix-cache       reuse full blocks that earlier requests have computed\n"
+    "  --cache KIND         paged; gather; contiguous: full length reserved (paged)\n"
     "  --block-size N       tokens in a block (16)\n"
-    "  --blocks N           blocks in the pool (enough for all at their longest)\n"
-    "  --dtype TYPE         how K and V are stored: f32, f16 or bf16 (f32)\n"
+    "  --blocks N           blocks in the pool (enough for all at full length)\n"
+    "  --dtype TYPE         type of K and V in the cache: f32, f16 or bf16 (f32)\n"
     "  --device KIND        where the cache is: cpu, gpu or standin (cpu)\n"
-    "  --plain              attends with the plain code, where the fast one is, too\n";
-
-// One prompt a line. The lines may end in \r\n.
-static void read_prompts(Options *o, const char *path)
-{
-    File file = read_file(path);
-    if (arrlen(file.bytes) == 0) die(1, "%s: there is no prompt in it", path);
-    if (memchr(file.bytes, '\0', arrlenu(file.bytes))) die(1, "%s: not a text: byte 0", path);
-    if (arrlast(file.bytes) != '\n') arrput(file.bytes, '\n');
-    arrput(file.bytes, '\0');
-    for (char *line = file.bytes, *end; *line; line = end + 1) {
-        end = strchr(line, '\n');
-        *end = '\0';
-        if (end > line && end[-1] == '\r') end[-1] = '\0';
-        arrput(o->prompts, line);
-    }
-}
+    "  --plain              attend with the plain code, not the fast paths\n";
 
 static void parse_option(Options *o, int letter, const char *value)
 {
@@ -260,7 +244,6 @@ static void parse_option(Options *o, int letter, const char *value)
     static const char *const dtypes[] = {"f32", "f16", "bf16", NULL};      // likewise
     switch (letter) {
     case 'p': arrput(o->prompts, value); break;
-    case 'f': read_prompts(o, value); break;
     case 't': o->temperature = (float)parse_double("--temperature", value, 0, 1e6); break;
     case 's': o->seed = parse_int("--seed", value, 0, INT64_MAX); break;
     case 'n': o->steps = parse_int("--steps", value, 1, INT_MAX); break;
@@ -284,24 +267,24 @@ static void parse_option(Options *o, int letter, const char *value)
 static void parse_options(Options *o, int argc, char **argv)
 {
     static const struct option options[] = {
-        {"prompt", 1, NULL, 'p'}, {"file", 1, NULL, 'f'},         {"temperature", 1, NULL, 't'},
-        {"seed", 1, NULL, 's'},   {"steps", 1, NULL, 'n'},        {"samples", 1, NULL, 'M'},
-        {"beam", 1, NULL, 'B'},   {"speculate", 1, NULL, 'G'},    {"chunk", 1, NULL, 'C'},
-        {"cache", 1, NULL, 'K'},  {"prefix-cache", 0, NULL, 'X'}, {"block-size", 1, NULL, 'Z'},
-        {"blocks", 1, NULL, 'N'}, {"dtype", 1, NULL, 'T'},        {"device", 1, NULL, 'D'},
-        {"plain", 0, NULL, 'P'},  {"help", 0, NULL, 'h'},         {NULL, 0, NULL, 0}};
+        {"prompt", 1, NULL, 'p'}, {"seed", 1, NULL, 's'},    {"temperature", 1, NULL, 't'},
+        {"steps", 1, NULL, 'n'},  {"samples", 1, NULL, 'M'}, {"speculate", 1, NULL, 'G'},
+        {"beam", 1, NULL, 'B'},   {"chunk", 1, NULL, 'C'},   {"prefix-cache", 0, NULL, 'X'},
+        {"cache", 1, NULL, 'K'},  {"blocks", 1, NULL, 'N'},  {"block-size", 1, NULL, 'Z'},
+        {"dtype", 1, NULL, 'T'},  {"device", 1, NULL, 'D'},  {"plain", 0, NULL, 'P'},
+        {"help", 0, NULL, 'h'},   {NULL, 0, NULL, 0}};
     *o = (Options){.chunk = 32, .samples = 1, .beams = 1, .seed = 1};
-    for (int c; (c = getopt_long(argc, argv, "p:f:t:s:n:h", options, NULL)) != -1;)
+    for (int c; (c = getopt_long(argc, argv, "p:t:s:n:h", options, NULL)) != -1;)
         parse_option(o, c, optarg);
-    if (argc - optind != 2) die(2, "two files are needed, CHECKPOINT and TOKENIZER; see --help");
+    if (argc - optind != 2) die(2, "expected two files, CHECKPOINT and TOKENIZER; see --help");
     o->checkpoint = argv[optind];
     o->tokenizer = argv[optind + 1];
     if (o->beams > 1 && (o->samples > 1 || o->drafts > 0 || o->temperature > 0))
-        die(2, "--beam goes with neither --samples nor --speculate nor --temperature");
+        die(2, "--beam excludes --samples, --speculate and --temperature");
     if (o->prefix_cache && (o->beams > 1 || o->cache == CACHE_CONTIGUOUS))
-        die(2, "--prefix-cache goes with neither --beam nor --cache contiguous");
+        die(2, "--prefix-cache excludes --beam and --cache contiguous");
     if (o->block_size && o->cache == CACHE_CONTIGUOUS)
-        die(2, "--block-size does not go with --cache contiguous, whose blocks have all positions");
+        die(2, "--cache contiguous has one block per request; leave out --block-size");
     if (arrlen(o->prompts) == 0) arrput(o->prompts, "");
 }
 
@@ -409,11 +392,10 @@ static void add_prompt(Server *s, Request *r, const char *prompt)
     int64_t blocks = (int64_t)o->beams * blocks_for(s, o->steps);
     if (bytes / s->tokenizer.longest <= (size_t)o->steps) r->tokens = encode(&s->tokenizer, prompt);
     if (!r->tokens || arrlen(r->tokens) > o->steps)
-        note("request %d refused: its prompt of %zu bytes takes more than %d tokens (the model's "
-             "seq_len is %d)",
-             r->id, bytes, o->steps, s->model.seq_len);
+        note("request %d refused: its prompt of %zu bytes has more than %d tokens", r->id, bytes,
+             o->steps);
     else if (o->num_blocks && blocks > o->num_blocks)
-        note("request %d refused: %d tokens take %lld blocks, the whole pool has %d", r->id,
+        note("request %d refused: %d tokens need %lld blocks, the pool has %d", r->id,
              o->beams * o->steps, (long long)blocks, o->num_blocks);
     else {
         r->forks = o->samples - 1;
@@ -494,7 +476,8 @@ static void schedule(Server *s)
             i++;
         }
     }
-    while (arrlen(s->waiting) > 0 && arrlen(s->running) < MAX_RUNNING && admit(s)) continue;
+    while (arrlen(s->waiting) > 0 && arrlen(s->running) < MAX_RUNNING && admit(s))
+        if (s->options.prefix_cache) break;  // the next request finds what this one computes now
 }
 
 static void print_request(const Tokenizer *t, Request *r)
@@ -568,8 +551,7 @@ static void start(Server *s)
     read_model(&s->model, o->checkpoint);
     read_tokenizer(&s->tokenizer, o->tokenizer, m->vocab_size);
     if (o->steps > m->seq_len)
-        note("--steps %d: the context of the model is %d, so that is the limit", o->steps,
-             m->seq_len);
+        note("--steps %d: the model's context is %d, which is used", o->steps, m->seq_len);
     if (!o->steps) o->steps = 200;
     if (o->steps > m->seq_len) o->steps = m->seq_len;
     if (!o->block_size) o->block_size = 16;
@@ -609,17 +591,16 @@ static void print_statistics(const Server *s, double seconds)
     note("preemptions: %ld; %ld tokens computed again", s->num_preemptions, s->num_recomputed);
     note("sequences at the peak: %d, in %d blocks of %d tokens, %.1f KiB:", s->peak_running,
          s->peak_blocks, o->block_size, paged);
-    note("%.1f %% of the %.1f KiB that reserving %d tokens for each takes", 100 * paged / reserved,
+    note("%.1f %% of the %.1f KiB it takes to reserve %d tokens for each", 100 * paged / reserved,
          reserved, s->model.seq_len);
     if (o->samples > 1 || o->beams > 1)
-        note("separate copies would have had %d blocks; %zu blocks were copied", s->peak_apart,
-             s->pool->num_copies);
+        note("%d blocks instead of %d without sharing; %zu were copied", s->peak_blocks,
+             s->peak_apart, s->pool->num_copies);
     if (o->prefix_cache)
         note("%ld tokens were found in the prefix cache and not computed", s->num_found);
     if (o->drafts > 0)
-        note("%ld tokens were guessed, %ld of them right, which saved as many calls of the model "
-             "for a sequence; %ld were rewound",
-             s->num_drafted, s->num_accepted, s->num_drafted - s->num_accepted);
+        note("%ld tokens were guessed, %ld of them right; %ld were rewound", s->num_drafted,
+             s->num_accepted, s->num_drafted - s->num_accepted);
 }
 
 static void print_texts(Server *s)
@@ -650,7 +631,7 @@ int main(int argc, char **argv)
         print_statistics(&server, seconds);
     }
     int missing = server.options.num_blocks - server.pool->num_free;
-    if (missing > 0) die(1, "%d blocks were not given back", missing);
+    if (missing > 0) die(1, "%d blocks were never released", missing);
     tensor_free(server.pool, server.work.tensor);
     pool_destroy(server.pool);
     return finish_output(server.num_refused > 0);

@@ -37,7 +37,7 @@ static File read_file(const char *path)
 static const void *take(File *file, uint64_t count)
 {
     if (count > arrlenu(file->bytes) - file->taken)
-        die(1, "%s: its %zu bytes end too early: truncated, or not what it should be", file->path,
+        die(1, "%s: ends after %zu bytes: truncated, or of another kind", file->path,
             arrlenu(file->bytes));
     const char *start = file->bytes + file->taken;
     file->taken += count;
@@ -56,7 +56,7 @@ static const float *take_floats(File *file, uint64_t count) { return take(file, 
 static void expect_end(const File *file, const char *kind)
 {
     size_t left = arrlenu(file->bytes) - file->taken;
-    if (left > 0) die(1, "%s: not %s: %zu bytes are left at its end", file->path, kind, left);
+    if (left > 0) die(1, "%s: not %s: %zu bytes too long", file->path, kind, left);
 }
 
 // ---- the checkpoint ---------------------------------------------------------------------------
@@ -92,11 +92,7 @@ static int take_header(Model *m, File *file)
     if (!in_range || m->dim % m->num_heads || m->num_heads % m->num_kv_heads ||
         m->dim / m->num_heads % 2 || m->dim / m->num_heads > PAGED_MAX_HEAD_DIM ||
         abs(m->vocab_size) <= BOS)
-        die(1,
-            "%s: not a checkpoint, or not supported: dim %d, hidden_dim %d, n_layers %d, "
-            "n_heads %d, n_kv_heads %d, vocab_size %d, seq_len %d",
-            file->path, m->dim, m->hidden_dim, m->num_layers, m->num_heads, m->num_kv_heads,
-            m->vocab_size, m->seq_len);
+        die(1, "%s: not a checkpoint, or its heads are not supported", file->path);
     int separate = m->vocab_size < 0;
     m->vocab_size = abs(m->vocab_size);
     m->head_dim = m->dim / m->num_heads;
@@ -157,8 +153,7 @@ static void read_tokenizer(Tokenizer *t, const char *path, int vocab_size)
         arrput(t->scores, score);
         int length = take_int(&file);
         if (length < 0 || length > longest)
-            die(1, "%s: not a tokenizer: token %d has length %d, the longest is to have %d", path,
-                token, length, longest);
+            die(1, "%s: not a tokenizer: token %d has %d bytes", path, token, length);
         const char *bytes = take(&file, length);
         if (t->longest < (size_t)length) t->longest = length;
         arrsetlen(t->pair, length + 1);

@@ -1,9 +1,9 @@
-// replay: a trace of real requests, served on paper, to see why paging won.
+// replay: a trace of requests, served on paper, to see why paging won.
 //
-// It takes arrival times, prompt lengths and answer lengths from a trace, such as the Azure LLM
-// inference traces of 2023 (Patel et al., "Splitwise: Efficient Generative LLM Inference Using
-// Phase Splitting", ISCA 2024), and serves them with continuous batching, once for each allocator,
-// from one budget of slots. A slot holds K and V of one token. The allocators:
+// A trace, such as those of Azure (Patel et al., "Splitwise: Efficient Generative LLM Inference Using
+// Phase Splitting", ISCA 2024), says when each request arrives, and how long its prompt and its
+// answer are. It is served with continuous batching, once by each allocator, from a budget of slots.
+// A slot holds K and V of one token. The allocators:
 //
 //     reserve maximum     one contiguous region, as long as the longest request of the trace
 //     reserve power of 2  one for the prompt, and for the answer's length rounded up to a power of
@@ -13,25 +13,24 @@
 //
 // The first three take the first hole that is large enough. Only paged can run out of memory in the
 // middle of a request. Then the newest request is preempted: it gives its blocks back and waits at
-// the head of the queue. Its K and V are computed again later, or swapped out and back in.
+// the head of the queue. Its K and V are computed again later.
 //
-// A step. Every running request gets one more token, the oldest first. Then requests are admitted
+// In a step, every running request gets one more token, the oldest first. Then requests are admitted
 // from the queue, first come, first served, while there is room for the one at its head; a prompt
 // goes in whole. A request that has all its tokens leaves at the end of the step. One whose final
 // length exceeds the budget is refused at the start. All steps count the same, however much they
 // compute: this is about memory, not about speed.
 //
-// Measured at the end of every step, before any request leaves. Each slot of the budget is
+// At the end of every step, before any request leaves, each slot of the budget is
 //
 //     used       it holds a token; one that several requests share counts once
 //     reserved   it is kept for a token that its request will get later
 //     internal   it is kept by a request that will never fill it
-//     external   it is free, and enough slots for the head of the queue are, but not in one piece
-//     free       it is free otherwise: too few are, or no request waits
+//     external   it is free, and the head of the queue would fit if all free slots were in one piece
+//     free       it is free otherwise: too few slots are, or no request waits
 //
-// in the terms of figure 2 of Kwon et al., SOSP 2023. The shares are sums over all steps, divided
-// by steps times budget. With --saturate only steps that begin with a request waiting are measured:
-// after them the batch just drains.
+// in the terms of figure 2 of Kwon et al., SOSP 2023. The results are averages over the steps; with
+// --saturate, over those that begin with a request waiting, as the batch just drains after them.
 //
 //     cc -O2 -DPAGED_NO_MAIN examples/replay.c paged.cu.c -o replay -lm && ./replay TRACE.csv
 
@@ -51,18 +50,14 @@ enum {
 };
 enum { RESERVE_MAXIMUM, RESERVE_POWER_OF_2, RESERVE_EXACTLY, PAGED };  // the allocators
 enum { USED, RESERVED, INTERNAL, EXTERNAL, FREE, NUM_KINDS };          // of slots
-enum { RECOMPUTE, SWAP };
-static const char *const policies[] = {"recompute", "swap", NULL};
 
 static struct {
-    const char *csv, *life;  // paths of outputs; NULL: not wanted
-    int generate, prefix, preempt;
-    int block_size;
-    int one_size, num_blocks;  // as given; 0: not given
-    int budget;                // slots
+    int generate, prefix;        // requests to make up; tokens
+    int block_size, num_blocks;  // 0: not given
+    int budget;                  // slots
     bool saturate, verify;
-} options = {.block_size = 16};
-static FILE *life;  // output; NULL: not wanted
+    FILE *csv, *life;  // outputs; NULL: not wanted
+} options;
 
 // ---- the trace --------------------------------------------------------------------------------
 
@@ -82,84 +77,63 @@ typedef struct Request {
     Oracle *oracle;  // with --verify: its K and V once more
 } Request;
 
-typedef struct Trace {
+static struct {
     Request *requests;  // in the order of arrival (an array of stb_ds)
     double context;     // tokens of all prompts
     double generated;   // and of all answers
     int longest;        // the largest final length
-} Trace;
+} trace;
 
-static Trace trace;
-
-static const char header[] = "TIMESTAMP,ContextTokens,GeneratedTokens";
-static const char time_format[] = "%Y-%m-%d %H:%M:%S";
-
-// Returns what is wrong with a line, or NULL. A time is 2023-11-16 18:15:46.6805900, with up to 7
-// decimals.
+// Returns what is wrong with a line, or NULL.
 static const char *parse_line(const char *line, Request *r)
 {
     struct tm date = {0};
-    char again[20] = "";
-    char fraction[8] = "0";
-    char context[9];
-    char generated[9];
     int end = 0;
-    const char *rest = strptime(line, time_format, &date);
-    if (rest) sscanf(rest, ".%7[0-9]%n", fraction, &end);
+    char *rest = strptime(line, "%Y-%m-%d %H:%M:%S", &date);
+    if (!rest || !strchr(".,", *rest)) return "TIMESTAMP is not a time like 2023-11-16 18:15:46.68";
     r->arrival = (int64_t)timegm(&date) * TICKS;
-    r->arrival += (int64_t)(atoi(fraction) * pow(10, 7 - (int)strlen(fraction)));
-    strftime(again, sizeof again, time_format, &date);
-    // strptime() accepts missing zeros and 30 February; these do not print as they were written.
-    if (!rest || strncmp(line, again, 19) != 0 || (*rest == '.' && end == 0))
-        return "TIMESTAMP is not a time such as 2023-11-16 18:15:46.68";
-    rest += end;
-    int fields = sscanf(rest, ",%8[0-9],%8[0-9]%n", context, generated, &end);
-    if (fields == 2 && !rest[end]) {
-        r->context = atoi(context);
-        r->generated = atoi(generated);
-        if (r->context >= 1 && r->context <= MAX_TOKENS && r->generated <= MAX_TOKENS) return NULL;
-    }
-    return "after TIMESTAMP, numbers of tokens from 1 and from 0 to 16777216 are expected";
+    r->arrival += llround(fmin(strtod(rest, &rest), 1) * TICKS);
+    int fields = sscanf(rest, ",%8d,%8d%n", &r->context, &r->generated, &end);
+    if (fields == 2 && !rest[end] && r->context >= 1 && r->context <= MAX_TOKENS &&
+        r->generated >= 0 && r->generated <= MAX_TOKENS)
+        return NULL;
+    return "expected 1 to 2^24 ContextTokens, 0 to 2^24 GeneratedTokens";
 }
 
-// Adds a request whose prompt has `prefix` tokens more.
-static void add_request(Trace *t, Request r, int prefix)
+static void add_request(Request r)
 {
-    r.context += prefix;
-    t->context += r.context;
-    t->generated += r.generated;
-    if (r.context + r.generated > t->longest) t->longest = r.context + r.generated;
-    arrput(t->requests, r);
+    r.context += options.prefix;
+    trace.context += r.context;
+    trace.generated += r.generated;
+    if (r.context + r.generated > trace.longest) trace.longest = r.context + r.generated;
+    arrput(trace.requests, r);
 }
 
 // A malformed line ends the program.
-static void read_trace(Trace *t, const char *path, int prefix)
+static void read_trace(const char *path)
 {
+    static const char header[] = "TIMESTAMP,ContextTokens,GeneratedTokens";
     FILE *in = fopen(path, "r");
     if (!in) die(1, "%s: %s", path, strerror(errno));
     char *line = NULL;
     size_t room = 0;
     Request r = {.arrival = INT64_MIN};
-    for (int number = 1;; number++) {
-        const char *error = NULL;
+    for (int number = 1; getline(&line, &room, in) >= 0; number++) {
+        line[strcspn(line, "\r\n")] = '\0';
+        if (number == 1) {
+            if (strcmp(line, header) != 0) die(1, "%s:1: expected '%s'", path, header);
+            continue;
+        }
         int64_t previous_arrival = r.arrival;
-        ssize_t size = getline(&line, &room, in);
-        if (size < 0) break;
-        if (size > 0 && line[size - 1] == '\n') line[--size] = 0;
-        if (size > 0 && line[size - 1] == '\r') line[--size] = 0;
-        if (number == 1 && strcmp(line, header) != 0)
-            die(1, "%s:1: this is not '%s'", path, header);
-        if (number > 1) error = parse_line(line, &r);
-        if (!error && r.arrival < previous_arrival)
-            error = "TIMESTAMP is before that of the line above";
-        if ((size_t)size != strlen(line)) error = "it contains a zero byte";
+        const char *error = parse_line(line, &r);
+        if (!error && r.arrival < previous_arrival) error = "TIMESTAMP is before the previous one";
         if (error) die(1, "%s:%d: %s", path, number, error);
-        if (number > 1) add_request(t, r, prefix);
+        add_request(r);
     }
     if (ferror(in)) die(1, "%s: %s", path, strerror(errno));
     fclose(in);
     free(line);
-    if (arrlen(t->requests) == 0) die(1, "%s: it contains no request", path);
+    if (arrlen(trace.requests) == 0) die(1, "%s: there is no request in it", path);
 }
 
 // A whole number from 1 to `max`, log-normal about the median (Box and Muller).
@@ -174,7 +148,7 @@ static int log_normal(uint64_t *rng, double median, double sigma, int max)
 // Makes a trace with the averages of the real one: a request every 0.18 s (exponential), log-normal
 // prompts (median 800, sigma 0.85, at most 14000, 1148 on average) and answers (median 150, sigma
 // 0.85, at most 1000, 210 on average), all independent.
-static void generate_trace(Trace *t)
+static void generate_trace(void)
 {
     uint64_t seed = 1;
     double elapsed = 0;
@@ -183,7 +157,7 @@ static void generate_trace(Trace *t)
         r.context = log_normal(&seed, 800, 0.85, 14000);
         r.generated = log_normal(&seed, 150, 0.85, 1000);
         elapsed -= 0.18 * log(random_uniform(&seed) + 0x1p-53);
-        add_request(t, r, options.prefix);
+        add_request(r);
     }
 }
 
@@ -207,12 +181,11 @@ typedef struct Server {  // serves the whole trace through one allocator
     double share[NUM_KINDS];  // slots of each kind, in the end as shares of the budget
     double num_running;
     int peak;
-    int ended;
     int refused;
     double preemptions;
-    double moved;   // tokens that were computed again, or swapped out and in
-    double waited;  // steps from arrival to the first admission: a sum, in the end an average
-    double at_end;  // used of taken, with each request counted once, at its final length
+    double recomputed;  // tokens
+    double waited;      // steps from arrival to the first admission: a sum, in the end an average
+    double at_end;      // used of taken, with each request counted once, at its final length
 } Server;
 
 // The slots that a request takes for its first `tokens` tokens, besides those it shares. A
@@ -286,8 +259,7 @@ static void release(Server *s, Request *r)
 
 // ---- K and V, with --verify -------------------------------------------------------------------
 // K and V of a request are random numbers. They go to an oracle, which keeps them through every
-// preemption, and from there to the pool: when its tokens are new, and when they are computed again
-// or swapped in.
+// preemption, and from there to the pool: when its tokens are new, and when they are computed again.
 
 enum { NUM_Q_HEADS = 4, NUM_KV_HEADS = 2, HEAD_DIM = 4 };
 enum { ROW = NUM_KV_HEADS * HEAD_DIM, Q_ROW = NUM_Q_HEADS * HEAD_DIM };  // floats of a token
@@ -364,8 +336,7 @@ static void grow_all(Server *s)
         if (error == PAGED_OUT_OF_BLOCKS) {
             Request *newest = arrpop(s->running);
             s->preemptions++;
-            s->moved += newest->length - s->system.length;
-            if (options.verify && options.preempt == SWAP) verify(s, newest);  // gathers K and V
+            s->recomputed += newest->length - s->system.length;
             release(s, newest);
             arrput(s->waiting, newest);
             continue;
@@ -389,7 +360,7 @@ static void admit_all(Server *s)
 }
 
 // Counts the slots of each kind, and compares them with what the allocator says is taken.
-static void account(Server *s, bool measured)
+static void account(Server *s)
 {
     int64_t held = s->system.size;
     int64_t used = s->system.length;
@@ -405,10 +376,7 @@ static void account(Server *s, bool measured)
         used += tokens;
         reserved += empty < to_come ? empty : to_come;
     }
-    if (held != slots_taken(s))
-        die(1, "%s: step %lld: requests hold %lld slots, but %d are taken", s->name,
-            (long long)s->step, (long long)held, slots_taken(s));
-    if (!measured) return;
+    if (held != slots_taken(s)) die(1, "%s: the slots held are not those taken", s->name);
     int64_t available = s->budget - held;
     const Request *head = queue_head(s);
     s->measured++;
@@ -423,11 +391,10 @@ static void account(Server *s, bool measured)
 // The requests that have all their tokens leave; each must have exactly its own.
 static void end_requests(Server *s)
 {
-    int kept = 0;
-    for (int i = 0; i < arrlen(s->running); i++) {
+    for (int i = 0; i < arrlen(s->running);) {
         Request *r = s->running[i];
         if (r->delivered < r->generated) {
-            s->running[kept++] = r;
+            i++;
             continue;
         }
         int length = r->length;
@@ -439,9 +406,8 @@ static void end_requests(Server *s)
         oracle_release(r->oracle);
         r->oracle = NULL;
         release(s, r);
-        s->ended++;
+        arrdel(s->running, i);
     }
-    arrsetlen(s->running, kept);
 }
 
 // Resets all requests. They wait, but for those that could never end.
@@ -474,7 +440,7 @@ static void write_life(const Server *s)
     for (int i = 0; i < arrlen(s->running); i++) {
         const int *table = s->running[i]->seq->block_table;
         for (int entry = 0; entry < arrlen(table); entry++)
-            fprintf(life, "%lld,%d,%d\n", (long long)s->step, table[entry],
+            fprintf(options.life, "%lld,%d,%d\n", (long long)s->step, table[entry],
                     (int)(s->running[i] - trace.requests));
     }
 }
@@ -490,8 +456,8 @@ static void run_steps(Server *s)
         if (arrlen(s->running) == 0) die(1, "%s: no request runs, and the head waits", s->name);
         for (int i = 0; s->pool && options.verify && i < arrlen(s->running); i++)
             write_new_tokens(s, s->running[i]);
-        account(s, measured);
-        if (life && s->pool) write_life(s);
+        if (measured) account(s);
+        if (options.life && s->pool) write_life(s);
         end_requests(s);
         s->step++;
     }
@@ -517,7 +483,7 @@ static void create_pool(Server *s, int prefix)
     write_new_tokens(s, &s->system);
 }
 
-// Serves the trace by one rule, and checks that all was served and all memory is back.
+// Serves the trace by one rule, and checks that all memory is back.
 static Server serve(int rule, int block_size, int prefix)
 {
     static const char *const names[] = {"reserve maximum", "reserve power of 2", "reserve exactly"};
@@ -529,9 +495,6 @@ static Server serve(int rule, int block_size, int prefix)
         snprintf(s.name, sizeof s.name, "%s", names[rule]);
     begin(&s);
     run_steps(&s);
-    if (s.ended + s.refused != arrlen(trace.requests))
-        die(1, "%s: %d requests ended and %d were refused, of %d", s.name, s.ended, s.refused,
-            (int)arrlen(trace.requests));
     seq_release(s.system.seq);
     oracle_release(s.system.oracle);
     if (slots_taken(&s) != 0) die(1, "%s: %d slots are still taken", s.name, slots_taken(&s));
@@ -550,7 +513,7 @@ static Server serve(int rule, int block_size, int prefix)
     }
     s.share[FREE] = fmax(0, rest);
     s.num_running /= fmax(s.measured, 1);
-    s.waited /= fmax(s.ended, 1);
+    s.waited /= fmax(arrlen(trace.requests) - s.refused, 1);
     return s;
 }
 
@@ -558,95 +521,86 @@ static Server serve(int rule, int block_size, int prefix)
 
 static void print_results(const Server *results)
 {
-    static const char *const past[] = {"recomputed", "swapped"};
-    const char *moved = past[options.preempt];
     const Server *end = results + arrlen(results);
     const char *arrivals = "requests arrive as in the trace";
     if (options.saturate) arrivals = "all requests wait from the start";
-    printf("%d requests: %.0f tokens of prompts, %.0f generated; the longest has %d\n",
+    printf("%d requests: %.0f prompt tokens, %.0f generated; longest: %d\n",
            (int)arrlen(trace.requests), trace.context, trace.generated, trace.longest);
-    printf("budget: %d slots; %s; preemption by %s\n\n", options.budget, arrivals,
-           policies[options.preempt]);
-    printf("%-18s %7s %5s %8s %8s %9s %10s %7s\n", "requests", "running", "peak", "steps", "waited",
-           "preempted", moved, "refused");
+    printf("budget: %d slots; %s\n\n", options.budget, arrivals);
+    printf("requests           running  peak    steps   waited preempted recomputed refused\n");
     for (const Server *s = results; s < end; s++)
         printf("%-18s %7.1f %5d %8lld %8.0f %9.0f %10.0f %7d\n", s->name, s->num_running, s->peak,
-               (long long)s->step, s->waited, s->preemptions, s->moved, s->refused);
+               (long long)s->step, s->waited, s->preemptions, s->recomputed, s->refused);
     printf("running: together, on average. steps: to the end of the trace.\n"
-           "waited: steps before a request is admitted, on average. %s: tokens.\n\n",
-           moved);
-    printf("%-18s %6s %8s %8s %8s %6s %8s %10s\n", "% of the budget", "used", "reserved",
-           "internal", "external", "free", "of taken", "at the end");
+           "waited: steps before a request is admitted, on average. recomputed: tokens.\n\n"
+           "%% of the budget      used reserved internal external   free of taken at the end\n");
     for (const Server *s = results; s < end; s++) {
         const double *share = s->share;
         double taken = share[USED] + share[RESERVED] + share[INTERNAL];
-        if (taken == 0) taken = 1;
         printf("%-18s %6.2f %8.2f %8.2f %8.2f %6.2f %8.2f %10.2f\n", s->name, 100 * share[USED],
                100 * share[RESERVED], 100 * share[INTERNAL], 100 * share[EXTERNAL],
-               100 * share[FREE], 100 * share[USED] / taken, 100 * s->at_end);
+               100 * share[FREE], 100 * share[USED] / fmax(taken, 1e-9), 100 * s->at_end);
     }
     printf("of taken: used slots as a share of those used, reserved or internal.\n"
-           "at the end: the same, with every request counted once, at its final length.\n");
-    // Any violation has already ended the program.
-    printf("\nIn all %d runs, each request that was not refused ended with exactly its tokens.\n",
+           "at the end: the same, with every request counted once, at its final length.\n\n"
+           // Any violation has already ended the program.
+           "In all %d runs, each request that was not refused got exactly its tokens.\n",
            (int)arrlen(results));
     if (options.verify)
-        printf("K and V of all paged ones were what was written; attention was the oracle's.\n");
+        printf(
+            "In the paged ones K and V were what was written, attention what the oracle says.\n");
 }
 
 static void print_csv(const Server *results, FILE *out)
 {
     fprintf(out,
             "allocator,block_size,used,reserved,internal,external,free,at_the_end,mean_running,"
-            "peak_running,steps,mean_waited,preemptions,tokens_moved,refused\n");
+            "peak_running,steps,mean_waited,preemptions,recomputed,refused\n");
     for (const Server *s = results; s < results + arrlen(results); s++) {
         fprintf(out, "\"%s\",%d", s->name, s->block_size);
         for (int kind = 0; kind < NUM_KINDS; kind++) fprintf(out, ",%.6f", s->share[kind]);
         fprintf(out, ",%.6f,%.3f,%d,%lld,%.3f,%.0f,%.0f,%d\n", s->at_end, s->num_running, s->peak,
-                (long long)s->step, s->waited, s->preemptions, s->moved, s->refused);
+                (long long)s->step, s->waited, s->preemptions, s->recomputed, s->refused);
     }
 }
 
 static FILE *open_output(const char *path)
 {
-    if (!path) return NULL;
     FILE *out = fopen(path, "w");
     if (!out) die(1, "%s: %s", path, strerror(errno));
     return out;
 }
 
-static void close_output(FILE *out, const char *path)
+static void close_output(FILE *out, const char *option)
 {
-    if (!out) return;
-    bool failed = ferror(out);
-    if (fclose(out) != 0 || failed) die(1, "%s: cannot write it: %s", path, strerror(errno));
+    if (out && (fflush(out) != 0 || ferror(out))) die(1, "%s: %s", option, strerror(errno));
+    if (out) fclose(out);
 }
 
 // ---- main -------------------------------------------------------------------------------------
 
 static const char help[] =
-    "replay: a trace of requests, served from one budget by several allocators\n"
+    "replay: serves a trace of requests from one budget, by several allocators\n"
     "\n"
     "usage: replay TRACE.csv [options]\n"
     "       replay --generate N [options]\n"
     "\n"
-    "A trace is lines of TIMESTAMP,ContextTokens,GeneratedTokens under that header.\n"
+    "The first line of TRACE.csv is TIMESTAMP,ContextTokens,GeneratedTokens.\n"
     "\n"
-    "  --generate N        make up a trace of N requests, like those of a real one\n"
-    "  --saturate          all requests wait from the start (otherwise they arrive\n"
-    "                      when they did, and a step takes 25 ms)\n"
+    "  --generate N        make up N requests with the averages of a real trace\n"
+    "  --saturate          all requests wait from the start; without it they arrive\n"
+    "                      at their recorded times, and a step takes 25 ms\n"
     "  --block-size N      paged with this block size only (1, 8, 16, 32 to 256)\n"
     "  --blocks N          the budget, in blocks of that size or of 16 (131072 slots:\n"
-    "                      16 GiB at 128 KiB a token, as Llama 3 8B has)\n"
-    "  --preempt POLICY    recompute or swap (recompute): tables differ in one word\n"
-    "  --shared-prefix N   every prompt has N tokens more, the same for all; one more\n"
-    "                      run shares them\n"
-    "  --verify            paged runs write K and V, check all bytes, and attention\n"
-    "  --csv FILE          the tables, as CSV\n"
-    "  --life FILE         the request that has a block, for each block and each of the\n"
-    "                      first 1000 steps of paged runs, as CSV\n"
+    "                      16 GiB at 128 KiB a token, as in Llama 3 8B)\n"
+    "  --shared-prefix N   put the same N tokens before every prompt; one more run\n"
+    "                      shares their blocks\n"
+    "  --verify            paged: write K and V; check every byte, and attention\n"
+    "  --csv FILE          write the tables as CSV\n"
+    "  --life FILE         write which request has which block, in the first 1000\n"
+    "                      steps of the paged runs, as CSV\n"
     "\n"
-    "It returns 1 if a request does not end with exactly its tokens.\n";
+    "The exit status is 1 if a request does not get exactly its tokens.\n";
 
 static int parse_count(const char *option) { return (int)parse_int(option, optarg, 1, MAX_TOKENS); }
 
@@ -654,38 +608,38 @@ static int parse_count(const char *option) { return (int)parse_int(option, optar
 static const char *parse_options(int argc, char **argv)
 {
     static const struct option names[] = {
-        {"generate", 1, NULL, 'g'}, {"saturate", 0, NULL, 's'},
-        {"blocks", 1, NULL, 'n'},   {"block-size", 1, NULL, 'b'},
-        {"preempt", 1, NULL, 'p'},  {"csv", 1, NULL, 'c'},
-        {"life", 1, NULL, 'l'},     {"shared-prefix", 1, NULL, 'x'},
-        {"verify", 0, NULL, 'v'},   {"help", 0, NULL, 'h'},
+        {"generate", 1, NULL, 'g'}, {"saturate", 0, NULL, 's'},   {"blocks", 1, NULL, 'n'},
+        {"csv", 1, NULL, 'c'},      {"block-size", 1, NULL, 'b'}, {"shared-prefix", 1, NULL, 'x'},
+        {"life", 1, NULL, 'l'},     {"verify", 0, NULL, 'v'},     {"help", 0, NULL, 'h'},
         {NULL, 0, NULL, 0}};
     for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;) {
         switch (c) {
         case 'g': options.generate = parse_count("--generate"); break;
         case 's': options.saturate = true; break;
-        case 'b': options.one_size = parse_count("--block-size"); break;
+        case 'b': options.block_size = parse_count("--block-size"); break;
         case 'n': options.num_blocks = parse_count("--blocks"); break;
-        case 'p': options.preempt = parse_choice("--preempt", optarg, policies); break;
         case 'x': options.prefix = (int)parse_int("--shared-prefix", optarg, 0, MAX_TOKENS); break;
         case 'v': options.verify = true; break;
-        case 'c': options.csv = optarg; break;
-        case 'l': options.life = optarg; break;
+        case 'c': options.csv = open_output(optarg); break;
+        case 'l': options.life = open_output(optarg); break;
         case 'h': fputs(help, stdout); exit(finish_output(0));
         default: die(2, "see --help");
         }
     }
     if (argc - optind > 1 || !argv[optind] == !options.generate)
-        die(2, "one TRACE.csv or --generate N is needed; see --help");
-    if (options.one_size) options.block_size = options.one_size;
-    if (options.num_blocks > MAX_TOKENS / options.block_size)
+        die(2, "expected one TRACE.csv or --generate N; see --help");
+    return argv[optind];
+}
+
+static void set_budget(int block_size)
+{
+    if (options.num_blocks > MAX_TOKENS / block_size)
         die(2, "--blocks %d: a budget has at most %d slots", options.num_blocks, MAX_TOKENS);
     options.budget = 131072;
-    if (options.num_blocks) options.budget = options.num_blocks * options.block_size;
-    if (options.block_size > options.budget || options.prefix > options.budget)
+    if (options.num_blocks) options.budget = options.num_blocks * block_size;
+    if (block_size > options.budget || options.prefix > options.budget)
         die(2, "the budget of %d slots is smaller than a block or the shared prefix",
             options.budget);
-    return argv[optind];
 }
 
 int main(int argc, char **argv)
@@ -694,24 +648,23 @@ int main(int argc, char **argv)
     Server *results = NULL;
     program = "replay";
     const char *path = parse_options(argc, argv);
+    int block_size = options.block_size;
+    if (!block_size) block_size = 16;
+    set_budget(block_size);
     if (path)
-        read_trace(&trace, path, options.prefix);
+        read_trace(path);
     else
-        generate_trace(&trace);
-    // Opened before the work, so that it is not lost, and after the trace is read, in case that
-    // is the same file.
-    FILE *csv = open_output(options.csv);
-    life = open_output(options.life);
-    if (life) fprintf(life, "step,block,request\n");
+        generate_trace();
+    if (options.life) fprintf(options.life, "step,block,request\n");
     for (int rule = 0; rule < PAGED; rule++) arrput(results, serve(rule, 0, 0));
-    for (int i = 0; i < 7 && !options.one_size; i++)
+    if (options.block_size) arrput(results, serve(PAGED, block_size, 0));
+    for (int i = 0; i < 7 && !options.block_size; i++)
         if (sizes[i] <= options.budget) arrput(results, serve(PAGED, sizes[i], 0));
-    if (options.one_size) arrput(results, serve(PAGED, options.block_size, 0));
-    if (options.prefix) arrput(results, serve(PAGED, options.block_size, options.prefix));
+    if (options.prefix) arrput(results, serve(PAGED, block_size, options.prefix));
     print_results(results);
-    if (csv) print_csv(results, csv);
-    close_output(csv, options.csv);
-    close_output(life, options.life);
+    if (options.csv) print_csv(results, options.csv);
+    close_output(options.csv, "--csv");
+    close_output(options.life, "--life");
     arrfree(trace.requests);
     arrfree(results);
     return finish_output(0);

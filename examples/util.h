@@ -26,29 +26,10 @@
 
 static const char *program = "paged";
 
-static void print_message(const char *format, va_list arguments)
-{
-    fprintf(stderr, "%s: ", program);
-    vfprintf(stderr, format, arguments);
-    fprintf(stderr, "\n");
-}
-
-__attribute__((format(printf, 1, 2))) UNUSED static void note(const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    print_message(format, arguments);
-    va_end(arguments);
-}
-
-__attribute__((noreturn, format(printf, 2, 3))) static void die(int status, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    print_message(format, arguments);
-    va_end(arguments);
-    exit(status);
-}
+// Prints a message after the name of the program. die() then ends it.
+#define note(...) \
+    (fprintf(stderr, "%s: ", program), fprintf(stderr, __VA_ARGS__), fprintf(stderr, "\n"))
+#define die(status, ...) (note(__VA_ARGS__), exit(status))
 
 UNUSED static void must(int error, const char *what)
 {
@@ -92,7 +73,7 @@ UNUSED static int parse_choice(const char *option, const char *text, const char 
 {
     for (int i = 0; names[i]; i++)
         if (strcmp(text, names[i]) == 0) return i;
-    die(2, "%s does not know '%s'; see --help", option, text);
+    die(2, "%s: unknown value '%s'; see --help", option, text);
 }
 
 UNUSED static double now(void)  // seconds, of a clock that never goes back
