@@ -907,6 +907,7 @@ typedef struct AttendJob {
     float *out;      // likewise
     float *lse;      // [num_query_tokens][num_q_heads], or NULL
     float *states;   // for fast/: pool->states
+    int splits;      // for fast/gpu.c: of the longest sequence
 } AttendJob;
 
 // Query token `row`, query head `head`.
@@ -1225,6 +1226,7 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
     job.out = out;
     job.lse = lse;
     job.states = NULL;
+    job.splits = 0;
 
     if (flags & ATTEND_GATHER) {  // into the workspace: K of all sequences, then V
         size_t token_bytes = (size_t)c->num_kv_heads * c->head_dim * dtype_size(c->dtype);

@@ -1,36 +1,50 @@
 // gpu.c: the optional fast paths for a GPU, rungs 3 and 4 of the ladder; 1, gather, and 2, paged, are
 // in paged.cu.c. fast.c includes it.
 //
-// Rung 3, split: against rung 2, a sequence is cut into splits of 512 tokens, each for a thread
-// block of its own, so that one long sequence fills the whole GPU. A second kernel merges them.
+// Rung 3, split: against rung 2, a sequence is cut into splits, each for a thread block of its own,
+// so that one long sequence fills the whole GPU. A second kernel merges their states.
 
-enum { SPLIT = 512 };
 #ifndef __CUDACC__  // for the stand-in
 #define __syncwarp() __shfl_xor_sync(ALL_LANES, 0, 0)
 #endif
 
-// Where split blockIdx.z of a row and query head has its state: job->states are
-// [num_query_tokens][num_q_heads][splits][head_dim + 2], in global memory.
-DEVICE float *split_state(const AttendJob *job, int row, int head)
+// How many tokens a split has, for the row at a position. A short sequence needs short splits to
+// keep many processors busy; in a long one they would only make more states to merge. Nothing but
+// the position decides, so a row gets the same bits in any batch.
+enum { MAX_SPLIT = 512 };
+HD static int split_length(int position)
 {
-    size_t vector = (size_t)row * job->num_q_heads + head;
-    size_t split = vector * ceil_div(job->view.max_seq_len, SPLIT) + blockIdx.z;
-    return job->states + split * (job->view.config.head_dim + 2);
+    if (position < 4096) return MAX_SPLIT / 4;
+    if (position < 16384) return MAX_SPLIT / 2;
+    return MAX_SPLIT;
 }
 
+HD static int count_splits(int position) { return position / split_length(position) + 1; }
+
+// Where a split has the state of a row and query head: job->states are
+// [num_query_tokens][num_q_heads][splits][head_dim + 2], in global memory.
+DEVICE float *split_state(const AttendJob *job, int row, int head, int split)
+{
+    size_t vector = (size_t)row * job->num_q_heads + head;
+    return job->states + (vector * job->splits + split) * (job->view.config.head_dim + 2);
+}
+
+// blockIdx: x is the row, y the query head, z the split. Those beyond the last one of a row have
+// nothing to do.
 KERNEL(attend_split, AttendJob)
 {
-    int start = blockIdx.z * SPLIT;
-    int end = min_int(start + SPLIT, job.view.queries[blockIdx.x].position + 1);
-    float *state = split_state(&job, blockIdx.x, blockIdx.y);
+    int position = job.view.queries[blockIdx.x].position;
+    int start = blockIdx.z * split_length(position);
+    int end = min_int(start + split_length(position), position + 1);
+    float *state = split_state(&job, blockIdx.x, blockIdx.y, blockIdx.z);
     if (start < end) attend_tokens(&job, blockIdx.y, start, end, state);
 }
 
-// Makes the result of a row and query head of the states of its splits, from split 0 on.
+// Makes the result of a row and query head of the states of its splits.
 KERNEL(merge_splits, AttendJob)
 {
-    int splits = job.view.queries[blockIdx.x].position / SPLIT + 1;
-    float *states = split_state(&job, blockIdx.x, blockIdx.y);
+    int splits = count_splits(job.view.queries[blockIdx.x].position);
+    float *states = split_state(&job, blockIdx.x, blockIdx.y, 0);
     merge(states, splits, job.view.config.head_dim, shared);
     __syncthreads();
     finish(&job, blockIdx.y, shared);
@@ -63,7 +77,7 @@ KERNEL(merge_splits, AttendJob)
 // tokens an mma. Only maxima go from lane to lane.
 
 typedef size_t __attribute__((may_alias)) Offset;
-#define OFFSETS ((Offset *)shared)  // [SPLIT], of the tokens in a plane
+#define OFFSETS ((Offset *)shared)  // [MAX_SPLIT], of the tokens in a plane
 typedef struct __attribute__((aligned(16), may_alias)) Piece {
     uint32_t words[4];  // 8 elements, one load of 16 bytes
 } Piece;
@@ -134,14 +148,17 @@ DEVICE void attend_mma(const AttendJob *job, int dtype)
     int warp = threadIdx.x / WARP;
     int r = threadIdx.x % WARP / 4;
     int c = threadIdx.x % 4;
-    int count = min_int(view->queries[row].position + 1 - (int)blockIdx.z * SPLIT, SPLIT);
+    int position = view->queries[row].position;
+    int length = split_length(position);
+    int from = blockIdx.z * length;
+    int count = min_int(position + 1 - from, length);
     if (count <= 0) return;
 
     // 1. The walk, for the whole split, so that later many loads can be in flight, with nothing to
     // wait for. After the last token comes it again.
     int seq = view->queries[row].seq;
-    for (int t = threadIdx.x; t < SPLIT; t += THREADS)
-        OFFSETS[t] = token_offset(view, seq, blockIdx.z * SPLIT + min_int(t, count - 1), kv_head);
+    for (int t = threadIdx.x; t < length; t += THREADS)
+        OFFSETS[t] = token_offset(view, seq, from + min_int(t, count - 1), kv_head);
     __syncthreads();
 
     // 2. The query: the elements that the lane will have of K.
@@ -189,7 +206,7 @@ DEVICE void attend_mma(const AttendJob *job, int dtype)
     }
 
     // 6. The states of the warps, in shared memory, become one for each head.
-    float *states = shared + 2 * SPLIT;  // [8][WARPS][head_dim + 2]
+    float *states = shared + 2 * MAX_SPLIT;  // [8][WARPS][head_dim + 2]
     float *state = states + (r * WARPS + warp) * (head_dim + 2);
     if (c == 0) {
         state[0] = m;
@@ -202,27 +219,42 @@ DEVICE void attend_mma(const AttendJob *job, int dtype)
     __syncthreads();
     for (int h = 0; h < heads; h++)
         merge(states + h * WARPS * (head_dim + 2), WARPS, head_dim,
-              split_state(job, row, first + h));
+              split_state(job, row, first + h, blockIdx.z));
 }
 
 KERNEL(attend_mma_f16, AttendJob) { attend_mma(&job, PAGED_F16); }
 KERNEL(attend_mma_bf16, AttendJob) { attend_mma(&job, PAGED_BF16); }
 
-// Attends for a whole step. Returns an error, or -1 if the shape is one for the plain code.
-static int attend_on_gpu(Pool *pool, AttendJob *job)
+// Rows are taken together while their states fit into so many bytes, or one by one, so that a long
+// prompt does not need more memory than a short one.
+static size_t states_limit = 128 << 20;
+
+// Returns how many of `count` rows are taken together, if there is room for so many states per
+// head. Sets *splits to those of the longest.
+static int rows_together(const QueryToken *queries, int count, size_t room, int *splits)
+{
+    int rows = 0;
+    *splits = 0;
+    for (; rows < count; rows++) {
+        int longest = count_splits(queries[rows].position);
+        if (longest < *splits) longest = *splits;
+        if (rows > 0 && multiply(rows + 1, longest) > room) break;
+        *splits = longest;
+    }
+    return rows;
+}
+
+// Attends for a whole step. Returns an error, or -1 if the shape is one for the plain code, or if
+// there is no memory for the states.
+static int attend_on_gpu(Pool *pool, const AttendJob *job)
 {
     const PoolConfig *c = &job->view.config;
-    int rows = job->view.num_query_tokens;
+    const QueryToken *queries = pool->plan->queries;
     int heads = job->num_q_heads;
-    int splits = ceil_div(job->view.max_seq_len, SPLIT);
-    int parts = ceil_div(heads / c->num_kv_heads, 8);  // of a group, for attend_mma()
-    size_t bytes = multiply(multiply(rows, heads), splits * (c->head_dim + 2) * sizeof(float));
-    if (splits > 65535 || rows > INT_MAX / parts) return -1;  // more than a grid can have
-    if (memory_reserve(c->device, &pool->states, &pool->states_bytes, bytes))
-        return PAGED_OUT_OF_MEMORY;
-    job->states = (float *)pool->states;
+    int kv_heads = c->num_kv_heads;
+    int parts = ceil_div(heads / kv_heads, 8);  // of a group, for attend_mma()
     int states = WARPS * (c->head_dim + 2);
-    int mma_floats = 2 * SPLIT + 8 * states;
+    int mma_floats = 2 * MAX_SPLIT + 8 * states;
     int tensor_cores = c->dtype != PAGED_F32 && c->head_dim <= 128 && c->head_dim % 8 == 0;
 #ifdef __CUDACC__
     static int compiled_for;  // 80 is the first generation whose mma knows tf32
@@ -233,12 +265,29 @@ static int attend_on_gpu(Pool *pool, AttendJob *job)
     }
     if (compiled_for < 80) tensor_cores = 0;
 #endif
-    if (!tensor_cores)
-        LAUNCH(attend_split, rows, heads, splits, states, *job);
-    else if (c->dtype == PAGED_F16)
-        LAUNCH(attend_mma_f16, rows * parts, c->num_kv_heads, splits, mma_floats, *job);
-    else
-        LAUNCH(attend_mma_bf16, rows * parts, c->num_kv_heads, splits, mma_floats, *job);
-    LAUNCH(merge_splits, rows, heads, 1, c->head_dim + 2, *job);
+    size_t bytes = (size_t)heads * (c->head_dim + 2) * sizeof(float);  // of a row and split
+    AttendJob part = *job;                                             // the rows taken together
+    for (int row = 0, rows; row < job->view.num_query_tokens; row += rows) {
+        rows = rows_together(queries + row, job->view.num_query_tokens - row, states_limit / bytes,
+                             &part.splits);
+        if (part.splits > 65535) return -1;  // more than a grid can have
+        if (memory_reserve(c->device, &pool->states, &pool->states_bytes,
+                           multiply(multiply(rows, part.splits), bytes)))
+            return -1;
+        size_t vector = (size_t)row * heads;
+        part.states = (float *)pool->states;
+        part.view.queries = job->view.queries + row;
+        part.view.num_query_tokens = rows;
+        part.q = job->q + vector * c->head_dim;
+        part.out = job->out + vector * c->head_dim;
+        if (job->lse) part.lse = job->lse + vector;
+        if (!tensor_cores)
+            LAUNCH(attend_split, rows, heads, part.splits, states, part);
+        else if (c->dtype == PAGED_F16)
+            LAUNCH(attend_mma_f16, rows * parts, kv_heads, part.splits, mma_floats, part);
+        else
+            LAUNCH(attend_mma_bf16, rows * parts, kv_heads, part.splits, mma_floats, part);
+        LAUNCH(merge_splits, rows, heads, 1, c->head_dim + 2, part);
+    }
     return PAGED_OK;
 }
