@@ -1014,14 +1014,14 @@ KERNEL(gather_kernel, MoveJob)
 #define HEADROOM 2.3283064365386963e-10f
 
 // Attention over some of the tokens yields a state: m, l, o, in head_dim + 2 floats. The threads of
-// a thread block merge several states into one. If other threads of this kernel wrote the states,
-// call __syncthreads() first; call it again before reading `to`.
-DEVICE void merge(const float *states, int count, int head_dim, float *to)
+// a thread block, or of a warp, merge several states into one. If other threads of this kernel wrote
+// the states, call __syncthreads() first; call it again before reading `to`.
+DEVICE void merge(const float *states, int count, int head_dim, float *to, int thread, int threads)
 {
     float max = -INFINITY;
     for (int i = 0; i < count; i++) max = fmaxf(max, states[i * (head_dim + 2)]);
     float base = max == -INFINITY ? 0 : max;
-    for (int d = threadIdx.x; d < head_dim; d += THREADS) {
+    for (int d = thread; d < head_dim; d += threads) {
         float l = 0;
         float o = 0;
         for (int i = 0; i < count; i++) {
@@ -1102,7 +1102,7 @@ DEVICE void attend_tokens(const AttendJob *job, int head, unsigned start, unsign
     for (int i = 0, d = lane; i < PER_LANE; i++, d += WARP)
         if (d < head_dim) state[2 + d] = o[i];
     __syncthreads();
-    merge(shared, WARPS, head_dim, to);
+    merge(shared, WARPS, head_dim, to, threadIdx.x, THREADS);
 }
 
 // Rung 2, paged: tokens are found through the block table on the way. Each query token and query
