@@ -72,6 +72,15 @@ const char *paged_error(int error)
                                         "the block is shared",
                                         "there is no GPU"};
     if (error < 0 || error > PAGED_NO_GPU) return "unknown error code";
+#ifdef __CUDACC__
+    static char text[200];
+    int count;
+    if (error == PAGED_NO_GPU && cudaGetDeviceCount(&count) != cudaSuccess) {
+        const char *reason = cudaGetErrorString(cudaGetLastError());  // the driver may be too old
+        snprintf(text, sizeof text, "%s: %s", texts[error], reason);
+        return text;
+    }
+#endif
     return texts[error];
 }
 

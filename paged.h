@@ -262,6 +262,9 @@ int pool_write(Pool *pool, int layer, const float *k, const float *v);
 // plain kernels add up in float32, token by token: in very long sequences they lose small weights
 // that follow one large score. ATTEND_FAST gives a score that is 65 below the maximum the weight 0,
 // so an infinite V there becomes NaN.)
+// Results are batch-invariant on every device: with the same flags, a row has the same bits in any
+// batch, in a chunk of any length, in blocks of any size. (ATTEND_FAST needs memory for its states on
+// a GPU; without it the plain kernel computes the whole call, whose bits are others.)
 //   flags         of the enum above; with and without ATTEND_GATHER, results agree in every bit
 //   num_q_heads   a multiple of num_kv_heads, at most PAGED_MAX_Q_HEADS; query head h reads KV head
 //                 h / (num_q_heads / num_kv_heads)
