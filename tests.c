@@ -2808,12 +2808,13 @@ TEST(a_row_has_the_same_bits_in_any_company, ON_BOTH)
             Batch batch = {3, seqs, counts};
             CHECK_OK(pool_plan(pool, &batch));
             CHECK_OK(t_attend(pool, flags, 0, group, 0, q, out, lse));
-#if defined PAGED_FAST && !defined __CUDACC__  // each row is in one thread block
-            const QueryToken *queries = pool->plan->queries;
-            for (int row = 0, next = 0, n; row < 24 && i > 0; row++, next += n) {
-                int before = row > 0 ? row - 1 : 0;
-                n = rows_sharing(&pool->plan->view, row, queries[row], queries[before], 8, 128);
-                CHECK_EQ(n, row < next ? 0 : row == 17 || row == 20 ? 3 : 1);
+#if defined PAGED_FAST && !defined __CUDACC__  // of 22 rows, each is in one thread block
+            View view = pool->plan->view;
+            const QueryToken *queries = view.queries;
+            view.num_query_tokens = 22;
+            for (int row = 0, next = 0, n; row < 22 && i > 0; row++, next += n) {
+                n = rows_sharing(&view, row, queries[row], queries[row - min_int(row, 1)], 8, 128);
+                CHECK_EQ(n, row < next ? 0 : row == 17 ? 3 : row == 20 ? 2 : 1);
             }
 #endif
             for (int s = 0, row = 0; s < 3; s++)
