@@ -972,6 +972,15 @@ TEST(attend_gathers_into_a_dense_copy, ON_BOTH)
     fail_after = -1;
     CHECK_EQ(error, -1);
     CHECK(bytes_asked / HEADS / count_splits(LENGTH - 1) >= 258 * sizeof(float));
+    PoolConfig long_one = {1, 1, 1, 1 << 26, 1, PAGED_F16, 0, PAGED_CPU};
+    pool = new_pool(long_one);
+    CHECK_OK(plan_one(bare_seq(pool, 1 << 26), 1));
+    job.view = pool->plan->view;
+    bytes_asked = 0;
+    fail_after = 0;
+    error = attend_on_gpu(pool, &job);
+    fail_after = -1;
+    CHECK(error == -1 && bytes_asked == 0);  // more splits than a grid can have
 #endif
 }
 

@@ -10,7 +10,7 @@
 
 // How many tokens a split has, for the row at a position. A short sequence needs short splits to
 // keep many processors busy; in a long one they would only make more states to merge. Nothing but
-// the position decides, so a row gets the same bits in any batch.
+// the position decides, so attention is batch-invariant: a row has the same bits in any batch.
 enum { MAX_SPLIT = 512 };
 HD static int split_length(int position)
 {
@@ -259,11 +259,43 @@ KERNEL(attend_mma_bf16, AttendJob) { attend_mma(&job, PAGED_BF16, 128); }
 KERNEL(attend_mma_f16_64, AttendJob) { attend_mma(&job, PAGED_F16, 64); }
 KERNEL(attend_mma_bf16_64, AttendJob) { attend_mma(&job, PAGED_BF16, 64); }
 
+// Starts the kernels for some rows.
+static void launch_splits(AttendJob job)
+{
+    const PoolConfig *c = &job.view.config;
+    int rows = job.view.num_query_tokens;
+    int heads = job.num_q_heads;
+    int parts = rows * ceil_div(heads / c->num_kv_heads, 8);  // rows times parts of a group
+    int states = WARPS * (c->head_dim + 2);
+    int mma_floats = 2 * MAX_SPLIT + 8 * states;
+    int tensor_cores = c->dtype != PAGED_F32 && c->head_dim <= 128 && c->head_dim % 8 == 0;
+#ifdef __CUDACC__
+    static int compiled_for;  // 80 is the first generation whose mma knows tf32
+    cudaFuncAttributes attributes;
+    if (!compiled_for) {
+        CUDA(cudaFuncGetAttributes(&attributes, attend_mma_f16));
+        compiled_for = attributes.ptxVersion;
+    }
+    if (compiled_for < 80) tensor_cores = 0;
+#endif
+    if (!tensor_cores)
+        LAUNCH(attend_split, rows, heads, job.splits, states, job);
+    else if (c->dtype == PAGED_F16 && c->head_dim <= 64)
+        LAUNCH(attend_mma_f16_64, parts, c->num_kv_heads, job.splits, mma_floats, job);
+    else if (c->dtype == PAGED_F16)
+        LAUNCH(attend_mma_f16, parts, c->num_kv_heads, job.splits, mma_floats, job);
+    else if (c->head_dim <= 64)
+        LAUNCH(attend_mma_bf16_64, parts, c->num_kv_heads, job.splits, mma_floats, job);
+    else
+        LAUNCH(attend_mma_bf16, parts, c->num_kv_heads, job.splits, mma_floats, job);
+    LAUNCH(merge_splits, rows, heads, 1, states + c->head_dim + 2, job);
+}
+
 // Rows are taken together while their states fit into so many bytes, or one by one, so that a long
 // prompt does not need more memory than a short one.
 static size_t states_limit = 128 << 20;
 
-// Returns how many of `count` rows are taken together, if there is room for so many states per
+// Returns how many of `count` rows are taken together, if there is room for `room` states of each
 // head. Sets *splits to those of the longest.
 static int rows_together(const QueryToken *queries, int count, size_t room, int *splits)
 {
@@ -278,55 +310,29 @@ static int rows_together(const QueryToken *queries, int count, size_t room, int 
     return rows;
 }
 
-// Attends for a whole step. Returns an error, or -1 if the shape is one for the plain code, or if
-// there is no memory for the states.
+// Attends for a whole step. Returns an error, or -1 if the plain kernel has to do it: a sequence has
+// more splits than a grid can have, or there is no memory for their states.
 static int attend_on_gpu(Pool *pool, const AttendJob *job)
 {
-    const PoolConfig *c = &job->view.config;
     const QueryToken *queries = pool->plan->queries;
-    int heads = job->num_q_heads;
-    int kv_heads = c->num_kv_heads;
-    int parts = ceil_div(heads / kv_heads, 8);  // of a group, for attend_mma()
-    int states = WARPS * (c->head_dim + 2);
-    int mma_floats = 2 * MAX_SPLIT + 8 * states;
-    int tensor_cores = c->dtype != PAGED_F32 && c->head_dim <= 128 && c->head_dim % 8 == 0;
-#ifdef __CUDACC__
-    static int compiled_for;  // 80 is the first generation whose mma knows tf32
-    cudaFuncAttributes attributes;
-    if (!compiled_for) {
-        CUDA(cudaFuncGetAttributes(&attributes, attend_mma_f16));
-        compiled_for = attributes.ptxVersion;
-    }
-    if (compiled_for < 80) tensor_cores = 0;
-#endif
-    size_t bytes = (size_t)heads * (c->head_dim + 2) * sizeof(float);  // of a row and split
-    AttendJob part = *job;                                             // the rows taken together
-    for (int row = 0, rows; row < job->view.num_query_tokens; row += rows) {
-        rows = rows_together(queries + row, job->view.num_query_tokens - row, states_limit / bytes,
-                             &part.splits);
-        if (part.splits > 65535) return -1;  // more than a grid can have
-        if (memory_reserve(c->device, &pool->states, &pool->states_bytes,
-                           multiply(multiply(rows, part.splits), bytes)))
-            return -1;
-        size_t vector = (size_t)row * heads;
+    int total = job->view.num_query_tokens;
+    int device = job->view.config.device;
+    int head_dim = job->view.config.head_dim;
+    size_t bytes = (size_t)job->num_q_heads * (head_dim + 2) * sizeof(float);  // of a row and split
+    AttendJob part = *job;                                                     // some of the rows
+    for (int row = 0, rows; row < total; row += rows) {
+        rows = rows_together(queries + row, total - row, states_limit / bytes, &part.splits);
+        size_t needed = multiply(multiply(rows, part.splits), bytes);
+        if (part.splits > 65535) return -1;
+        if (memory_reserve(device, &pool->states, &pool->states_bytes, needed)) return -1;
+        size_t vector = (size_t)row * job->num_q_heads;
         part.states = (float *)pool->states;
         part.view.queries = job->view.queries + row;
         part.view.num_query_tokens = rows;
-        part.q = job->q + vector * c->head_dim;
-        part.out = job->out + vector * c->head_dim;
+        part.q = job->q + vector * head_dim;
+        part.out = job->out + vector * head_dim;
         if (job->lse) part.lse = job->lse + vector;
-#define LAUNCH_MMA(kernel) LAUNCH(kernel, rows *parts, kv_heads, part.splits, mma_floats, part)
-        if (!tensor_cores)
-            LAUNCH(attend_split, rows, heads, part.splits, states, part);
-        else if (c->dtype == PAGED_F16 && c->head_dim <= 64)
-            LAUNCH_MMA(attend_mma_f16_64);
-        else if (c->dtype == PAGED_F16)
-            LAUNCH_MMA(attend_mma_f16);
-        else if (c->head_dim <= 64)
-            LAUNCH_MMA(attend_mma_bf16_64);
-        else
-            LAUNCH_MMA(attend_mma_bf16);
-        LAUNCH(merge_splits, rows, heads, 1, states + c->head_dim + 2, part);
+        launch_splits(part);
     }
     return PAGED_OK;
 }
