@@ -29,8 +29,7 @@ DEVICE float *split_state(const AttendJob *job, int row, int head, int split)
     return job->states + (vector * job->splits + split) * (job->view.config.head_dim + 2);
 }
 
-// blockIdx: x is the row, y the query head, z the split. Those beyond the last one of a row have
-// nothing to do.
+// blockIdx: x is the row, y the query head, z the split, which this row may not have.
 KERNEL(attend_split, AttendJob)
 {
     int position = job.view.queries[blockIdx.x].position;
@@ -40,8 +39,8 @@ KERNEL(attend_split, AttendJob)
     if (start < end) attend_tokens(&job, blockIdx.y, start, end, state);
 }
 
-// Makes the result of a row and query head of the states of its splits: each warp merges its share
-// of them, then the states of the warps become one.
+// Makes the result of a row and query head from the states of its splits: each warp merges a part of
+// them, then those of the warps become one.
 KERNEL(merge_splits, AttendJob)
 {
     int head_dim = job.view.config.head_dim;
@@ -60,8 +59,8 @@ KERNEL(merge_splits, AttendJob)
 }
 
 // Rung 4, tensor cores, for K and V in 16 bits and head_dim up to 128 in multiples of 8. Against
-// rung 3, up to eight query vectors share all that is loaded and converted: the heads of a group, of
-// neighbouring rows if it has fewer than eight. A warp's instruction mma does d += a * b. Lane
+// rung 3, up to eight query vectors share all that is loaded and converted: the heads of a group, and
+// of neighbouring rows if there are fewer than eight. A warp's instruction mma does d += a * b. Lane
 // 4 * r + c holds
 //
 //     of a, 16 x 8   column c of rows r and r + 8, then column c + 4 of both
