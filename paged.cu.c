@@ -72,6 +72,15 @@ const char *paged_error(int error)
                                         "the block is shared",
                                         "there is no GPU"};
     if (error < 0 || error > PAGED_NO_GPU) return "unknown error code";
+#ifdef __CUDACC__
+    static char text[200];
+    int count;
+    if (error == PAGED_NO_GPU && cudaGetDeviceCount(&count) != cudaSuccess) {
+        const char *reason = cudaGetErrorString(cudaGetLastError());  // the driver may be too old
+        snprintf(text, sizeof text, "%s: %s", texts[error], reason);
+        return text;
+    }
+#endif
     return texts[error];
 }
 
@@ -907,6 +916,7 @@ typedef struct AttendJob {
     float *out;      // likewise
     float *lse;      // [num_query_tokens][num_q_heads], or NULL
     float *states;   // for fast/: pool->states
+    int splits;      // for fast/gpu.c: of the longest sequence
 } AttendJob;
 
 // Query token `row`, query head `head`.
@@ -1013,14 +1023,14 @@ KERNEL(gather_kernel, MoveJob)
 #define HEADROOM 2.3283064365386963e-10f
 
 // Attention over some of the tokens yields a state: m, l, o, in head_dim + 2 floats. The threads of
-// a thread block merge several states into one. If other threads of this kernel wrote the states,
-// call __syncthreads() first; call it again before reading `to`.
-DEVICE void merge(const float *states, int count, int head_dim, float *to)
+// a thread block, or of a warp, merge several states into one. If other threads of this kernel wrote
+// the states, call __syncthreads() first; call it again before reading `to`.
+DEVICE void merge(const float *states, int count, int head_dim, float *to, int thread, int threads)
 {
     float max = -INFINITY;
     for (int i = 0; i < count; i++) max = fmaxf(max, states[i * (head_dim + 2)]);
     float base = max == -INFINITY ? 0 : max;
-    for (int d = threadIdx.x; d < head_dim; d += THREADS) {
+    for (int d = thread; d < head_dim; d += threads) {
         float l = 0;
         float o = 0;
         for (int i = 0; i < count; i++) {
@@ -1101,7 +1111,7 @@ DEVICE void attend_tokens(const AttendJob *job, int head, unsigned start, unsign
     for (int i = 0, d = lane; i < PER_LANE; i++, d += WARP)
         if (d < head_dim) state[2 + d] = o[i];
     __syncthreads();
-    merge(shared, WARPS, head_dim, to);
+    merge(shared, WARPS, head_dim, to, threadIdx.x, THREADS);
 }
 
 // Rung 2, paged: tokens are found through the block table on the way. Each query token and query
@@ -1225,6 +1235,7 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
     job.out = out;
     job.lse = lse;
     job.states = NULL;
+    job.splits = 0;
 
     if (flags & ATTEND_GATHER) {  // into the workspace: K of all sequences, then V
         size_t token_bytes = (size_t)c->num_kv_heads * c->head_dim * dtype_size(c->dtype);

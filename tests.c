@@ -960,17 +960,27 @@ TEST(attend_gathers_into_a_dense_copy, ON_BOTH)
         for (int i = 0; i < 5 * 8 / 2; i++) CHECK_EQ(float_bits(copy[i]), 0xffffffff);
     }
 #ifdef PAGED_FAST
-    enum { ROWS = 2048, HEADS = 512 };  // the states of their splits: more than an int counts
-    PoolConfig config = {1, 1, 256, 16, ROWS / 16, PAGED_F16, 0, PAGED_CPU};
+    enum { LENGTH = 1 << 15, HEADS = 65535 };  // more bytes of states than 32 bits count
+    PoolConfig config = {1, 1, 256, 16, LENGTH / 16, PAGED_F16, 0, PAGED_CPU};
     pool = new_pool(config);
-    CHECK_OK(plan_one(bare_seq(pool, ROWS), ROWS));
+    CHECK_OK(plan_one(bare_seq(pool, LENGTH), 1));
     if (device != PAGED_STANDIN || sizeof(size_t) < 8) return;  // a GPU may have that much
+    AttendJob job = {pool->plan->view, HEADS, 1, q, out, NULL, NULL, 0};
     bytes_asked = 0;
     fail_after = 0;
-    int error = attend(pool, ATTEND_FAST, 0, HEADS, 0, q, out, NULL);
+    int error = attend_on_gpu(pool, &job);
     fail_after = -1;
-    CHECK_EQ(error, PAGED_OUT_OF_MEMORY);
-    CHECK(bytes_asked / ROWS / HEADS >= 258 * sizeof(float));
+    CHECK_EQ(error, -1);
+    CHECK(bytes_asked / HEADS / count_splits(LENGTH - 1) >= 258 * sizeof(float));
+    PoolConfig long_one = {1, 1, 1, 1 << 26, 1, PAGED_F16, 0, PAGED_CPU};
+    pool = new_pool(long_one);
+    CHECK_OK(plan_one(bare_seq(pool, 1 << 26), 1));
+    job.view = pool->plan->view;
+    bytes_asked = 0;
+    fail_after = 0;
+    error = attend_on_gpu(pool, &job);
+    fail_after = -1;
+    CHECK(error == -1 && bytes_asked == 0);  // more splits than a grid can have
 #endif
 }
 
@@ -2510,18 +2520,19 @@ TEST(extreme_values_agree_with_the_oracle, ON_BOTH)
 
 // Each of the fast kernels: a dtype, groups of one, four and eight, head_dim up to 128 and beyond.
 // Tensor cores are for 16 bits, and vectors of at most 128 elements, a multiple of 8. Then lengths
-// around the ends of their splits, 512 tokens, and groups that fill a tile of query heads, overflow
-// it, or take several; the last two are as large as what the CPU takes at once, and larger.
+// around the ends of their splits, 128 to 512 tokens, and groups that fill a tile of query heads,
+// overflow it, or take several; the last two are as large as what the CPU takes at once, and larger.
 TEST(every_kernel_agrees_with_the_oracle, ON_BOTH)
 {
     const int dims[] = {64, 96, 136, 20}, groups[] = {1, 4, 8};
     const int more[][4] = {
-        {PAGED_BF16, 511, 9, 24},  {PAGED_F16, 512, 1, 128}, {PAGED_BF16, 513, 17, 8},
-        {PAGED_F32, 1024, 2, 64},  {PAGED_F16, 1027, 4, 80}, {PAGED_BF16, 40, 8, 256},
-        {PAGED_BF16, 577, 8, 128}, {PAGED_F16, 70, 8, 84},   {PAGED_F16, 70, 2, 20},
-        {PAGED_F32, 8200, 1, 8},   {PAGED_F16, 20, 64, 128}, {PAGED_F32, 20, 65, 64}};
+        {PAGED_BF16, 127, 9, 24},  {PAGED_F16, 128, 1, 128}, {PAGED_BF16, 129, 17, 8},
+        {PAGED_F32, 256, 2, 64},   {PAGED_F16, 260, 4, 80},  {PAGED_BF16, 40, 8, 256},
+        {PAGED_BF16, 146, 3, 128}, {PAGED_F16, 70, 8, 84},   {PAGED_F16, 70, 2, 20},
+        {PAGED_F32, 8200, 1, 8},   {PAGED_F16, 20, 64, 128}, {PAGED_F32, 20, 65, 64},
+        {PAGED_BF16, 2049, 2, 8},  {PAGED_F16, 16385, 1, 8}};
     int plain = on_stand_in() && NUM_WAYS != 4;  // there it is slow, and has no splits
-    for (int i = 0; i < 36 + (plain ? 2 : 12); i++) {
+    for (int i = 0; i < 36 + (plain ? 2 : 14); i++) {
         const int few[4] = {i / 12, 11, groups[i / 4 % 3], dims[i % 4]};
         const int *shape = i < 36 ? few : more[i - 36], counts[] = {2, 1};
         PoolConfig config = {1, 1, shape[3], 16, 3 + shape[1] / 16, shape[0], 1, PAGED_CPU};
@@ -2536,6 +2547,12 @@ TEST(every_kernel_agrees_with_the_oracle, ON_BOTH)
             float *q = random_floats(3 * 2 * 136), *out = filled(3 * 2 * 136, 0);
             CHECK_OK(t_attend(pool, ATTEND_FAST, 0, 2, 0, q, out, NULL));
             CHECK_TEXT(gpu.name, NUM_WAYS == 4 ? "merge_splits" : "attend_paged");
+            size_t bytes = pool->states_bytes;
+            pool->states_bytes = fail_after = 0;  // there is no memory for states
+            CHECK_OK(t_attend(pool, ATTEND_FAST, 0, 2, 0, q, out, NULL));
+            fail_after = -1;
+            pool->states_bytes = bytes;
+            CHECK_TEXT(gpu.name, "attend_paged");
             CHECK_OK(t_attend(pool, ATTEND_PAGED, 0, 2, 0, q, out, NULL));
             CHECK_TEXT(gpu.name, "attend_paged");
         }
@@ -2743,7 +2760,7 @@ TEST(any_shape_agrees_with_the_oracle, ON_BOTH)
         operation = 0;
         int group = groups[between(0, on_stand_in() ? 9 : 15)], b = some_block_size();
         int is_long = (seed + i) % 4 == 0, length = between(0, 130);
-        if (is_long) length = 512 * between(1, 2) + between(-8, 8);
+        if (is_long) length = 128 * between(1, 3) + between(-8, 8);
         PoolConfig config = small_config(b, 3 + (length + between(20, 150)) / b);
         config.num_layers = between(1, 2);
         config.num_kv_heads = heads[between(0, on_stand_in() ? 5 : 7)];
@@ -2754,6 +2771,9 @@ TEST(any_shape_agrees_with_the_oracle, ON_BOTH)
         wild = between(0, 2) == 0;
 #ifndef __CUDACC__
         gpu_lane_order = between(0, 1) ? 0 : (unsigned)between(1, 8);  // 1: descending
+#endif
+#ifdef PAGED_FAST
+        states_limit = 1 << between(10, 27);
 #endif
         note("--seed %llu: %d layers, %d KV heads, group %d, head_dim %d, block size %d, "
              "%d blocks, length %d, dtype %d, poison %d, wild %d",
@@ -2775,6 +2795,52 @@ TEST(results_have_the_same_bits_however_cut, ON_BOTH)
         new_seq(pool, 75);
         new_seq(pool, 50 + i);
         for (int flags = 0; flags < NUM_WAYS; flags++) check_same_bits(pool, 4, flags);
+    }
+}
+
+// Among longer and shorter sequences, with splits of other lengths, a row gets every bit that it has
+// alone. Its neighbours in a chunk see more tokens or fewer; what only the last one sees is NaN.
+TEST(a_row_has_the_same_bits_in_any_company, ON_BOTH)
+{
+    const int counts[] = {12, 3, 1}, groups[] = {1, 3, 4, 9};
+    for (int i = 0; i < 4; i++) {
+        const int group = groups[i], lengths[] = {131, i == 0 ? 2050 : 300, 1};
+        const int dtype = group == 4 ? PAGED_F32 : 1 + i % 2;
+        PoolConfig config = {1, 1, 8, 16, 300, dtype, 1, PAGED_CPU};
+        Pool *pool = new_pool(config);
+        Seq *seqs[3];
+        for (int s = 0; s < 3; s++) seqs[s] = new_seq(pool, lengths[s]);
+        CHECK_OK(write_one(seqs[0], 1, 0, filled(8, NAN), filled(8, NAN)));
+        float *q = random_floats(16 * 9 * 8), *own = filled(9 * 8, 0), *own_lse = filled(9, 0);
+        for (int flags = 0; flags < NUM_WAYS; flags += 2) {
+            float *out = filled(16 * 9 * 8, 0), *lse = filled(16 * 9, 0);
+            Batch batch = {3, seqs, counts};
+            CHECK_OK(pool_plan(pool, &batch));
+            CHECK_OK(t_attend(pool, flags, 0, group, 0, q, out, lse));
+#if defined PAGED_FAST && !defined __CUDACC__  // of 14 rows, each is in one thread block
+            View view = pool->plan->view;
+            const QueryToken *queries = view.queries;
+            view.num_query_tokens = 14;
+            for (int row = 0, next = 0, n; row < 14 && i > 0; row++, next += n) {
+                n = rows_sharing(&view, row, queries[row], queries[row - min_int(row, 1)], 8, 128);
+                CHECK_EQ(n, row < next ? 0 : row == 9 ? 3 : row == 12 ? 2 : 1);
+            }
+#endif
+            for (int s = 0, row = 0; s < 3; s++)
+                for (int t = lengths[s] - counts[s]; t < lengths[s]; t++, row++) {
+                    Seq *alone;
+                    note("group %d, flags %d, row %d: position %d", group, flags, row, t);
+                    CHECK_OK(seq_fork(seqs[s], t + 1, &alone));
+                    CHECK_OK(plan_one(alone, 1));
+                    CHECK_OK(t_attend(pool, flags, 0, group, 0, q + row * group * 8, own, own_lse));
+                    CHECK_BITS(out + row * group * 8, own, group * 8);
+                    CHECK_BITS(lse + row * group, own_lse, group);
+                    CHECK_EQ(isnan(own[0]), row == 11);
+                    seq_release(alone);
+                }
+        }
+        for (int s = 0; s < 3; s++) release(seqs[s]);
+        free_to(0);
     }
 }
 

@@ -7,9 +7,11 @@
 #     sh checks/cuda.sh --all         make check C=cuda: three generations, and the benchmark, llama
 #                                     and replay
 #     sh checks/cuda.sh --gpu [PART]  make gpu-check: all that can be seen on a real GPU, each part
-#                                     in at most nine minutes
+#                                     in at most nine minutes. Where a tool is missing, it says at
+#                                     the end that this was incomplete, with exit status 3
 #
-# ARCH=sm_90 says what to compile for; otherwise that is the generation of the GPU, or sm_90.
+# ARCH=sm_90 says what to compile for; otherwise that is the generation of the GPU, or sm_90. If the
+# GPU is newer than nvcc, its driver compiles the PTX of an older generation, ARCH=compute_90, say.
 # DEPS=folder says where stb_ds.h, stories260K.bin and tok512.bin are. No network is used.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -27,12 +29,20 @@ missing() { if [ "$mode" = --gpu ]; then bad "$1"; else skip "$1"; fi; }
 
 command -v nvcc >/dev/null || { missing "CUDA: there is no nvcc"; finish; }
 nvcc --version | sed -n 's/.*release/nvcc: release/p'
-card=${CUDA_VISIBLE_DEVICES:-0}  # the first of these is the one that will run
-gpu=$(nvidia-smi -i "${card%%,*}" --query-gpu=name,driver_version,compute_cap \
-    --format=csv,noheader 2>/dev/null) || gpu=
+
+# The GPU that will run: the first that CUDA_VISIBLE_DEVICES names, by its index or the beginning of
+# its UUID. If the variable is empty, programs see no GPU.
+export CUDA_DEVICE_ORDER=PCI_BUS_ID  # as nvidia-smi counts them
+visible=${CUDA_VISIBLE_DEVICES-0}
+gpu=$(nvidia-smi --query-gpu=index,uuid,name,driver_version,compute_cap --format=csv,noheader \
+    2>/dev/null | awk -F ', *' -v card="${visible%%,*}" 'card == "" { next }
+        $1 == card || index($2, card) == 1 { print; exit }')
 if [ -z "${ARCH-}" ]; then
-    ARCH=sm_90
-    [ -z "$gpu" ] || ARCH=sm_$(echo "$gpu" | sed 's/.*, *//; s/[.]//')
+    arch=$(echo "${gpu:-9.0}" | sed 's/.*, *//; s/[.]//')
+    newest=$(nvcc --list-gpu-arch | sed 's/compute_//' | sort -n | awk -v arch=$arch '$1 <= arch' |
+        tail -n 1)
+    ARCH=sm_$arch
+    [ "${newest:-$arch}" = $arch ] || ARCH=compute_$newest
 fi
 
 # compile OUT ARGUMENTS...: for one generation. On a GPU a warning, say of a compiler that is newer
@@ -125,8 +135,37 @@ count() {
     set -- "$1" "$2" $found
     printf '  %-16s %-6s %12s %10s %16s\n' "$@"
     [ -n "$goal" ] || return 0
-    goals="$2 in at most $goal instructions for 4 KB, at least 32 KB in flight"
+    goals="$1, $2 in at most $goal instructions for 4 KB, at least 32 KB in flight"
     if [ "$3" -le "$goal" ] && [ "$5" -ge 32 ]; then ok "CUDA: $goals"; else bad "CUDA: $goals"; fi
+}
+
+# Thread blocks of rung 4 for one token of each sequence, by split_length() of fast/gpu.c, and how
+# often they fill an H100 or H200, of which registers limit the number.
+wave_table() {
+    registers=$(awk '/Compiling/ { this = $0 }
+        /Used/ && this ~ /attend_mma_f16[0-9]+A/ { sub(/.*Used /, ""); print $1 }' \
+        build/cuda-kernels.ptxas)
+    {
+        printf '#include <stdio.h>\n#define HD\n'
+        sed -n '/^enum { MAX_SPLIT/,/^HD static int count_splits/p' fast/gpu.c
+        cat <<'END'
+int main(void)
+{
+    int shapes[][2] = {{1, 2048}, {8, 2048}, {64, 2048}, {1, 32768}, {8, 32768}, {64, 32768}};
+    int places = 132 * (65536 / (128 * ((REGISTERS + 7) / 8 * 8)));
+    printf("Thread blocks of rung 4, 8 KV heads, %d at a time on 132 SMs:\n", places);
+    printf("  sequences x tokens   splits of  thread blocks   waves\n");
+    for (int i = 0; i < 6; i++) {
+        int last = shapes[i][1] - 1;
+        int blocks = shapes[i][0] * 8 * count_splits(last);
+        printf("  %9d x %-5d %13d %14d %7.2f\n", shapes[i][0], shapes[i][1], split_length(last),
+               blocks, (double)blocks / places);
+    }
+}
+END
+    } >build/waves.c
+    cc -DREGISTERS=$registers build/waves.c -o build/waves 2>$LOG && build/waves ||
+        { first_error; bad "CUDA: no table of waves"; }
 }
 
 # For sm_90, f16 and head_dim 128. In rung 2 these two are variables; here they are constants.
@@ -149,9 +188,13 @@ count_table() {
         count "4 tensor cores" $group attend_mma_f16 cuda-kernels 300
     done
     count "4 in bf16" GQA-8 attend_mma_bf16 cuda-kernels 300
+    count "4, head_dim 64" GQA-8 attend_mma_f16_64 cuda-kernels 350
 }
 
 # ---- on a GPU -----------------------------------------------------------------------------------
+
+incomplete=
+lacks() { skip "$1: not here"; incomplete="$incomplete, $1"; }
 
 # check_gpu NAME COMMAND...: passes if the command does, and has seen a GPU.
 check_gpu() {
@@ -173,7 +216,7 @@ run_compile() {
 
 # Tests that start each kernel; under these tools the others would take hours.
 run_sanitizer() {
-    command -v compute-sanitizer >/dev/null || { skip "compute-sanitizer: not here"; return; }
+    command -v compute-sanitizer >/dev/null || { lacks "compute-sanitizer for $1"; return; }
     check_gpu "compute-sanitizer $1" timeout 500 compute-sanitizer --tool $1 --error-exitcode 9 \
         build/cuda-tests --gpu --quick rewind_may_end_in_a_shared_block \
         unused_slots_may_hold_anything every_kernel_agrees_with_the_oracle
@@ -182,7 +225,7 @@ run_sanitizer() {
 run_bench() { check "the benchmark" timeout 500 build/cuda-bench --quick; cat $LOG; }
 
 run_story() {
-    [ -f "$MODELS/stories260K.bin" ] || { skip "the story: no stories260K.bin in $MODELS"; return; }
+    [ -f "$MODELS/stories260K.bin" ] || { lacks "stories260K.bin in $MODELS"; return; }
     story="build/cuda-llama $MODELS/stories260K.bin $MODELS/tok512.bin"
     for cache in contiguous gather paged; do
         for plain in "" --plain; do
@@ -193,7 +236,7 @@ run_story() {
 }
 
 run_debugger() {
-    command -v cuda-gdb >/dev/null || { skip "cuda-gdb: not here"; return; }
+    command -v cuda-gdb >/dev/null || { lacks "cuda-gdb"; return; }
     compile cuda-debug -O0 -G -x cu paged.cu.c || return
     check "cuda-gdb stops in lane 5 of attend_paged" sh -c "
         cuda-gdb -batch -nx -ex 'set cuda break_on_launch none' -ex 'break attend_paged' -ex run \
@@ -211,7 +254,9 @@ run_parts() {
         *) run_$part ;;
         esac
     done
-    finish
+    [ -n "$incomplete" ] || finish
+    (finish) && echo "incomplete, for want of ${incomplete#, }" && exit 3
+    exit 1
 }
 
 case $mode in
@@ -232,6 +277,7 @@ compile cuda-paged -x cu paged.cu.c
 compile cuda-tests -x cu -DPAGED_FAST tests.c
 kernels cuda-kernels sm_90 $FAST paged.cu.c
 [ $failed = 0 ] || finish
+wave_table
 count_table
 check "./paged of nvcc; pools on the CPU need no GPU" build/cuda-paged
 check "tests of the nvcc build, on the CPU" build/cuda-tests --cpu --quick \

@@ -1,44 +1,67 @@
 // gpu.c: the optional fast paths for a GPU, rungs 3 and 4 of the ladder; 1, gather, and 2, paged, are
 // in paged.cu.c. fast.c includes it.
 //
-// Rung 3, split: against rung 2, a sequence is cut into splits of 512 tokens, each for a thread
-// block of its own, so that one long sequence fills the whole GPU. A second kernel merges them.
+// Rung 3, split: against rung 2, a sequence is cut into splits, each for a thread block of its own,
+// so that one long sequence fills the whole GPU. A second kernel merges their states.
 
-enum { SPLIT = 512 };
 #ifndef __CUDACC__  // for the stand-in
 #define __syncwarp() __shfl_xor_sync(ALL_LANES, 0, 0)
 #endif
 
-// Where split blockIdx.z of a row and query head has its state: job->states are
-// [num_query_tokens][num_q_heads][splits][head_dim + 2], in global memory.
-DEVICE float *split_state(const AttendJob *job, int row, int head)
+// How many tokens a split has, for the row at a position. A short sequence needs short splits to
+// keep many processors busy; in a long one they would only make more states to merge. Nothing but
+// the position decides, so attention is batch-invariant: a row has the same bits in any batch.
+enum { MAX_SPLIT = 512 };
+HD static int split_length(int position)
 {
-    size_t vector = (size_t)row * job->num_q_heads + head;
-    size_t split = vector * ceil_div(job->view.max_seq_len, SPLIT) + blockIdx.z;
-    return job->states + split * (job->view.config.head_dim + 2);
+    if (position < 2048) return MAX_SPLIT / 4;
+    if (position < 16384) return MAX_SPLIT / 2;
+    return MAX_SPLIT;
 }
 
+HD static int count_splits(int position) { return position / split_length(position) + 1; }
+
+// Where a split has the state of a row and query head: job->states are
+// [num_query_tokens][num_q_heads][splits][head_dim + 2], in global memory.
+DEVICE float *split_state(const AttendJob *job, int row, int head, int split)
+{
+    size_t vector = (size_t)row * job->num_q_heads + head;
+    return job->states + (vector * job->splits + split) * (job->view.config.head_dim + 2);
+}
+
+// blockIdx: x is the row, y the query head, z the split, which this row may not have.
 KERNEL(attend_split, AttendJob)
 {
-    int start = blockIdx.z * SPLIT;
-    int end = min_int(start + SPLIT, job.view.queries[blockIdx.x].position + 1);
-    float *state = split_state(&job, blockIdx.x, blockIdx.y);
+    int position = job.view.queries[blockIdx.x].position;
+    int start = blockIdx.z * split_length(position);
+    int end = min_int(start + split_length(position), position + 1);
+    float *state = split_state(&job, blockIdx.x, blockIdx.y, blockIdx.z);
     if (start < end) attend_tokens(&job, blockIdx.y, start, end, state);
 }
 
-// Makes the result of a row and query head of the states of its splits, from split 0 on.
+// Makes the result of a row and query head from the states of its splits: each warp merges a part of
+// them, then those of the warps become one.
 KERNEL(merge_splits, AttendJob)
 {
-    int splits = job.view.queries[blockIdx.x].position / SPLIT + 1;
-    float *states = split_state(&job, blockIdx.x, blockIdx.y);
-    merge(states, splits, job.view.config.head_dim, shared);
+    int head_dim = job.view.config.head_dim;
+    int splits = count_splits(job.view.queries[blockIdx.x].position);
+    int warp = threadIdx.x / WARP;
+    int first = splits * warp / WARPS;
+    int end = splits * (warp + 1) / WARPS;
+    float *state = shared + warp * (head_dim + 2);
+    merge(split_state(&job, blockIdx.x, blockIdx.y, first), end - first, head_dim, state,
+          threadIdx.x % WARP, WARP);
     __syncthreads();
-    finish(&job, blockIdx.y, shared);
+    float *result = shared + WARPS * (head_dim + 2);
+    merge(shared, WARPS, head_dim, result, threadIdx.x, THREADS);
+    __syncthreads();
+    finish(&job, blockIdx.y, result);
 }
 
 // Rung 4, tensor cores, for K and V in 16 bits and head_dim up to 128 in multiples of 8. Against
-// rung 3, up to eight query heads of a group share all that is loaded and converted. A warp's
-// instruction mma does d += a * b. Lane 4 * r + c holds
+// rung 3, up to eight query vectors share all that is loaded and converted: the heads of a group, and
+// of neighbouring rows if there are fewer than eight. A warp's instruction mma does d += a * b. Lane
+// 4 * r + c holds
 //
 //     of a, 16 x 8   column c of rows r and r + 8, then column c + 4 of both
 //     of b,  8 x 8   rows c and c + 4 of column r
@@ -46,16 +69,16 @@ KERNEL(merge_splits, AttendJob)
 //
 // (PTX ISA, "Matrix Fragments for mma.m16n8k8", .tf32). a and b are tf32, a float32 without its
 // lower 13 bits. K and V fit; q and the weights are cut in two: row r has the upper 11 bits of the
-// mantissa for query head r, row r + 8 the next 11. In the end both results are added.
+// mantissa for query vector r, row r + 8 the next 11. In the end both results are added.
 //
 // A warp takes 16 tokens at a time. The 16 bytes of a load are 8 elements:
 //
 //              lane 4 * r + c                               lane 5: r = 1, c = 1, head_dim 64
-//     q        head r, elements 8 * c on, of each 32        head 1, elements 8 to 15, 40 to 47
+//     q        vector r, elements 8 * c on, of each 32      vector 1, elements 8 to 15, 40 to 47
 //     K        tokens r / 2 * 4 + r % 2 and 2 more, same    tokens 1 and 3, the same elements
-//     scores   head r, tokens 4 * c to 4 * c + 3            head 1, tokens 4 to 7
+//     scores   vector r, tokens 4 * c to 4 * c + 3          vector 1, tokens 4 to 7
 //     V        these tokens, elements 8 * r on, of each 64  tokens 4 to 7, elements 8 to 15
-//     o        head r, elements 16 * c on, of each 64       head 1, elements 16 to 31
+//     o        vector r, elements 16 * c on, of each 64     vector 1, elements 16 to 31
 //
 // K is b as it is loaded, two elements an mma, as a dot product may be summed in any order. Tokens
 // 0 1 4 5 8 9 12 13 are the columns of one d, and 2 3 6 7 10 11 14 15 those of another: a lane has
@@ -63,21 +86,20 @@ KERNEL(merge_splits, AttendJob)
 // tokens an mma. Only maxima go from lane to lane.
 
 typedef size_t __attribute__((may_alias)) Offset;
-#define OFFSETS ((Offset *)shared)  // [SPLIT], of the tokens in a plane
+#define OFFSETS ((Offset *)shared)  // [MAX_SPLIT], of the tokens in a plane
 typedef struct __attribute__((aligned(16), may_alias)) Piece {
     uint32_t words[4];  // 8 elements, one load of 16 bytes
 } Piece;
-enum { VALUES = 64, SUM = VALUES };  // in o: weights times V, then 4 floats for the sum of weights
 
 // The pieces of a row go to `lanes` lanes in turn. Returns the index of element i of lane n.
 DEVICE int element_of_lane(int i, int n, int lanes) { return (i / 8 * lanes + n) * 8 + i % 8; }
 
 // Loads the pieces of lane n of token t. What does not exist is 0, as 0 times NaN would be NaN.
 DEVICE void load_pieces(const View *view, const void *plane, int t, int count, int n, int lanes,
-                        Piece *to)
+                        int max_dim, Piece *to)
 {
     const uint16_t *row = (const uint16_t *)plane + OFFSETS[t];
-    EACH (i, 16 / lanes) {
+    EACH (i, max_dim / 8 / lanes) {
         int d = element_of_lane(i * 8, n, lanes);
         to[i] = (Piece){{0, 0, 0, 0}};
         if (t < count && d < view->config.head_dim) to[i] = *(const Piece *)(row + d);
@@ -120,8 +142,24 @@ DEVICE void mma(float *d, const float *a, float b0, float b1)
 #endif
 }
 
+// A thread block has room for `most` rows, 1, 2, 4 or 8: neighbours in their sequence, up to the next
+// position that is a multiple of `most`. They share each split of which they all see every token, so
+// not the last one; and as split lengths change at multiples of 8, they have the same splits. Returns
+// how many share the split before token `end` with this row, or 0 if an earlier row leads them.
+DEVICE int rows_sharing(const View *view, int row, QueryToken query, QueryToken before, int most,
+                        int end)
+{
+    int place = query.position % most;
+    if (query.position < end) return 1;
+    if (place > 0 && row > 0 && before.seq == query.seq) return 0;
+    const SeqOffset *offset = view->offsets + query.seq;
+    int left = (int)(offset[1].token - offset[0].token) - query.position;  // in the sequence
+    return min_int(min_int(left, most - place), view->num_query_tokens - row);
+}
+
 // blockIdx: x is the row and which eight query heads of a group; y the KV head; z the split.
-DEVICE void attend_mma(const AttendJob *job, int dtype)
+// head_dim is at most max_dim, a constant, 64 or 128.
+DEVICE void attend_mma(const AttendJob *job, int dtype, int max_dim)
 {
     const View *view = &job->view;
     int head_dim = view->config.head_dim;
@@ -134,37 +172,45 @@ DEVICE void attend_mma(const AttendJob *job, int dtype)
     int warp = threadIdx.x / WARP;
     int r = threadIdx.x % WARP / 4;
     int c = threadIdx.x % 4;
-    int count = min_int(view->queries[row].position + 1 - (int)blockIdx.z * SPLIT, SPLIT);
+
+    // 1. Which rows? Here and below, all loads are under way before the first is used.
+    QueryToken query = view->queries[row];
+    QueryToken before = view->queries[row - min_int(row, 1)];
+    __syncwarp();
+    int length = split_length(query.position);
+    int from = blockIdx.z * length;
+    int count = min_int(query.position + 1 - from, length);
     if (count <= 0) return;
+    int vectors = heads * rows_sharing(view, row, query, before, 8 / heads, from + length);
+    if (vectors == 0) return;
 
-    // 1. The walk, for the whole split, so that later many loads can be in flight, with nothing to
-    // wait for. After the last token comes it again.
-    int seq = view->queries[row].seq;
-    for (int t = threadIdx.x; t < SPLIT; t += THREADS)
-        OFFSETS[t] = token_offset(view, seq, blockIdx.z * SPLIT + min_int(t, count - 1), kv_head);
-    __syncthreads();
-
-    // 2. The query: the elements that the lane will have of K.
-    size_t vector = ((size_t)row * job->num_q_heads + first + r) * head_dim;
-    float q[32] = {0}, o[VALUES + 4] = {0}, m = -__FLT_MAX__;  // -infinity less itself would be NaN
-    EACH (i, 32) {
+    // 2. The query vectors: the elements that the lane will have of K.
+    size_t vector = (size_t)(row + r / heads) * job->num_q_heads + first + r % heads;
+    float q[32] = {0}, o[64] = {0}, l[4] = {0}, m = -__FLT_MAX__;  // -infinity less itself is NaN
+    EACH (i, max_dim / 4) {
         int d = element_of_lane(i, c, 4);
-        if (r < heads && d < head_dim) q[i] = job->q[vector + d];
+        if (r < vectors && d < head_dim) q[i] = job->q[vector * head_dim + d];
     }
-    __syncwarp();  // here and below: all loads are under way before the first is used
-    EACH (i, 32) q[i] *= job->scale;
+
+    // 3. The walk, for the whole split, so that later loads have nothing to wait for. After the last
+    // token comes it again.
+    for (int t = threadIdx.x; t < length; t += THREADS)
+        OFFSETS[t] = token_offset(view, query.seq, from + min_int(t, count - 1), kv_head);
+    __syncthreads();
+    EACH (i, max_dim / 4) q[i] *= job->scale;
 
     for (int start = warp * 16; start < count; start += WARPS * 16) {
         Piece k[2][4], v[4][2];
         EACH (t, 2)
-            load_pieces(view, view->k, start + r / 2 * 4 + t * 2 + r % 2, count, c, 4, k[t]);
-        EACH (i, 4) load_pieces(view, view->v, start + c * 4 + i, count, r, 8, v[i]);
+            load_pieces(view, view->k, start + r / 2 * 4 + t * 2 + r % 2, count, c, 4, max_dim,
+                        k[t]);
+        EACH (i, 4) load_pieces(view, view->v, start + c * 4 + i, count, r, 8, max_dim, v[i]);
         __syncwarp();
 
-        // 3. Scores.
+        // 4. Scores.
         float score[2][4] = {{0}}, p[4];
         float old_m = m;
-        EACH (i, 16)
+        EACH (i, max_dim / 8)
             EACH (t, 2)
                 mma(score[t], q + i * 2, load_element(k[t], i * 2, dtype),
                     load_element(k[t], i * 2 + 1, dtype));
@@ -174,55 +220,53 @@ DEVICE void attend_mma(const AttendJob *job, int dtype)
             m = fmaxf(m, p[i]);
         }
 
-        // 4. Weights.
+        // 5. Weights.
         for (int bits = 1; bits < 4; bits *= 2) m = fmaxf(m, __shfl_xor_sync(ALL_LANES, m, bits));
         float shrink = expf(old_m - m);
         EACH (i, 4) p[i] = expf(p[i] - m) * HEADROOM;
 
-        // 5. Values. The last mma are for l: as if V had columns of 1.
-        EACH (i, VALUES + 4) o[i] *= shrink;
-        EACH (i, 16)
+        // 6. Values. The last mma are for l: as if V had columns of 1.
+        EACH (i, max_dim / 2) o[i] *= shrink;
+        EACH (i, 4) l[i] *= shrink;
+        EACH (i, max_dim / 8)
             EACH (t, 2)
                 mma(o + i * 4, p + t * 2, load_element(v[t * 2], i, dtype),
                     load_element(v[t * 2 + 1], i, dtype));
-        EACH (t, 2) mma(o + SUM, p + t * 2, 1, 1);
+        EACH (t, 2) mma(l, p + t * 2, 1, 1);
     }
 
-    // 6. The states of the warps, in shared memory, become one for each head.
-    float *states = shared + 2 * SPLIT;  // [8][WARPS][head_dim + 2]
+    // 7. The states of the warps, in shared memory, become one for each vector.
+    float *states = shared + 2 * MAX_SPLIT;  // [8][WARPS][head_dim + 2]
     float *state = states + (r * WARPS + warp) * (head_dim + 2);
     if (c == 0) {
         state[0] = m;
-        state[1] = sum_of_parts(o + SUM, 0);
+        state[1] = sum_of_parts(l, 0);
     }
-    EACH (i, 32) {
+    EACH (i, max_dim / 4) {
         int d = element_of_lane(i / 2, 2 * c + i % 2, 8);
         if (d < head_dim) state[2 + d] = sum_of_parts(o + i / 2 * 4, i % 2);
     }
     __syncthreads();
-    for (int h = 0; h < heads; h++)
-        merge(states + h * WARPS * (head_dim + 2), WARPS, head_dim,
-              split_state(job, row, first + h));
+    for (int i = warp; i < vectors; i += WARPS)
+        merge(states + i * WARPS * (head_dim + 2), WARPS, head_dim,
+              split_state(job, row + i / heads, first + i % heads, blockIdx.z), threadIdx.x % WARP,
+              WARP);
 }
 
-KERNEL(attend_mma_f16, AttendJob) { attend_mma(&job, PAGED_F16); }
-KERNEL(attend_mma_bf16, AttendJob) { attend_mma(&job, PAGED_BF16); }
+KERNEL(attend_mma_f16, AttendJob) { attend_mma(&job, PAGED_F16, 128); }
+KERNEL(attend_mma_bf16, AttendJob) { attend_mma(&job, PAGED_BF16, 128); }
+KERNEL(attend_mma_f16_64, AttendJob) { attend_mma(&job, PAGED_F16, 64); }
+KERNEL(attend_mma_bf16_64, AttendJob) { attend_mma(&job, PAGED_BF16, 64); }
 
-// Attends for a whole step. Returns an error, or -1 if the shape is one for the plain code.
-static int attend_on_gpu(Pool *pool, AttendJob *job)
+// Starts the kernels for some rows.
+static void launch_splits(AttendJob job)
 {
-    const PoolConfig *c = &job->view.config;
-    int rows = job->view.num_query_tokens;
-    int heads = job->num_q_heads;
-    int splits = ceil_div(job->view.max_seq_len, SPLIT);
-    int parts = ceil_div(heads / c->num_kv_heads, 8);  // of a group, for attend_mma()
-    size_t bytes = multiply(multiply(rows, heads), splits * (c->head_dim + 2) * sizeof(float));
-    if (splits > 65535 || rows > INT_MAX / parts) return -1;  // more than a grid can have
-    if (memory_reserve(c->device, &pool->states, &pool->states_bytes, bytes))
-        return PAGED_OUT_OF_MEMORY;
-    job->states = (float *)pool->states;
+    const PoolConfig *c = &job.view.config;
+    int rows = job.view.num_query_tokens;
+    int heads = job.num_q_heads;
+    int parts = rows * ceil_div(heads / c->num_kv_heads, 8);  // rows times parts of a group
     int states = WARPS * (c->head_dim + 2);
-    int mma_floats = 2 * SPLIT + 8 * states;
+    int mma_floats = 2 * MAX_SPLIT + 8 * states;
     int tensor_cores = c->dtype != PAGED_F32 && c->head_dim <= 128 && c->head_dim % 8 == 0;
 #ifdef __CUDACC__
     static int compiled_for;  // 80 is the first generation whose mma knows tf32
@@ -234,11 +278,60 @@ static int attend_on_gpu(Pool *pool, AttendJob *job)
     if (compiled_for < 80) tensor_cores = 0;
 #endif
     if (!tensor_cores)
-        LAUNCH(attend_split, rows, heads, splits, states, *job);
+        LAUNCH(attend_split, rows, heads, job.splits, states, job);
+    else if (c->dtype == PAGED_F16 && c->head_dim <= 64)
+        LAUNCH(attend_mma_f16_64, parts, c->num_kv_heads, job.splits, mma_floats, job);
     else if (c->dtype == PAGED_F16)
-        LAUNCH(attend_mma_f16, rows * parts, c->num_kv_heads, splits, mma_floats, *job);
+        LAUNCH(attend_mma_f16, parts, c->num_kv_heads, job.splits, mma_floats, job);
+    else if (c->head_dim <= 64)
+        LAUNCH(attend_mma_bf16_64, parts, c->num_kv_heads, job.splits, mma_floats, job);
     else
-        LAUNCH(attend_mma_bf16, rows * parts, c->num_kv_heads, splits, mma_floats, *job);
-    LAUNCH(merge_splits, rows, heads, 1, c->head_dim + 2, *job);
+        LAUNCH(attend_mma_bf16, parts, c->num_kv_heads, job.splits, mma_floats, job);
+    LAUNCH(merge_splits, rows, heads, 1, states + c->head_dim + 2, job);
+}
+
+// Rows are taken together while their states fit into so many bytes, or one by one, so that a long
+// prompt does not need more memory than a short one.
+static size_t states_limit = 128 << 20;
+
+// Returns how many of `count` rows are taken together, if there is room for `room` states of each
+// head. Sets *splits to those of the longest.
+static int rows_together(const QueryToken *queries, int count, size_t room, int *splits)
+{
+    int rows = 0;
+    *splits = 0;
+    for (; rows < count; rows++) {
+        int longest = count_splits(queries[rows].position);
+        if (longest < *splits) longest = *splits;
+        if (rows > 0 && multiply(rows + 1, longest) > room) break;
+        *splits = longest;
+    }
+    return rows;
+}
+
+// Attends for a whole step. Returns an error, or -1 if the plain kernel has to do it: a sequence has
+// more splits than a grid can have, or there is no memory for their states.
+static int attend_on_gpu(Pool *pool, const AttendJob *job)
+{
+    const QueryToken *queries = pool->plan->queries;
+    int total = job->view.num_query_tokens;
+    int device = job->view.config.device;
+    int head_dim = job->view.config.head_dim;
+    size_t bytes = (size_t)job->num_q_heads * (head_dim + 2) * sizeof(float);  // of a row and split
+    AttendJob part = *job;                                                     // some of the rows
+    for (int row = 0, rows; row < total; row += rows) {
+        rows = rows_together(queries + row, total - row, states_limit / bytes, &part.splits);
+        size_t needed = multiply(multiply(rows, part.splits), bytes);
+        if (part.splits > 65535) return -1;
+        if (memory_reserve(device, &pool->states, &pool->states_bytes, needed)) return -1;
+        size_t vector = (size_t)row * job->num_q_heads;
+        part.states = (float *)pool->states;
+        part.view.queries = job->view.queries + row;
+        part.view.num_query_tokens = rows;
+        part.q = job->q + vector * head_dim;
+        part.out = job->out + vector * head_dim;
+        if (job->lse) part.lse = job->lse + vector;
+        launch_splits(part);
+    }
     return PAGED_OK;
 }

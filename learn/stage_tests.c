@@ -703,14 +703,13 @@ TEST(merge_by_hand)
     // States of m, l, o[2]. Weights are exp(m - the largest m): 1/2, 1, and 0 for an empty one.
     float states[] = {-3, 1, 4, 10, -3 + 0.6931472f, 2, 6, 20, -INFINITY, 0, 0, 0};
     float to[4] = {NAN, NAN, NAN, NAN};
-    for (threadIdx.x = 0; threadIdx.x < 2; threadIdx.x++)
-        CALL(merge(states, 3, 2, to), "by threads 0 and 1");
+    for (int thread = 0; thread < 2; thread++)
+        CALL(merge(states, 3, 2, to, thread, 2), "by threads 0 and 1");
     CLOSE(to[2], 8, "o[0]: 4 * 1/2 + 6 * 1, as -2.3 is larger than -3");
     CLOSE(to[0], -3 + log(2), "m is the largest m");
     CLOSE(to[1], 2.5, "l: 1 * 1/2 + 2 * 1");
     CLOSE(to[3], 25, "o[1]: 10 * 1/2 + 20 * 1");
-    threadIdx.x = 0;
-    merge(states + 8, 1, 2, to);
+    merge(states + 8, 1, 2, to, 0, 2);
     CLOSE(to[2], 0, "no state has seen a token: 0, not NaN");
     CLOSE(to[1], 0, "no state has seen a token");
     CLOSE(to[0], -INFINITY, "no state has seen a token");
