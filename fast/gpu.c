@@ -94,7 +94,7 @@ typedef struct __attribute__((aligned(16), may_alias)) Piece {
 // The pieces of a row go to `lanes` lanes in turn. Returns the index of element i of lane n.
 DEVICE int element_of_lane(int i, int n, int lanes) { return (i / 8 * lanes + n) * 8 + i % 8; }
 
-// Loads the pieces of lane n of token t. What does not exist is 0, as 0 times NaN would be NaN.
+// Loads the pieces of lane n of token t. What lies outside is 0, since 0 times NaN would be NaN.
 DEVICE void load_pieces(const View *view, const void *plane, int t, int count, int n, int lanes,
                         int max_dim, Piece *to)
 {
@@ -143,9 +143,10 @@ DEVICE void mma(float *d, const float *a, float b0, float b1)
 }
 
 // A thread block has room for `most` rows, 1, 2, 4 or 8: neighbours in their sequence, up to the next
-// position that is a multiple of `most`. They share each split of which they all see every token, so
-// not the last one; and as split lengths change at multiples of 8, they have the same splits. Returns
-// how many share the split before token `end` with this row, or 0 if an earlier row leads them.
+// position that is a multiple of `most`. They share a split if each of them sees all its tokens, so
+// the last split of a row is its own. (Split lengths change at multiples of 8, so neighbours have the
+// same splits.) Returns how many rows share the split that ends before token `end`, this one
+// included, or 0 if an earlier row leads them.
 DEVICE int rows_sharing(const View *view, int row, QueryToken query, QueryToken before, int most,
                         int end)
 {
@@ -192,8 +193,8 @@ DEVICE void attend_mma(const AttendJob *job, int dtype, int max_dim)
         if (r < vectors && d < head_dim) q[i] = job->q[vector * head_dim + d];
     }
 
-    // 3. The walk, for the whole split, so that later loads have nothing to wait for. After the last
-    // token comes it again.
+    // 3. The walk, for the whole split, so that later loads have nothing to wait for. Tokens past
+    // the end get the offset of the last one.
     for (int t = threadIdx.x; t < length; t += THREADS)
         OFFSETS[t] = token_offset(view, query.seq, from + min_int(t, count - 1), kv_head);
     __syncthreads();
@@ -235,7 +236,7 @@ DEVICE void attend_mma(const AttendJob *job, int dtype, int max_dim)
         EACH (t, 2) mma(l, p + t * 2, 1, 1);
     }
 
-    // 7. The states of the warps, in shared memory, become one for each vector.
+    // 7. The states of the warps meet in shared memory, and become one for each vector.
     float *states = shared + 2 * MAX_SPLIT;  // [8][WARPS][head_dim + 2]
     float *state = states + (r * WARPS + warp) * (head_dim + 2);
     if (c == 0) {
@@ -317,8 +318,8 @@ static int attend_on_gpu(Pool *pool, const AttendJob *job)
     int total = job->view.num_query_tokens;
     int device = job->view.config.device;
     int head_dim = job->view.config.head_dim;
-    size_t bytes = (size_t)job->num_q_heads * (head_dim + 2) * sizeof(float);  // of a row and split
-    AttendJob part = *job;                                                     // some of the rows
+    size_t bytes = (size_t)job->num_q_heads * (head_dim + 2) * sizeof(float);  // a row's split
+    AttendJob part = *job;  // for some of the rows
     for (int row = 0, rows; row < total; row += rows) {
         rows = rows_together(queries + row, total - row, states_limit / bytes, &part.splits);
         size_t needed = multiply(multiply(rows, part.splits), bytes);
