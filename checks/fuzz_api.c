@@ -44,7 +44,6 @@ static void one_call(void)
     free_to(0);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const int dims[] = {1, 4, 5, 8, 9, 16, 33, 64};
@@ -74,23 +73,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 #ifndef LIBFUZZER
 
-// The input of a seed: up to 1500 random bytes.
-static void run_seed(uint64_t number)
-{
-    note("seed %llu", (unsigned long long)number);
-    random_state = number * 0x9e3779b97f4a7c15u;
-    size_t size = (size_t)between(10, 1500);
-    uint8_t *bytes = (uint8_t *)malloc(size);
-    for (size_t i = 0; i < size; i++) bytes[i] = (uint8_t)next_random();
-    LLVMFuzzerTestOneInput(bytes, size);
-    free(bytes);
-}
-
 int main(int argc, char **argv)
 {
+    static uint8_t bytes[1500];
     int only = argc > 1 ? atoi(argv[1]) : 0;
-    for (int number = 1; number <= 300; number++)
-        if (only == 0 || only == number) run_seed((uint64_t)number);
+    for (int number = 1; number <= 300; number++) {
+        if (only != 0 && only != number) continue;
+        note("seed %d", number);
+        random_state = (uint64_t)number * 0x9e3779b97f4a7c15u;
+        size_t size = (size_t)between(10, (int)sizeof bytes);
+        for (size_t i = 0; i < size; i++) bytes[i] = (uint8_t)next_random();
+        LLVMFuzzerTestOneInput(bytes, size);
+    }
     printf("1 passed, 0 failed, 0 skipped\n");
     return 0;
 }
