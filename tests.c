@@ -2681,6 +2681,7 @@ static void some_operations(Pool *pool, int count)
         if (i % 4 == 0 && arrlen(pool->seqs) > 0)
             random_step(pool, 2 * pool->config.num_kv_heads, 5);
         write_again(pool);
+        for (int j = 0; j < (int)arrlen(pool->seqs); j++) check_seq(pool->seqs[j]);
     }
 }
 
