@@ -2696,15 +2696,14 @@ TEST(a_call_without_memory_changes_nothing, ON_BOTH)
             PoolConfig config = {2, 1, 4, 3 + i, 16, i, 1, PAGED_CPU};
             note("block size %d, run %d", config.block_size, run);
             random_state = seed;
-            faulty_pool = NULL;
             fault_after = run++;
             Pool *pool = new_pool(config);
             faulty_pool = pool;
             some_operations(pool, on_stand_in() ? 12 : 60);
             end_pool(pool);
+            faulty_pool = NULL;
         } while (fault_after < 0);
         fault_after = -1;
-        faulty_pool = NULL;
         CHECK(run > 5);
     }
     if (device == PAGED_GPU) return;  // cudaMalloc() does not ask fail_above
