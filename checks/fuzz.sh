@@ -3,7 +3,7 @@
 # files from elsewhere. The targets are checks/fuzz_api.c and checks/fuzz_readers.c; each draws its
 # inputs from seeds.
 #
-#     sh checks/fuzz.sh           part of make test: the inputs of all seeds, and all faults
+#     sh checks/fuzz.sh           part of make test: the inputs of all seeds
 #     sh checks/fuzz.sh --look    make fuzz: looks for other inputs with libFuzzer, SECONDS=60 for
 #                                 each target, or for TARGETS="api model tokenizer"
 #
@@ -53,5 +53,4 @@ for target in $TARGETS; do
     build "$target" "$target" $CC -O0 -Wall -Wextra $SAN &&
         check "seeds of $target" "$BUILD/$target"
 done
-build faults api $CC -O1 -Wall -Wextra && check "faults" $BUILD/faults --faults
 finish

@@ -191,8 +191,8 @@ static void save_checkpoint(float control, bool separate)
     CHECK_EQ(fclose(file), 0);
 }
 
-// <unk>, <s>, </s>, the 256 bytes, the printable characters, and random merges: equal scores, the same text twice,
-// characters of several bytes, with and without a token of their own.
+// <unk>, <s>, </s>, the 256 bytes, the printable characters, and random merges: equal scores, the
+// same text twice, characters of several bytes, with and without a token of their own.
 static void draw_tokenizer(void)
 {
     const char *letters[] = {"a", "b", "c", " ", "ë", "日", "😀"};
@@ -956,17 +956,11 @@ TEST(every_cache_prints_the_published_text, ON_CPU)
         "what to do.\"\n"
         "Lily didn't want to help her mom, so she\n";
     const int block_sizes[] = {1, 7, 16};
-    for (int dtype = 0; dtype < (quick ? 1 : 3); dtype++) {
-        const char *base = format_text("--temperature 0 --steps 200 --dtype %s", dtypes[dtype]);
-        if (dtype > 0) expected = real_text(base);  // rounded K and V may lead to other words
-        for (int i = 0; i < 9; i++) {
-            const char *how = cache_options(i % 3, block_sizes[i / 3]);
-            CHECK_TEXT(real_text(format_text("%s %s --chunk %d", base, how, 1 + 5 * i)), expected);
-            if (dtype > 0 || i % 4 > 0) continue;
-            CHECK_TEXT(real_text(format_text("%s %s --plain", base, how)), expected);
-            real_text(format_text("%s %s -p '' -p 'Lily saw a dog' -p Zoë -p ' '", base, how));
-            CHECK_TEXT(request(out, 0), expected);
-        }
+    for (int i = 0; i < 9; i++) {
+        const char *how = cache_options(i % 3, block_sizes[i / 3]);
+        const char *plain = i % 2 ? "--plain" : "";
+        const char *line = "--temperature 0 --steps 200 --chunk %d %s %s";
+        CHECK_TEXT(real_text(format_text(line, 1 + 5 * i, how, plain)), expected);
     }
 }
 
@@ -995,14 +989,4 @@ TEST(kernels_change_no_text, ON_CPU)
         CHECK_TEXT(text_of(format_text("%s --device %s %s", base, device, more[i % 5])), expected);
         unsetenv("PAGED_LANE_ORDER");
     }
-}
-
-TEST(kernels_tell_the_story_of_the_real_model, ON_CPU)
-{
-    const char *how = format_text("--device %s", kernels());
-    const char *steps = format_text("--steps %d", times(100, 5));
-    char *story = real_text(steps);
-    CHECK_TEXT(real_text(format_text("%s %s", steps, how)), story);
-    story = real_text("--steps 20");
-    CHECK_TEXT(real_text(format_text("--steps 20 --plain %s", how)), story);
 }
