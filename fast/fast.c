@@ -50,14 +50,15 @@ typedef float Floats __attribute__((vector_size(4 * LANES), aligned(4), may_alia
 typedef uint16_t Halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
 
 enum { RUN = 16, RUNS = 4, TOKENS = RUNS * RUN };  // a tile is 64 neighbours, in 4 runs
-enum { AHEAD = 8 };                                // stops from a prefetch to its use
+enum { AHEAD = 8, HALF = AHEAD * RUNS };           // stops, tokens from a prefetch to its use
 enum { COLUMNS = PAGED_MAX_HEAD_DIM / LANES };     // a column of K or V has LANES elements
 enum { VECTORS = 64 };                 // query vectors that go through a sequence together, at most
-enum { SUMS = LANES == 16 ? 16 : 8 };  // vectors of sums that fit into the registers
+enum { SUMS = LANES == 16 ? 16 : 8 };  // vectors of sums that fit into the registers, and
+enum { ABREAST = LANES == 16 ? 4 : 2 };  // tokens of K at a time that do
 
-typedef struct Tile {   // where the rows of its tokens are: k + at[t], v + at[t]
-    const char *k, *v;  // the planes, from a KV head on
-    size_t at[TOKENS];  // bytes
+typedef struct Tile {      // where the rows of its tokens are: k + at[i][t], v + at[i][t]
+    const char *k, *v;     // the planes, from a KV head on
+    size_t at[2][TOKENS];  // bytes; first as the tokens follow each other, then in four runs
 } Tile;
 
 typedef struct Query {      // a query vector, and the state of its sums
@@ -161,36 +162,35 @@ INLINE void attend_tile(const Tile *tile, const Tile *next, Query *query, int to
                         int n, int dtype)
 {
     const int step = LANES * (int)dtype_size(dtype);
-    const int last = (head_dim - 1) / LANES;      // column
-    const int abreast = min_int(RUNS, SUMS / n);  // tokens of K at a time
-    const int width = min_int(8, SUMS / n);       // columns of V at a time
-    Vec score[8][TOKENS / LANES];                 // in the order of the walk
-    Vec part[8 * COLUMNS];                        // sums over half of a tile
+    const int last = (head_dim - 1) / LANES;         // column
+    const int abreast = min_int(ABREAST, SUMS / n);  // tokens of K at a time
+    const int width = min_int(8, SUMS / n);          // columns of V at a time
+    Vec score[8][TOKENS / LANES];                    // in the order of the walk
+    Vec part[8 * COLUMNS];                           // sums over half of a tile
     Vec dot[SUMS];
     Vec sum[SUMS];
     Bits inside = {0};  // the lanes of the last column that belong to the row, not to another
     EACH (i, LANES)
         if (last * LANES + i < head_dim) inside[i] = 0xffffffff;
 
-    // 1. The walk. A stop has four tokens, each `across` from the one before it, and the next stop
-    // is `down` from this one: a full tile is walked in four runs, any other from its first token.
+    // 1. The walk, four tokens at a stop. A full tile is walked in four runs, any other one from its
+    // first token on.
     const int stops = ceil_div(tokens, RUNS);
-    const int across = tokens == TOKENS ? RUN : 1;
-    const int down = tokens == TOKENS ? 1 : RUNS;
+    const size_t *at = tile->at[tokens == TOKENS];
 
     // 2. The scores. The last stop may have some too many, which weigh() drops.
     for (int stop = 0; stop < stops; stop++) {
+        const char *later_plane = tile->k;
         int later = stop + AHEAD;
-        const char *plane = tile->k;
         if (later >= stops) {
+            later_plane = tile->v;
             later -= stops;
-            plane = tile->v;
         }
         for (int run = 0; run < RUNS; run += abreast) {
             const char *k[RUNS], *later_k[RUNS];
             EACH (j, abreast) {
-                k[j] = tile->k + tile->at[stop * down + (run + j) * across];
-                later_k[j] = plane + tile->at[later * down + (run + j) * across];
+                k[j] = tile->k + at[stop * RUNS + run + j];
+                later_k[j] = later_plane + at[later * RUNS + run + j];
             }
             EACH (i, SUMS) dot[i] = (Vec){0};
             for (int d = 0; d <= last; d++) {
@@ -211,7 +211,8 @@ INLINE void attend_tile(const Tile *tile, const Tile *next, Query *query, int to
                 Quad odd = add_halves(fold(dot[i + 1]), fold(dot[i + 3]));
                 Quad four = add_halves(even, odd);
                 float *to = (float *)score + stop * RUNS + run;
-                EACH (j, 4) to[(i + j) / abreast * TOKENS + (i + j) % abreast] = four[j];
+                EACH (j, min_int(4, n * abreast))
+                    to[(i + j) / abreast * TOKENS + (i + j) % abreast] = four[j];
             }
         }
     }
@@ -221,19 +222,15 @@ INLINE void attend_tile(const Tile *tile, const Tile *next, Query *query, int to
 
     // 4. The values: a half of the walk, all columns, then the other half. After the last column
     // comes it again, for nothing.
-    for (int half = 0; half < stops; half += AHEAD)
+    for (int half = 0; half < tokens; half += HALF)
         for (int d = 0; d <= last; d += width) {
             EACH (i, n * width) sum[i] = (Vec){0};
             if (half > 0)
                 EACH (i, n * width) sum[i] = part[d * n + i];
-            for (int t = half * RUNS; t < min_int((half + AHEAD) * RUNS, tokens); t++) {
-                int stop = t / RUNS;
-                int run = t % RUNS;
-                const char *v = tile->v + tile->at[stop * down + run * across];
-                int later = (stop + AHEAD) % RUN;
-                const char *later_v = tile->v + tile->at[later * down + run * across];
-                if (stop + AHEAD >= stops) later_v = next->k + next->at[stop % AHEAD + run * RUN];
-                later_v += d * step;
+            for (int t = half; t < min_int(half + HALF, tokens); t++) {
+                const char *v = tile->v + at[t];
+                const char *later_v = next->k + next->at[1][t - half] + d * step;
+                if (t + HALF < tokens) later_v = tile->v + at[t + HALF] + d * step;
                 for (int i = 0; i < width * step; i += 64) __builtin_prefetch(later_v + i, 0, 2);
                 KEEP_ORDER;
                 EACH (j, width) {
@@ -242,7 +239,7 @@ INLINE void attend_tile(const Tile *tile, const Tile *next, Query *query, int to
                     EACH (i, n) sum[i * width + j] += ((float *)score[i])[t] * x;
                 }
             }
-            if (half + AHEAD < stops) {
+            if (half + HALF < tokens) {
                 EACH (i, n * width) part[d * n + i] = sum[i];
                 continue;
             }
@@ -303,7 +300,7 @@ static int count_together(const Query *query, int count, int start)
 // Finds the tile at `start`. After the last token of the sequence comes its row again.
 static Tile find_tile(const View *view, int seq, int start, int end, int kv_head)
 {
-    Tile tile = {(const char *)view->k, (const char *)view->v, {0}};
+    Tile tile = {(const char *)view->k, (const char *)view->v, {{0}}};
     size_t row = view->config.head_dim;  // elements to the next token in a block
     if (!view->tables) row *= view->config.num_kv_heads;
     size_t at = 0;
@@ -316,7 +313,8 @@ static Tile find_tile(const View *view, int seq, int start, int end, int kv_head
                 slots = view->config.block_size - (start + t) % view->config.block_size;
             }
         }
-        tile.at[t] = at * dtype_size(view->config.dtype);
+        tile.at[0][t] = at * dtype_size(view->config.dtype);
+        tile.at[1][t % RUN * RUNS + t / RUN] = tile.at[0][t];
     }
     return tile;
 }
