@@ -6,10 +6,10 @@
 //     floor = max(bytes / read ceiling, multiply-adds / FMA roof)
 //
 // and the tables say floor / time: 1.00 is perfect. Both are measured by the plainest loops there
-// are: the roof at the start, the ceiling right before the calls that are compared with it. For the
-// memory of a shared machine is a third slower in one minute than in the next; a ratio of neighbours
-// is not. Each number is the median over such rounds; the plain way, being slow, runs only once on a
-// CPU. All processors take part: OMP_NUM_THREADS=1 asks for one.
+// are: the roof before each row, the ceiling right before each call that is compared with it, over
+// about as many bytes. For the memory of a shared machine is a third slower in one minute than in
+// the next; a ratio of neighbours is not. Each number is the median over such rounds; the plain way,
+// being slow, runs only once on a CPU. All processors take part: OMP_NUM_THREADS=1 asks for one.
 //
 // Caches are cold: a pool is larger than the last level, and each call takes the next set of its
 // sequences. Blocks lie shuffled, as in a server that has run for an hour. "Contiguous" is the same
@@ -143,11 +143,11 @@ static double clock_stop(void)
     return ms / 1e3;
 }
 
-static double read_seconds(void)
+static double read_rate(void)  // bytes per second
 {
     clock_start();
     queue_read(data_bytes);
-    return clock_stop();
+    return (double)data_bytes / clock_stop();
 }
 
 static const double fma_rate = INFINITY;  // on a GPU the floor is memory alone
@@ -197,13 +197,18 @@ static void read_part(const Words *p, size_t n)
     sink = sum[0][0] + sum[0][1];
 }
 
-static double read_seconds(void)
+static double read_rate(void)  // bytes per second, over the next 64 MB
 {
-    size_t n = data_bytes / sizeof(Words) / threads;
+    static size_t next;
+    size_t bytes = (size_t)64 << 20;
+    size_t n = bytes / sizeof(Words) / threads;
+    if (next + bytes > data_bytes) next = 0;
+    const Words *p = (const Words *)(data + next);
+    next += bytes;
     clock_start();
     PARALLEL_FOR
-    for (int i = 0; i < threads; i++) read_part((const Words *)data + n * i, n);
-    return clock_stop();
+    for (int i = 0; i < threads; i++) read_part(p + n * i, n);
+    return (double)bytes / clock_stop();
 }
 
 enum { FMA_STEPS = 400000, SUMS = 12 };
@@ -386,16 +391,15 @@ static void measure(double *medians)
     double end = now() + seconds;
     int n = 0;
     for (; n < MAX_ROUNDS && (n < 3 || now() < end); n++) {
-        double read = (double)data_bytes / read_seconds();
-        double least = fmax(bench.bytes / read, bench.multiply_adds / fma_rate);
         for (int i = 0; i < NUM_WAYS; i++) {
             int way = i;
             if (n % 2) way = NUM_WAYS - 1 - i;  // in both orders, so that a drift cancels
+            double read = read_rate();
             double t = plain;
             if (way != PLAIN || ON_GPU) t = attend_seconds(way);
-            samples[way][n] = least / t;
+            samples[way][n] = fmax(bench.bytes / read, bench.multiply_adds / fma_rate) / t;
+            samples[READ][n] = read / 1e9;
         }
-        samples[READ][n] = read / 1e9;
     }
     for (int i = 0; i < NUM_COLUMNS; i++) medians[i] = median(samples[i], n);
 }

@@ -11,7 +11,7 @@
 //   - Up to eight query vectors (heads of a group, rows of a chunk) go through a tile together, so
 //     an element of K or V, once in a register, serves them all.
 //   - All KV heads of a tile come before the next tile, so memory is read in long runs. A full tile
-//     is walked in four runs at once, and each stop prefetches the same stop of what comes next.
+//     is walked in four runs at once, and each stop prefetches what is read eight stops later.
 //   - exp() is a polynomial, computed for a vector of scores at once.
 //   - The sums of a tile begin at 0. They are added to the earlier ones along with the rounding
 //     error, so a million small weights are not lost beside a large one.
@@ -50,13 +50,15 @@ typedef float Floats __attribute__((vector_size(4 * LANES), aligned(4), may_alia
 typedef uint16_t Halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
 
 enum { RUN = 16, RUNS = 4, TOKENS = RUNS * RUN };  // a tile is 64 neighbours, in 4 runs
+enum { AHEAD = 8, HALF = AHEAD * RUNS };           // stops, tokens from a prefetch to its use
 enum { COLUMNS = PAGED_MAX_HEAD_DIM / LANES };     // a column of K or V has LANES elements
 enum { VECTORS = 64 };                 // query vectors that go through a sequence together, at most
-enum { SUMS = LANES == 16 ? 16 : 8 };  // vectors of sums that fit into the registers
+enum { SUMS = LANES == 16 ? 16 : 8 };  // vectors of sums that fit into the registers, and
+enum { ABREAST = LANES == 16 ? 4 : 2 };  // tokens of K at a time that do
 
-typedef struct Tile {   // where the rows of its tokens are: k + at[t], v + at[t]
-    const char *k, *v;  // the planes, from a KV head on
-    size_t at[TOKENS];  // bytes
+typedef struct Tile {      // where the rows of its tokens are: k + at[i][t], v + at[i][t]
+    const char *k, *v;     // the planes, from a KV head on
+    size_t at[2][TOKENS];  // bytes; first as the tokens follow each other, then in four runs
 } Tile;
 
 typedef struct Query {      // a query vector, and the state of its sums
@@ -127,10 +129,11 @@ INLINE void add_exactly(Query *query, int i, Vec x)
 // this code a compiler might fuse other products with sums, which gives other bits.
 __attribute__((noinline)) static void weigh(Query *query, Vec *score, int tokens, int last)
 {
-    for (int t = tokens; t < TOKENS; t++) ((float *)score)[t] = -INFINITY;
+    int count = ceil_div(tokens, LANES);
+    for (int t = tokens; t < count * LANES; t++) ((float *)score)[t] = -INFINITY;
     float old_m = query->m;
     Vec top = (Vec){0} + old_m;
-    EACH (i, TOKENS / LANES) {
+    EACH (i, count) {
         Bits higher = (Bits)(score[i] > top);
         top = (Vec)(((Bits)score[i] & higher) | ((Bits)top & ~higher));
     }
@@ -141,12 +144,13 @@ __attribute__((noinline)) static void weigh(Query *query, Vec *score, int tokens
         if (m[i] > m[0]) m[0] = m[i];
     query->m = m[0];
     Vec shrink = exp_lanes((Vec){0} + (old_m - m[0]));
-    for (int i = 0; m[0] > old_m && i <= 1 + last; i++) {
+    int scaled = m[0] > old_m && old_m > -__FLT_MAX__;  // at first, the sums are 0
+    for (int i = 0; scaled && i <= 1 + last; i++) {
         query->sum[i] *= shrink;
         query->lost[i] *= shrink;
     }
     Vec l = {0};
-    EACH (i, TOKENS / LANES) {
+    EACH (i, count) {
         score[i] = exp_lanes(score[i] - m[0]) * HEADROOM;
         l += score[i];
     }
@@ -158,82 +162,91 @@ INLINE void attend_tile(const Tile *tile, const Tile *next, Query *query, int to
                         int n, int dtype)
 {
     const int step = LANES * (int)dtype_size(dtype);
-    const int last = (head_dim - 1) / LANES;  // column
-    const int pair = min_int(2, SUMS / n);    // tokens of K at a time
-    const int width = min_int(8, SUMS / n);   // columns of V at a time
-    Vec score[8][TOKENS / LANES];             // in the order of the walk
+    const int last = (head_dim - 1) / LANES;         // column
+    const int abreast = min_int(ABREAST, SUMS / n);  // tokens of K at a time
+    const int width = min_int(8, SUMS / n);          // columns of V at a time
+    Vec score[8][TOKENS / LANES];                    // in the order of the walk
+    Vec part[8 * COLUMNS];                           // sums over half of a tile
+    Vec dot[SUMS];
     Vec sum[SUMS];
     Bits inside = {0};  // the lanes of the last column that belong to the row, not to another
     EACH (i, LANES)
         if (last * LANES + i < head_dim) inside[i] = 0xffffffff;
 
-    // 1. The walk: a full tile in four runs at once, any other one from its first token on.
-    size_t at[TOKENS], next_at[TOKENS];
-    for (int stop = 0; stop < min_int(tokens + 1, TOKENS); stop++) {
-        int t = stop;
-        if (tokens == TOKENS) t = stop % RUNS * RUN + stop / RUNS;
-        at[stop] = tile->at[t];
-        next_at[stop] = next->at[t];
-    }
+    // 1. The walk, four tokens at a stop. A full tile is walked in four runs, any other one from its
+    // first token on.
+    const int stops = ceil_div(tokens, RUNS);
+    const size_t *at = tile->at[tokens == TOKENS];
 
-    // 2. The scores.
-    for (int stop = 0; stop < tokens; stop += pair) {
-        const char *k[2], *next_k[2];
-        EACH (j, pair) {
-            k[j] = tile->k + at[stop + j];
-            next_k[j] = next->k + next_at[stop + j];
+    // 2. The scores. The last stop may have some too many, which weigh() drops.
+    for (int stop = 0; stop < stops; stop++) {
+        const char *later_plane = tile->k;
+        int later = stop + AHEAD;
+        if (later >= stops) {
+            later_plane = tile->v;
+            later -= stops;
         }
-        EACH (i, SUMS) sum[i] = (Vec){0};
-        for (int d = 0; d <= last; d++) {
-            Vec x[2];
-            if (d * step % 64 == 0)  // once for each cache line
-                EACH (j, pair) __builtin_prefetch(next_k[j] + d * step, 0, 2);  // to L2
-            KEEP_ORDER;
-            EACH (j, pair) x[j] = load_lanes(k[j] + d * step, dtype);
-            if (d == last)
-                EACH (j, pair) x[j] = (Vec)((Bits)x[j] & inside);  // 0 times NaN would be NaN
-            EACH (i, n) {
-                Vec q = query[i].q[d];
-                if (pair == 2) q = *(volatile Vec *)&query[i].q[d];  // gcc would load it twice
-                EACH (j, pair) sum[i * pair + j] += q * x[j];
+        for (int run = 0; run < RUNS; run += abreast) {
+            const char *k[RUNS], *later_k[RUNS];
+            EACH (j, abreast) {
+                k[j] = tile->k + at[stop * RUNS + run + j];
+                later_k[j] = later_plane + at[later * RUNS + run + j];
             }
-        }
-        for (int i = 0; i < n * pair; i += 4) {
-            Quad even = add_halves(fold(sum[i]), fold(sum[i + 2]));
-            Quad odd = add_halves(fold(sum[i + 1]), fold(sum[i + 3]));
-            Quad four = add_halves(even, odd);
-            EACH (j, min_int(4, n * pair))
-                ((float *)score[(i + j) / pair])[stop + (i + j) % pair] = four[j];
+            EACH (i, SUMS) dot[i] = (Vec){0};
+            for (int d = 0; d <= last; d++) {
+                Vec x[RUNS];
+                if (d * step % 64 == 0)  // once for each cache line
+                    EACH (j, abreast) __builtin_prefetch(later_k[j] + d * step, 0, 2);  // to L2
+                KEEP_ORDER;
+                EACH (j, abreast) x[j] = load_lanes(k[j] + d * step, dtype);
+                if (d == last)
+                    EACH (j, abreast) x[j] = (Vec)((Bits)x[j] & inside);  // 0 * NaN would be NaN
+                EACH (i, n) {
+                    Vec q = *(volatile Vec *)&query[i].q[d];  // gcc would load it for each token
+                    EACH (j, abreast) dot[i * abreast + j] += q * x[j];
+                }
+            }
+            for (int i = 0; i < n * abreast; i += 4) {
+                Quad even = add_halves(fold(dot[i]), fold(dot[i + 2]));
+                Quad odd = add_halves(fold(dot[i + 1]), fold(dot[i + 3]));
+                Quad four = add_halves(even, odd);
+                float *to = (float *)score + stop * RUNS + run;
+                EACH (j, min_int(4, n * abreast))
+                    to[(i + j) / abreast * TOKENS + (i + j) % abreast] = four[j];
+            }
         }
     }
 
     // 3. Their weights.
     EACH (i, n) weigh(&query[i], score[i], tokens, last);
 
-    // 4. The values. After the last column comes it again, for nothing.
-    int row = 0;    // of the next tile: it is prefetched once, row by row, however often this
-    int ahead = 0;  // one is walked; and how many bytes of that row have been
-    for (int d = 0; d <= last; d += width) {
-        EACH (i, SUMS) sum[i] = (Vec){0};
-        for (int stop = 0; stop < tokens; stop++) {
-            const char *v = tile->v + at[stop];
-            const char *next_v = next->v + next_at[row] + ahead;
-            for (int i = 0; i < width * step; i += 64) __builtin_prefetch(next_v + i, 0, 2);
-            ahead += width * step;
-            if (ahead > last * step) {
-                ahead = 0;
-                row++;
+    // 4. The values: a half of the walk, all columns, then the other half. After the last column
+    // comes it again, for nothing.
+    for (int half = 0; half < tokens; half += HALF)
+        for (int d = 0; d <= last; d += width) {
+            EACH (i, n * width) sum[i] = (Vec){0};
+            if (half > 0)
+                EACH (i, n * width) sum[i] = part[d * n + i];
+            for (int t = half; t < min_int(half + HALF, tokens); t++) {
+                const char *v = tile->v + at[t];
+                const char *later_v = next->k + next->at[1][t - half] + d * step;
+                if (t + HALF < tokens) later_v = tile->v + at[t + HALF] + d * step;
+                for (int i = 0; i < width * step; i += 64) __builtin_prefetch(later_v + i, 0, 2);
+                KEEP_ORDER;
+                EACH (j, width) {
+                    if (j >= 4 && d + 4 > last) continue;  // a short row
+                    Vec x = load_lanes(v + min_int(d + j, last) * step, dtype);
+                    EACH (i, n) sum[i * width + j] += ((float *)score[i])[t] * x;
+                }
             }
-            KEEP_ORDER;
-            EACH (j, width) {
-                Vec x = load_lanes(v + min_int(d + j, last) * step, dtype);
-                EACH (i, n) sum[i * width + j] += ((float *)score[i])[stop] * x;
+            if (half + HALF < tokens) {
+                EACH (i, n * width) part[d * n + i] = sum[i];
+                continue;
             }
+            EACH (i, n)
+                EACH (j, width)
+                    if (d + j <= last) add_exactly(&query[i], 1 + d + j, sum[i * width + j]);
         }
-        EACH (i, n)
-            EACH (j, width)
-                if (d + j <= last) add_exactly(&query[i], 1 + d + j, sum[i * width + j]);
-    }
 }
 
 // attend_tile() with n and dtype as constants. Not inlined: the caller's variables would take
@@ -287,11 +300,21 @@ static int count_together(const Query *query, int count, int start)
 // Finds the tile at `start`. After the last token of the sequence comes its row again.
 static Tile find_tile(const View *view, int seq, int start, int end, int kv_head)
 {
-    Tile tile = {(const char *)view->k, (const char *)view->v, {0}};
+    Tile tile = {(const char *)view->k, (const char *)view->v, {{0}}};
+    size_t row = view->config.head_dim;  // elements to the next token in a block
+    if (!view->tables) row *= view->config.num_kv_heads;
     size_t at = 0;
-    EACH (t, TOKENS) {
-        if (start + t < end) at = token_offset(view, seq, start + t, kv_head);
-        tile.at[t] = at * dtype_size(view->config.dtype);
+    int slots = 0;  // left in the block
+    for (int t = 0; t < TOKENS; t++, slots--) {
+        if (start + t < end) {
+            at += row;
+            if (slots == 0) {
+                at = token_offset(view, seq, start + t, kv_head);
+                slots = view->config.block_size - (start + t) % view->config.block_size;
+            }
+        }
+        tile.at[0][t] = at * dtype_size(view->config.dtype);
+        tile.at[1][t % RUN * RUNS + t / RUN] = tile.at[0][t];
     }
     return tile;
 }
