@@ -56,9 +56,9 @@ enum { VECTORS = 64 };                 // query vectors that go through a sequen
 enum { SUMS = LANES == 16 ? 16 : 8 };  // vectors of sums that fit into the registers, and
 enum { ABREAST = LANES == 16 ? 4 : 2 };  // tokens of K at a time that do
 
-typedef struct Tile {      // where the rows of its tokens are: k + at[i][t], v + at[i][t]
+typedef struct Tile {      // where the rows of its tokens are: k + at[0][t], v + at[0][t]
     const char *k, *v;     // the planes, from a KV head on
-    size_t at[2][TOKENS];  // bytes; first as the tokens follow each other, then in four runs
+    size_t at[2][TOKENS];  // bytes; at[0] in the order of the tokens, at[1] in four runs
 } Tile;
 
 typedef struct Query {      // a query vector, and the state of its sums
@@ -178,7 +178,7 @@ INLINE void attend_tile(const Tile *tile, const Tile *next, Query *query, int to
     const int stops = ceil_div(tokens, RUNS);
     const size_t *at = tile->at[tokens == TOKENS];
 
-    // 2. The scores. The last stop may have some too many, which weigh() drops.
+    // 2. The scores. The last stop may go past the last token; weigh() drops these scores.
     for (int stop = 0; stop < stops; stop++) {
         const char *later_plane = tile->k;
         int later = stop + AHEAD;
@@ -220,8 +220,8 @@ INLINE void attend_tile(const Tile *tile, const Tile *next, Query *query, int to
     // 3. Their weights.
     EACH (i, n) weigh(&query[i], score[i], tokens, last);
 
-    // 4. The values: a half of the walk, all columns, then the other half. After the last column
-    // comes it again, for nothing.
+    // 4. The values: half of the walk for all columns, then the other half. Columns past the last
+    // one repeat it, and their sums are dropped.
     for (int half = 0; half < tokens; half += HALF)
         for (int d = 0; d <= last; d += width) {
             EACH (i, n * width) sum[i] = (Vec){0};
@@ -234,7 +234,7 @@ INLINE void attend_tile(const Tile *tile, const Tile *next, Query *query, int to
                 for (int i = 0; i < width * step; i += 64) __builtin_prefetch(later_v + i, 0, 2);
                 KEEP_ORDER;
                 EACH (j, width) {
-                    if (j >= 4 && d + 4 > last) continue;  // a short row
+                    if (j >= 4 && d + 4 > last) continue;  // not even that, in a short row
                     Vec x = load_lanes(v + min_int(d + j, last) * step, dtype);
                     EACH (i, n) sum[i * width + j] += ((float *)score[i])[t] * x;
                 }
@@ -297,7 +297,7 @@ static int count_together(const Query *query, int count, int start)
     return n;
 }
 
-// Finds the tile at `start`. After the last token of the sequence comes its row again.
+// Finds the tile at `start`. Past the end of the sequence, the row of its last token is repeated.
 static Tile find_tile(const View *view, int seq, int start, int end, int kv_head)
 {
     Tile tile = {(const char *)view->k, (const char *)view->v, {{0}}};
