@@ -71,9 +71,10 @@ UNUSED static double parse_double(const char *option, const char *text, double m
 // The index of `text` in `names`, a list that ends with NULL.
 UNUSED static int parse_choice(const char *option, const char *text, const char *const *names)
 {
-    for (int i = 0; names[i]; i++)
-        if (strcmp(text, names[i]) == 0) return i;
-    die(2, "%s: unknown value '%s'; see --help", option, text);
+    int i = 0;
+    while (names[i] && strcmp(text, names[i]) != 0) i++;
+    if (!names[i]) die(2, "%s: unknown value '%s'; see --help", option, text);
+    return i;
 }
 
 UNUSED static double now(void)  // seconds, of a clock that never goes back
