@@ -6,7 +6,7 @@
 // attention finds the blocks of a sequence through its block table.
 //
 // Read paged.h first, then this file from top to bottom. Layout, memory, pool, sequences and prefix
-// cache only keep books: they decide where each token lies. A step, numbers, K and V, attention,
+// cache are bookkeeping: they decide where each token goes. A step, numbers, K and V, attention,
 // kernels and calls store the tokens there and compute with them. The rest can wait: check and
 // dump, the oracle (the same cache without blocks, which judges all of the above), the stand-in for
 // a GPU, and main, one screen that shows the ideas on live pools.
