@@ -234,7 +234,7 @@ def blame(number, stages, test, said):
             return not run_suite(arguments, path)
         return build(program, ['-O0'], engine=path)[0] and not run_test(test, [program])
 
-    say('Which function is to blame? ...')
+    say('\nWhich function is to blame? ...')
     while len(names) > 1:
         half = names[:len(names) // 2]
         names = half if passes(half) else names[len(half):]
