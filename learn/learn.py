@@ -324,8 +324,9 @@ def debug(number, stages, start=os.execvp):
                 stops = ['panic', 'failed']
             if not shutil.which('gdb'):
                 raise SystemExit('gdb is not installed: sudo apt-get install gdb')
-            print('Stage %d: %s.\ngdb stops where the test fails. To step through your function: '
-                  'break NAME,\nthen run, then y.' % (stage.number, test), flush=True)
+            print('Stage %d: %s.\ngdb stops where the test fails: from failed(), up 2 goes to the '
+                  'test. To step\nthrough your function: break NAME, then run, then y.'
+                  % (stage.number, test), flush=True)
             return start('gdb', ['gdb', '-q', '-x', 'debugger/paged.gdb',
                                  '-ex', 'handle SIGABRT nostop noprint',  # of expected panics
                                  *[word for stop in stops for word in ('-ex', 'break ' + stop)],
