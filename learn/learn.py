@@ -176,12 +176,13 @@ def compile_mine():
         raise SystemExit('There is no %s yet. To write it: make learn' % MINE)
     compiles, text = build(BUILD + '/stage_tests', ['-O0'])
     lines = text.splitlines()
+    missing = sorted(set(re.findall(r'undefined (?:reference to|symbol:) \W*(\w+)', text)))
     if compiles:
         lines = [line for line in lines if MINE in line and 'warning:' in line]
+    if missing:  # not what the linker says of every call
+        lines = ['%s() is missing.' % name for name in missing]
     say('\n'.join(lines[:20] + ['...'] * (len(lines) > 20)))
     if not compiles:
-        for name in sorted(set(re.findall(r'undefined (?:reference to|symbol:) \W*(\w+)', text))):
-            print('%s() is missing.' % name)
         raise SystemExit('%s does not compile.' % MINE)
 
 
@@ -301,7 +302,7 @@ def show(number, name, stages):
     later = [stage for stage in stages[number:] if name in stage.again]
     simple = later and not any(name in stage.again for stage in stages[:number])
     if later and not simple:
-        say('This is for stage %d: %s.' % (later[0].number, later[0].again[name][len('again: '):]))
+        say('Not needed before stage %d: %s.' % (later[0].number, later[0].again[name][len('again: '):]))
     path = 'learn/simple.c' if simple else 'paged.cu.c'
     for who, path in ("The engine's", path), ('Yours', MINE):
         if os.path.exists(path):
