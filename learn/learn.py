@@ -302,7 +302,8 @@ def show(number, name, stages):
     later = [stage for stage in stages[number:] if name in stage.again]
     simple = later and not any(name in stage.again for stage in stages[:number])
     if later and not simple:
-        say('Not needed before stage %d: %s.' % (later[0].number, later[0].again[name][len('again: '):]))
+        what = later[0].again[name].replace('again: ', '')
+        say('Not needed before stage %d: %s.' % (later[0].number, what))
     path = 'learn/simple.c' if simple else 'paged.cu.c'
     for who, path in ("The engine's", path), ('Yours', MINE):
         if os.path.exists(path):
