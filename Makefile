@@ -84,7 +84,7 @@ read:             ## the text without its answers: N=7, a chapter; SHOW=1, with 
 	    /^<.?details>/ { gsub(/<[^>]*>/, ""); fold = $$0 && !"$(SHOW)"; \
 	        if (fold) $$0 = "[" $$0 "] (SHOW=1)"; if (on) print; next } \
 	    on && !fold { n++; print } END { if (!n) print "There is no chapter $(N)." }' \
-	    walkthrough.md | cat -s | $${PAGER:-less}
+	    walkthrough.md | cat -s | $${PAGER:-less} || true
 
 learn:            ## writes learn/paged.cu.c, for you to finish; FORCE=1: start over
 	@$(PYTHON3) learn/learn.py make $(if $(FORCE),--force)
@@ -101,11 +101,11 @@ exercise:         ## an exercise of the walkthrough: N=5b, or N=1a ANSWER=10
 	@mkdir -p build
 	@$(CC) -O1 -g $(WARN) $(CPPFLAGS) learn/$(EXERCISE).c -o build/exercise-$(EXERCISE) -lm
 	@{ build/exercise-$(EXERCISE) "$(N)" $(subst $(COMMA), ,$(ANSWER)) || true; } 2>&1 | \
-	    fold -s -w 80
+	    fold -s -w 80 | sed 's/ *$$//'
 
 hunt:             ## a bug to find: N=7, HINT=1, ANSWER=seq_rewind; without N: list
 	@$(PYTHON3) learn/plant.py hunt $(N) $(if $(HINT),--hint) \
-	    $(if $(ANSWER),--answer "$(ANSWER)") | fold -s -w 80
+	    $(if $(ANSWER),--answer "$(ANSWER)") | fold -s -w 80 | sed 's/ *$$//'
 
 mutant:           ## a bug for the tests to find: BUG=cow-not-counted; without: list
 	@$(PYTHON3) learn/plant.py mutant $(BUG) || true

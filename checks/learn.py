@@ -191,15 +191,21 @@ def check_commands():
            *written(3, 'if (needed > pool->num_free)', 'if (0)'))
     expect('show', 0, ['learn/simple.c:', 'Yours, ' + learn.MINE, 'if (0) return'],
            learn.show, 3, 'seq_append', STAGES)
+    expect('show the copy', 0, ['before stage 9: without', 'block_copy(pool, own, last)'],
+           learn.show, 7, 'seq_append', STAGES)
     written(10, 'min_int(length, seq->num', 'min_int(0, seq->num')
     run_suite, learn.run_suite = learn.run_suite, lambda _, path: 'min_int(0, seq' in read(path)
-    expect('function to blame', ('seq_rewind', STAGES[7]), ["engine's seq_rewind() in place"],
-           learn.blame, STAGES, ['--cpu'], '')
+    expect('function to blame', ('seq_rewind', STAGES[7]), [
+        "engine's seq_rewind() in place of yours (stage 8)"],
+        learn.blame, 10, STAGES, 'tests.c --cpu', '')
     learn.run_suite = run_suite
     written(3, 'if (needed > pool->num_free)', 'if (0)')
     learn.compile_mine = lambda: None  # as that was just done
     check_debugger()
     learn.compile_mine = compile_mine
+    expect('to blame in a stage', 1, [
+        "engine's seq_append() in place of yours (stages 3 and 7)", 'SHOW=seq_append'],
+        *written(7, 'block_poison(pool, own, filled)', '(void)own'))
     expect('does not compile', 1, ['error:', 'does not compile'],
            *written(1, 'return i * c->head_dim;', 'return i * c->head_dim'))
     expect('return forgotten', 1, ['return-type', 'does not compile'],

@@ -97,7 +97,7 @@ def skeleton(engine, stages, written=0):
             names = re.findall(r'(\w+)\s*[,)]', head[head.index('('):])
             if head.startswith('KERNEL('):
                 names = ['job']
-            body = '\n{\n    to_write(%d, __func__, "%s", %d, %s);\n}' % (
+            body = '\n{\n    to_write(%d, __func__, "%s", %d,\n             %s);\n}' % (
                 stage.number, contract, stage.chapter, ', '.join(names))
             engine = engine[:place.body] + body + engine[place.end:]
     engine = engine.replace('panic("paged.cu.c", line, "GPU"', 'panic(__FILE__, line, "stand-in"')
@@ -176,8 +176,11 @@ def compile_mine():
         raise SystemExit('There is no %s yet. To write it: make learn' % MINE)
     compiles, text = build(BUILD + '/stage_tests', ['-O0'])
     lines = text.splitlines()
+    missing = sorted(set(re.findall(r'undefined (?:reference to|symbol:) \W*(\w+)', text)))
     if compiles:
         lines = [line for line in lines if MINE in line and 'warning:' in line]
+    if missing:  # not what the linker says of every call
+        lines = ['%s() is missing.' % name for name in missing]
     say('\n'.join(lines[:20] + ['...'] * (len(lines) > 20)))
     if not compiles:
         raise SystemExit('%s does not compile.' % MINE)
@@ -200,43 +203,51 @@ def results(stages):
         yield stage, failures
 
 
-def what_to_do(number, stage, text):
+def what_to_do(number, stage, name):
     mine = read(MINE)
     contracts = {**stage.write, **stage.again}
     print('\nThe functions in %s, for chapter %d of walkthrough.md:' % (MINE, stage.chapter))
-    for name, what in contracts.items():
-        state = 'to write' if unwritten(mine, name) else 'written'
-        say('  %-23s line %d, %s; %s' % (name, line_of(mine, name), state, what), 26)
-    named = [name for name in contracts if re.search(r'\b%s\b' % name, text)] or [*contracts]
-    if not unwritten(mine, named[0]):
+    for other, what in contracts.items():
+        state = 'to write' if unwritten(mine, other) else 'written'
+        say('  %-23s line %d, %s; %s' % (other, line_of(mine, other), state, what), 26)
+    if name or not any(unwritten(mine, other) for other in contracts):
         print('In gdb: make debug-stage N=%d\nA solution: make stage N=%d SHOW=%s'
-              % (number, number, named[0]))
+              % (number, number, name or 'NAME, with one of these names'))
 
 
-def blame(stages, arguments, said):
-    """For a failure of the suite: prints and returns the function whose replacement by the engine's
-    makes the failed test pass, found by halving; returns None if no single one does."""
+def blame(number, stages, test, said):
+    """For a test that fails: prints and returns the function whose replacement by the engine's
+    makes it pass, found by halving, and its last stage up to `number`. The function is None if no
+    single one does, or if the test stops at one that is not written yet."""
+    arguments = test.split()[1:]
     arguments = arguments[:2] + (re.findall(r'FAILED: .* (\w+)\n', said) or arguments[2:])
-    owner = {name: stage for stage in stages for name in stage.write}
-    names = [*owner]
+    names = [name for stage in stages[:number] for name in stage.write]
+    if re.search(r'^stage \d+: write ', said, re.M):
+        return None, stages[number - 1]
 
     def passes(replaced):
         mine, engine = read(MINE), read('paged.cu.c')
+        program, path = BUILD + '/blame/tests', BUILD + '/blame/paged.cu.c'
         for name in replaced:
             mine = mine.replace(definition(mine, name) or '\0', definition(engine, name))
-        write(BUILD + '/blame/paged.cu.c', mine)
-        return not run_suite(arguments, BUILD + '/blame/paged.cu.c')
+        write(path, mine)
+        if test.startswith('tests.c'):
+            return not run_suite(arguments, path)
+        return build(program, ['-O0'], engine=path)[0] and not run_test(test, [program])
 
-    say('Which function is to blame? ...')
+    say('\nWhich function is to blame? ...')
     while len(names) > 1:
         half = names[:len(names) // 2]
         names = half if passes(half) else names[len(half):]
     if not passes(names):
         say('No single one of yours: perhaps two are wrong, or a given one has changed.')
-        return None, stages[-1]
-    say('This test passes with the engine\'s %s() in place of yours (stage %d).'
-        % (names[0], owner[names[0]].number))
-    return names[0], owner[names[0]]
+        return None, stages[number - 1]
+    owners = [stage for stage in stages[:number] if names[0] in {**stage.write, **stage.again}]
+    numbers = ', '.join(str(stage.number) for stage in owners)
+    say('This test passes with the engine\'s %s() in place of yours (%s %s).'
+        % (names[0], 'stages' if len(owners) > 1 else 'stage',
+           re.sub(r', (\d+)$', r' and \1', numbers)))
+    return names[0], owners[-1]
 
 
 def stage_command(number, stages):
@@ -252,17 +263,16 @@ def stage_command(number, stages):
         text, number = failures[bad[0]], stage.number
         say('\nThe first one that fails, %s:' % bad[0])
         say(text)
-        if bad[0].startswith('tests.c'):
-            text, stage = blame(stages, bad[0].split()[1:], text)
-        what_to_do(number, stage, text or '')
+        name, stage = blame(number, stages, bad[0], text)
+        what_to_do(number, stage, name)
         return 1
-    print('Stages 1 to %d: all tests pass.' % number)
+    print('Stage%s %d: all tests pass.' % ('s 1 to' * (number > 1), number))
     if number == len(stages):
         print('%s is an engine:\n    cc -O2 -I. %s -o build/mine -lm && build/mine' % (MINE, MINE))
         return 0
     after = stages[number]
-    print('Next: stage %d, %s. Read chapter %d of walkthrough.md, then: make stage N=%d'
-          % (after.number, after.name, after.chapter, after.number))
+    say('Next: stage %d, %s. Read chapter %d of walkthrough.md, then: make stage N=%d'
+        % (after.number, after.name, after.chapter, after.number))
     return 0
 
 
@@ -289,8 +299,13 @@ def show(number, name, stages):
     if name not in known:
         raise SystemExit('The engine has no function %s.%s\nmake stage lists those to write.'
                          % (name, near(name, known)))
-    again = any(name in stage.again for stage in stages[number:])
-    for who, path in ("The engine's", 'learn/simple.c' if again else 'paged.cu.c'), ('Yours', MINE):
+    later = [stage for stage in stages[number:] if name in stage.again]
+    simple = later and not any(name in stage.again for stage in stages[:number])
+    if later and not simple:
+        what = later[0].again[name].replace('again: ', '')
+        say('Not needed before stage %d: %s.' % (later[0].number, what))
+    path = 'learn/simple.c' if simple else 'paged.cu.c'
+    for who, path in ("The engine's", path), ('Yours', MINE):
         if os.path.exists(path):
             text = read(path)
             body = definition(text, name) or 'There is no %s().' % name
@@ -311,8 +326,9 @@ def debug(number, stages, start=os.execvp):
                 stops = ['panic', 'failed']
             if not shutil.which('gdb'):
                 raise SystemExit('gdb is not installed: sudo apt-get install gdb')
-            print('Stage %d: %s.\ngdb stops where the test fails. To step through your function: '
-                  'break NAME,\nthen run, then y.' % (stage.number, test), flush=True)
+            print('Stage %d: %s.\ngdb stops where the test fails: from failed(), up 2 goes to the '
+                  'test. To step\nthrough your function: break NAME, then run, then y.'
+                  % (stage.number, test), flush=True)
             return start('gdb', ['gdb', '-q', '-x', 'debugger/paged.gdb',
                                  '-ex', 'handle SIGABRT nostop noprint',  # of expected panics
                                  *[word for stop in stops for word in ('-ex', 'break ' + stop)],
@@ -324,15 +340,15 @@ def debug(number, stages, start=os.execvp):
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument('command', choices=['make', 'stage', 'debug'])
-    parser.add_argument('number', nargs='?', type=int, default=0)
+    parser.add_argument('number', nargs='?', default='0')
     parser.add_argument('--force', action='store_true')
     parser.add_argument('--show')
     options = parser.parse_args()
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # for | head
     stages = read_stages()
-    number = options.number
-    if not 0 <= number <= len(stages):
+    if options.number not in map(str, range(len(stages) + 1)):
         raise SystemExit('There are stages 1 to %d.' % len(stages))
+    number = int(options.number)
     if options.command == 'make':
         return make(options.force)
     if options.show:

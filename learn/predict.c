@@ -342,6 +342,7 @@ int main(int argc, char **argv)
         printf("\"\n");
         return 0;
     }
+    if (argc > 1 && *argv[1]) printf("There is no exercise %s.\n", argv[1]);
     printf("usage: make exercise N=1a\nnumbers to predict:");
     for (int i = 0; i < QUESTIONS; i++) printf(" %s", questions[i].name);
     printf("\ncode to write, in learn/5b.c and so on:\n"

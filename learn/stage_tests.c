@@ -80,6 +80,8 @@ static const char *state(void)
     return drawn;
 }
 
+static const char *legend(const char *text) { return strchr(text, '*') ? "  (* published)" : ""; }
+
 static void draw(void)
 {
     if (attention) {
@@ -87,7 +89,8 @@ static void draw(void)
         if (device == PAGED_STANDIN) printf(", on the stand-in");
         printf("\n");
     } else if (pool) {
-        printf("  it is:    %s\n", state());
+        state();
+        printf("  it is:    %s%s\n", drawn, legend(drawn));
         pool_dump(pool, stdout);
         if (pool->last_serial > 0 && check_prefixes(pool)) printf("  %s\n", check_prefixes(pool));
     }
@@ -116,9 +119,29 @@ static void begin(int line, const char *what, const char *why)
     now.why = why;
 }
 
-static void equal(long long actual, long long expected)
+// Adds to the reason of a check in a loop where in the loop it is.
+__attribute__((format(printf, 1, 2))) static const char *because(const char *format, ...)
 {
-    if (actual != expected) failed("expected %lld, got %lld", expected, actual);
+    static char words[200];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(words, sizeof words, format, arguments);
+    va_end(arguments);
+    return words;
+}
+
+// `name` is the expected number as the test has it.
+static void equal(long long actual, long long expected, const char *name)
+{
+    static const char *const codes[] = {
+        "PAGED_OK",       "PAGED_BAD_ARGUMENT",  "PAGED_OUT_OF_BLOCKS",
+        "PAGED_TOO_LONG", "PAGED_OUT_OF_MEMORY", "PAGED_BLOCK_SHARED",
+        "PAGED_NO_GPU"};
+    if (actual == expected) return;
+    if (strncmp(name, "PAGED_", 6) == 0 && actual >= 0 && actual <= PAGED_NO_GPU)
+        failed("expected %s (%lld), got %s (%lld)", name, expected, codes[actual], actual);
+    if (strstr(now.what, "f16")) failed("expected %#llx, got %#llx", expected, actual);
+    failed("expected %lld, got %lld", expected, actual);
 }
 
 // Equal within the precision of float32. Infinities must be equal, and NaN equals nothing.
@@ -127,13 +150,14 @@ static void close_to(double actual, double expected)
     double difference = actual == expected ? 0 : fabs(actual - expected);
     if (difference <= 1e-5 * fmax(1, fabs(expected)) && !isinf(difference)) return;
     if (device == PAGED_STANDIN && isnan(actual) && moderate)
-        now.why = "`shared` begins as NaN, and a thread has read what none had written yet: is a "
-                  "barrier missing in attend_tokens() or attend_paged()?";
+        now.why = "`shared` begins as NaN, and a thread has read what no thread had written yet: a "
+                  "barrier is missing, or no thread ever writes it (each warp's m and l? elements "
+                  "from 128 on?)";
     if (device == PAGED_STANDIN && fabs(actual - expected - 32 * log(2)) < 1e-3)
         now.why =
             "it is 32 ln 2 too large: finish() divides l by HEADROOM, so attend_tokens() must "
             "multiply weights by it";
-    failed("expected %.7g, got %.7g", expected, actual);
+    failed("expected %.7g, got %.7g", expected, isnan(actual) ? NAN : actual);  // never -nan
 }
 
 static void sound(void)
@@ -145,14 +169,16 @@ static void sound(void)
 
 static void state_is(const char *expected)
 {
-    if (strcmp(state(), expected) != 0) failed("wrong\n  expected: %s", expected);
+    if (strcmp(state(), expected) != 0)
+        failed("wrong\n  expected: %s%s", expected, legend(expected));
     if (arrlen(pool->seqs) > 0) sound();  // otherwise a test of lists
 }
 
-#define EQUAL(actual, expected, why) (begin(__LINE__, #actual, why), equal(actual, expected))
+#define EQUAL(actual, expected, why) \
+    (begin(__LINE__, #actual, why), equal(actual, expected, #expected))
 #define CLOSE(actual, expected, why) (begin(__LINE__, #actual, why), close_to(actual, expected))
 #define STATE(expected, why) (begin(__LINE__, "tables and free list", why), state_is(expected))
-#define OK(call) EQUAL(call, PAGED_OK, "0 is PAGED_OK")
+#define OK(call) EQUAL(call, PAGED_OK, NULL)
 #define CALL(call, why) (begin(__LINE__, #call, why), call)
 
 static sigjmp_buf panicked;
@@ -348,8 +374,9 @@ TEST(bytes_of_a_token)
     EQUAL(pool_bytes_per_token(&c), 240, "2 (K and V) * 2 layers * 3 heads * 5 floats * 4 bytes");
     c.dtype = PAGED_BF16;
     EQUAL(pool_bytes_per_token(&c), 120, "an element of 16 bits has 2 bytes");
-    c.head_dim = 0;
+    c.head_dim = 257;
     EQUAL(pool_bytes_per_token(&c), 0, "the shape is invalid: config_ok() says so");
+    EQUAL(pool_bytes_per_token(NULL), 0, "there is no shape: config_ok() says so");
     PoolConfig huge = {INT_MAX, INT_MAX, 256, 16, 0, PAGED_F32, 0, PAGED_CPU};
     EQUAL(pool_bytes_per_token(&huge), 0, "the number overflows size_t: multiply() says so");
 }
@@ -387,6 +414,8 @@ TEST(take_the_first)
     EQUAL(block_take(pool), 2, "block 2 is first");
     EQUAL(block_take(pool), 3, "block 3 is left");
     PANICS(block_take(pool), "no free block to take", "no block is free");
+    pool->num_free = 1;
+    PANICS(block_take(pool), "no free block to take", "num_free is 1, but the ring is empty");
 }
 
 TEST(drop_to_the_front)
@@ -523,8 +552,8 @@ TEST(walk_in_a_dense_copy)
 
 TEST(write_by_hand)
 {
-    float k[6 * 2 * 3], v[6 * 2 * 3];  // [query tokens][heads][elements]
-    for (int i = 0; i < 36; i++) v[i] = -(k[i] = (float)i);
+    float k[14 * 6], v[14 * 6];  // [query tokens][heads][elements], and more that is not to be read
+    for (int i = 0; i < 14 * 6; i++) v[i] = -(k[i] = (float)i + 1);
     View view = plan_of_two();
     MoveJob job = {view, dense_view(&view, k, v, PAGED_F32)};
     CALL(write_token(&job, 1, 1, 2), "row 1, by thread 1 of 2");
@@ -536,9 +565,11 @@ TEST(write_by_hand)
     for (int i = 0; i < 36; i++) {
         int row = i / 6;
         int block = row < 3 ? 0 : 3;
-        CLOSE(at(pool->k, 1, block, i / 3 % 2, row % 3, i % 3), i,
-              "rows 0 to 2 go to slots 0 to 2 of B's block 0, rows 3 to 5 to C's block 3");
-        CLOSE(at(pool->v, 1, block, i / 3 % 2, row % 3, i % 3), -i, "V goes to its own plane");
+        const char *why = because("rows 0 to 2 go to slots 0 to 2 of B's block 0, rows 3 to 5 to "
+                                  "C's block 3; this is row %d, head %d",
+                                  row, i / 3 % 2);
+        CLOSE(at(pool->k, 1, block, i / 3 % 2, row % 3, i % 3), i + 1, why);
+        CLOSE(at(pool->v, 1, block, i / 3 % 2, row % 3, i % 3), -i - 1, "V goes to its own plane");
     }
     EQUAL(isnan(at(pool->k, 1, 0, 0, 3, 0)), 1, "slot 3 is for a token yet to come");
 }
@@ -555,6 +586,7 @@ TEST(gather_in_order)
     for (int i = 0; i < (ROWS + 1) * 6; i++) k[i] = v[i] = 0.5f;
     CALL(gather_token(&job, 1, 0, 1, 2), "C, its first token, by thread 1 of 2");
     CLOSE(k[11 * 6], 0.5, "element 0 is for thread 0: pass `thread` and `threads` on");
+    CLOSE(at(pool->k, 1, 3, 0, 0, 1), 144 + 3 * 24 + 1, "the pool is read, not written");
     CALL(gather_token(&job, 1, 0, 0, 1), "C, its first token");
     CLOSE(k[0], 0.5, "C begins at row offsets[1].token, 11: the rows before it are B's");
     for (int t = 0; t < 11; t++) CALL(gather_token(&job, 0, t, 0, 1), "B, token by token");
@@ -563,7 +595,10 @@ TEST(gather_in_order)
         int row = i / 6;
         int token = row < 11 ? row : row + 1;  // C begins with the fourth block
         float expected = at(pool->k, 1, blocks[token / 4], i / 3 % 2, token % 4, i % 3);
-        CLOSE(k[i], expected, "rows are [token][head][element]: 11 of B, then 3 of C");
+        const char *why = because("rows are [token][head][element]: 11 of B, then 3 of C; this is "
+                                  "row %d, head %d",
+                                  row, i / 3 % 2);
+        CLOSE(k[i], expected, why);
         CLOSE(v[i], -expected, "V comes from its own plane");
     }
     CLOSE(k[ROWS * 6], 0.5, "C ends at row 14");
@@ -626,7 +661,26 @@ TEST(attention_of_groups)
     const float v[] = {1, 2, 10, 20, 3, 4, 30, 40};  // [2 tokens][2 heads][2]
     attend_with(2, 2, 2, k, v, 1, 6, q, 1);
     for (int head = 0; head < 6; head++)
-        CLOSE(out[head * 2], head < 3 ? 2 : 20, "query heads 0 to 2 read KV head 0, 3 to 5 read 1");
+        CLOSE(out[head * 2], head < 3 ? 2 : 20,
+              because("query heads 0 to 2 read KV head 0, 3 to 5 read 1; this is %d", head));
+}
+
+TEST(attention_of_two_sequences)
+{
+    const float k[4] = {0}, q[4] = {0}, v[] = {1, 3, 10, 30}, means[] = {1, 2, 10, 20};
+    static const int tokens[] = {2, 2};
+    moderate = 1;
+    new_pool(1, 1, 1, 5, 2);
+    Seq *both[] = {new_seq(2), new_seq(2)};
+    Batch batch = {2, both, tokens};
+    OK(pool_plan(pool, &batch));
+    OK(pool_write(pool, 0, k, v));
+    OK(attend(pool, way, 0, 1, 1, q, out, lse));
+    for (int row = 0; row < 4; row++)
+        CLOSE(out[row], means[row],
+              because("rows 0 and 1 are A's and see A's tokens, rows 2 and 3 "
+                      "are B's and see B's; this is row %d",
+                      row));
 }
 
 TEST(attention_of_far_scores)
@@ -685,9 +739,14 @@ static void against_oracle(int dim, int n, int rows, int q_heads)
     for (gpu_lane_order = 0; gpu_lane_order < (unsigned)orders; gpu_lane_order++) {
         OK(attend(pool, way, 0, q_heads, 0, q, out, lse));
         for (int i = 0; i < count; i++)
-            CLOSE(out[i], expected[i], "the oracle says so, for every order of the lanes");
+            CLOSE(out[i], expected[i],
+                  because("the oracle says so, for every order of the lanes; i is %d, of "
+                          "[%d rows][%d heads][%d elements]",
+                          i, rows, q_heads, dim));
     }
-    for (int i = 0; i < rows * q_heads; i++) CLOSE(lse[i], expected_lse[i], "the oracle says so");
+    for (int i = 0; i < rows * q_heads; i++)
+        CLOSE(lse[i], expected_lse[i],
+              because("the oracle says so, of query head %d", i % q_heads));
 }
 
 TEST(attention_like_the_oracle)
@@ -734,6 +793,8 @@ TEST(fork_shares_blocks)
     Seq *a = new_computed_seq(10);
     Seq *b = NULL;
     EQUAL(seq_fork(a, 11, &b), PAGED_BAD_ARGUMENT, "A has 10 tokens");
+    EQUAL(seq_fork(a, -1, &b), PAGED_BAD_ARGUMENT, "no sequence has -1 tokens");
+    EQUAL(seq_fork(a, 8, NULL), PAGED_BAD_ARGUMENT, "there is no place for the child");
     EQUAL(arrlen(pool->seqs), 1, "a call that fails changes nothing");
     EQUAL(pool->plan_number != 0, 1, "a call that fails changes nothing: the plan stays");
     b = fork_of(a, 8);
@@ -743,7 +804,7 @@ TEST(fork_shares_blocks)
     EQUAL(pool->plan_number, 0, "the plan names A, whose blocks are shared: plan_expire(parent)");
     OK(seq_append(a, 1));
     Seq *c = fork_of(a, 11);
-    EQUAL(c->num_computed_tokens, 10, "token 10 of A is not computed, so that of C is not either");
+    EQUAL(c->num_computed_tokens, 10, "10 of A's 11 tokens are computed: so are C's");
     release(a);
     STATE("B 8: 0 1; C 11: 0 1 2; free 3 4 5 6 7", "A is released; B and C keep its blocks");
 }
@@ -759,7 +820,9 @@ TEST(copy_by_hand)
         int slot = i / 3 % 4;
         float old = (float)kv_offset(&pool->config, layer, 0, head, slot) + i % 3;
         float next = (float)kv_offset(&pool->config, layer, 3, head, slot) + i % 3;
-        CLOSE(at(pool->k, layer, 2, head, slot, i % 3), old, "K in each layer, head and slot");
+        const char *why = because("K in each layer, head and slot: here layer %d, head %d, slot %d",
+                                  layer, head, slot);
+        CLOSE(at(pool->k, layer, 2, head, slot, i % 3), old, why);
         CLOSE(at(pool->v, layer, 2, head, slot, i % 3), -old, "V as well");
         CLOSE(at(pool->k, layer, 3, head, slot, i % 3), next, "block 3 stays as it was");
     }
@@ -783,7 +846,9 @@ TEST(copy_on_write)
     OK(seq_append(fork_of(b, 8), 1));
     STATE("A 7: 0 2; B 8: 0 1; C 9: 0 1 3; free 4 5 6 7",
           "block 1 is full: token 8 needs a new block, and no copy");
-    EQUAL(pool->num_copies, 1, "num_copies counts the copies");
+    OK(seq_append(fork_of(a, 7), 1));
+    STATE("A 7: 0 2; B 8: 0 1; C 9: 0 1 3; D 8: 0 4; free 5 6 7", "D copies block 2 to block 4");
+    EQUAL(pool->num_copies, 2, "num_copies counts the copies");
 }
 
 TEST(copy_needs_a_block)
@@ -814,6 +879,7 @@ TEST(rewind_by_hand)
     pool_of_blocks(6);
     Seq *a = new_computed_seq(14);
     EQUAL(seq_rewind(a, 15), PAGED_BAD_ARGUMENT, "A has 14 tokens");
+    EQUAL(seq_rewind(a, -1), PAGED_BAD_ARGUMENT, "a rewind does not add tokens");
     OK(seq_rewind(a, 0));
     EQUAL(pool->plan_number != 0, 1, "nothing was edited: the plan stays");
     OK(seq_rewind(a, 1));
@@ -874,7 +940,7 @@ TEST(prefix_by_hand)
     CALL(prefix_insert(pool, 2, 0, other), "another beginning, after both");
     EQUAL(*prefix_find(pool, 0, other), 2, "tokens 5 6 7 0, at the beginning");
     CALL(prefix_remove(pool, 1), "from the middle of the list");
-    EQUAL(pool->blocks[1].serial, 0, "0: not published");
+    EQUAL(pool->blocks[1].serial, 0, "0 means not published");
     EQUAL(*prefix_find(pool, 1, text + 4), -1, "it is no longer published");
     EQUAL(*prefix_find(pool, 0, other), 2, "the block after it in the list is still found");
     CALL(prefix_insert(pool, 1, 1, text + 4), "published again");
@@ -906,6 +972,7 @@ TEST(publish_and_look_up)
     EQUAL(seq_publish(a, text, 4), PAGED_BAD_ARGUMENT, "no token of A is computed yet");
     compute(a, 10);
     EQUAL(seq_publish(a, NULL, 4), PAGED_BAD_ARGUMENT, "there are no tokens");
+    EQUAL(seq_publish(a, text, -1), PAGED_BAD_ARGUMENT, "a count is not negative");
     EQUAL(seq_publish(a, NULL, 0), PAGED_OK, "an empty array may be null");
     OK(seq_publish(a, text, 10));
     EQUAL(pool->blocks[1].parent, 1, "block 1 comes after serial 1");
@@ -914,6 +981,8 @@ TEST(publish_and_look_up)
     Seq *b = new_seq(0);
     plan_newest(b, 0);
     EQUAL(seq_lookup(b, NULL, 0), PAGED_OK, "an empty array may be null");
+    EQUAL(seq_lookup(b, NULL, 4), PAGED_BAD_ARGUMENT, "there are no tokens");
+    EQUAL(seq_lookup(b, text, -1), PAGED_BAD_ARGUMENT, "a count is not negative");
     EQUAL(pool->plan_number != 0, 1, "nothing was found: the plan stays");
     OK(seq_lookup(b, text, 10));
     EQUAL(pool->plan_number, 0, "B was edited: plan_expire(seq)");
@@ -957,6 +1026,20 @@ TEST(published_twice)
     EQUAL(pool->plan_number != 0, 1, "nothing is left to publish: the plan stays");
 }
 
+// "Where to begin" of chapter 10: A and B share blocks 0 and 1, C has published the first block.
+TEST(publish_after_the_last_published)
+{
+    pool_of_blocks(8);
+    Seq *a = new_computed_seq(8);
+    Seq *b = fork_of(a, 8);
+    OK(seq_publish(new_computed_seq(4), text, 4));
+    OK(seq_publish(a, text, 8));
+    STATE("A 8: 2* 1*; B 8: 0 1*; C 4: 2*; free 3 4 5 6 7", "A takes the block of C, and drops 0");
+    OK(seq_publish(b, text, 8));
+    STATE("A 8: 2* 1*; B 8: 0 1*; C 4: 2*; free 3 4 5 6 7",
+          "B begins after block 1, which is published, though block 0 is not");
+}
+
 TEST(append_to_published)
 {
     pool_of_blocks(4);
@@ -992,7 +1075,8 @@ TEST(f16_by_hand)
     EQUAL(f32_to_f16(0x1p-25f), 0x0000, "half of the smallest: to even, which is 0");
     EQUAL((f32_to_f16(bits_float(0x7f800001)) & 0x7fff) > 0x7c00, 1, "NaN stays NaN");
     for (int h = 0; h <= 0x7c00; h++)
-        EQUAL(f32_to_f16(f16_to_f32((uint16_t)h)), h, "f16 to float32 and back is exact");
+        EQUAL(f32_to_f16(f16_to_f32((uint16_t)h)), h,
+              because("f16 to float32 and back is exact: h is %#x", h));
 }
 
 TEST(bf16_by_hand)
