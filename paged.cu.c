@@ -1023,8 +1023,8 @@ KERNEL(gather_kernel, MoveJob)
 #define HEADROOM 2.3283064365386963e-10f
 
 // Attention over some of the tokens yields a state: m, l, o, in head_dim + 2 floats. The threads of
-// a thread block, or of a warp, merge several states into one. If other threads of this kernel wrote
-// the states, call __syncthreads() first; call it again before reading `to`.
+// a thread block, or of a warp, merge several states into one. If other threads of this kernel
+// wrote the states, call __syncthreads() first; call it again before reading `to`.
 DEVICE void merge(const float *states, int count, int head_dim, float *to, int thread, int threads)
 {
     float max = -INFINITY;

@@ -263,8 +263,9 @@ int pool_write(Pool *pool, int layer, const float *k, const float *v);
 // that follow one large score. ATTEND_FAST gives a score that is 65 below the maximum the weight 0,
 // so an infinite V there becomes NaN.)
 // Results are batch-invariant on every device: with the same flags, a row has the same bits in any
-// batch, in chunks of any length and in blocks of any size. (One exception: if there is no memory for
-// its states, or a sequence has some 2^25 tokens, ATTEND_FAST on a GPU runs the plain kernel instead.)
+// batch, in chunks of any length and in blocks of any size. (One exception: if there is no memory
+// for its states, or a sequence has some 2^25 tokens, ATTEND_FAST on a GPU runs the plain kernel
+// instead.)
 //   flags         of the enum above; with and without ATTEND_GATHER, results agree in every bit
 //   num_q_heads   a multiple of num_kv_heads, at most PAGED_MAX_Q_HEADS; query head h reads KV head
 //                 h / (num_q_heads / num_kv_heads)

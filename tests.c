@@ -2442,7 +2442,8 @@ TEST(extreme_values_agree_with_the_oracle, ON_BOTH)
 // Each of the fast kernels: a dtype, groups of one, four and eight, head_dim up to 128 and beyond.
 // Tensor cores are for 16 bits, and vectors of at most 128 elements, a multiple of 8. Then lengths
 // around the ends of their splits, 128 to 512 tokens, and groups that fill a tile of query heads,
-// overflow it, or take several; the last two are as large as what the CPU takes at once, and larger.
+// overflow it, or take several; the last two are as large as what the CPU takes at once, and
+// larger.
 TEST(every_kernel_agrees_with_the_oracle, ON_BOTH)
 {
     const int dims[] = {64, 96, 136, 20}, groups[] = {1, 4, 8};
@@ -2786,8 +2787,9 @@ TEST(results_have_the_same_bits_however_cut, ON_BOTH)
     }
 }
 
-// Among longer and shorter sequences, with splits of other lengths, a row gets every bit that it has
-// alone. Its neighbours in a chunk see more tokens or fewer; what only the last one sees is NaN.
+// Among longer and shorter sequences, with splits of other lengths, a row gets every bit that it
+// has alone. Its neighbours in a chunk see more tokens or fewer; what only the last one sees is
+// NaN.
 TEST(a_row_has_the_same_bits_in_any_company, ON_BOTH)
 {
     const int counts[] = {12, 3, 1}, groups[] = {1, 3, 4, 9};

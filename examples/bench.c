@@ -8,8 +8,9 @@
 // and the tables say floor / time: 1.00 is perfect. Both are measured by the plainest loops there
 // are: the roof before each row, the ceiling right before each call that is compared with it, over
 // about as many bytes. For the memory of a shared machine is a third slower in one minute than in
-// the next; a ratio of neighbours is not. Each number is the median over such rounds; the plain way,
-// being slow, runs only once on a CPU. All processors take part: OMP_NUM_THREADS=1 asks for one.
+// the next; a ratio of neighbours is not. Each number is the median over such rounds; the plain
+// way, being slow, runs only once on a CPU. All processors take part: OMP_NUM_THREADS=1 asks for
+// one.
 //
 // Caches are cold: a pool is larger than the last level, and each call takes the next set of its
 // sequences. Blocks lie shuffled, as in a server that has run for an hour. "Contiguous" is the same
@@ -462,7 +463,8 @@ static void attention_table(void)
 // entries is what 8192 tokens have in blocks of 16. "write" is the time of a write less that of a
 // chunk, the same number of rows in the same blocks, but all of one short sequence, and more by a
 // write of one row: the fixed cost, and all that depends on the number of sequences and the length
-// of their tables. On a GPU the host only queues work: all these are its times, and contain no data.
+// of their tables. On a GPU the host only queues work: all these are its times, and contain no
+// data.
 
 enum { PLAN, WRITE, ATTEND };
 enum { MAX_ROWS = 1001, OTHERS = 100000, CALLS = 20, REPEATS = 51 };

@@ -53,9 +53,9 @@ typedef struct Workspace {  // the activations: arrays of stb_ds
     size_t tensor_rows;
 } Workspace;
 
-// A sum of n products in a fixed order: first LANES sums, side by side in a vector of the processor,
-// then the sum of these. Out of line, so that every row goes through the same instructions:
-// otherwise a request would get other words when it shares a batch.
+// A sum of n products in a fixed order: first LANES sums, side by side in a vector of the
+// processor, then the sum of these. Out of line, so that every row goes through the same
+// instructions: otherwise a request would get other words when it shares a batch.
 __attribute__((noinline)) static float product(const float *a, const float *b, int n)
 {
     float sums[LANES] = {0};

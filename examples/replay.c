@@ -1,9 +1,9 @@
 // replay: a trace of requests, served on paper, to see why paging won.
 //
-// A trace, such as those of Azure (Patel et al., "Splitwise: Efficient Generative LLM Inference Using
-// Phase Splitting", ISCA 2024), says when each request arrives, and how long its prompt and its
-// answer are. It is served with continuous batching, once by each allocator, from a budget of slots.
-// A slot holds K and V of one token. The allocators:
+// A trace, such as those of Azure (Patel et al., "Splitwise: Efficient Generative LLM Inference
+// Using Phase Splitting", ISCA 2024), says when each request arrives, and how long its prompt and
+// its answer are. It is served with continuous batching, once by each allocator, from a budget of
+// slots. A slot holds K and V of one token. The allocators:
 //
 //     reserve maximum     one contiguous region, as long as the longest request of the trace
 //     reserve power of 2  one for the prompt, and for the answer's length rounded up to a power of
@@ -15,18 +15,18 @@
 // middle of a request. Then the newest request is preempted: it gives its blocks back and waits at
 // the head of the queue. Its K and V are computed again later.
 //
-// In a step, every running request gets one more token, the oldest first. Then requests are admitted
-// from the queue, first come, first served, while there is room for the one at its head; a prompt
-// goes in whole. A request that has all its tokens leaves at the end of the step. One whose final
-// length exceeds the budget is refused at the start. All steps count the same, however much they
-// compute: this is about memory, not about speed.
+// In a step, every running request gets one more token, the oldest first. Then requests are
+// admitted from the queue, first come, first served, while there is room for the one at its head; a
+// prompt goes in whole. A request that has all its tokens leaves at the end of the step. One whose
+// final length exceeds the budget is refused at the start. All steps count the same, however much
+// they compute: this is about memory, not about speed.
 //
 // At the end of every step, before any request leaves, each slot of the budget is
 //
 //     used       it holds a token; one that several requests share counts once
 //     reserved   it is kept for a token that its request will get later
 //     internal   it is kept by a request that will never fill it
-//     external   it is free, and the head of the queue would fit if all free slots were in one piece
+//     external   it is free, and the head of the queue would fit if the free slots were in one piece
 //     free       it is free otherwise: too few slots are, or no request waits
 //
 // in the terms of figure 2 of Kwon et al., SOSP 2023. The results are averages over the steps; with
@@ -259,7 +259,8 @@ static void release(Server *s, Request *r)
 
 // ---- K and V, with --verify -------------------------------------------------------------------
 // K and V of a request are random numbers. They go to an oracle, which keeps them through every
-// preemption, and from there to the pool: when its tokens are new, and when they are computed again.
+// preemption, and from there to the pool: when its tokens are new, and when they are computed
+// again.
 
 enum { NUM_Q_HEADS = 4, NUM_KV_HEADS = 2, HEAD_DIM = 4 };
 enum { ROW = NUM_KV_HEADS * HEAD_DIM, Q_ROW = NUM_Q_HEADS * HEAD_DIM };  // floats of a token

@@ -1,7 +1,7 @@
 // fast.c: the optional fast paths of attend(), taken with ATTEND_FAST. paged.cu.c includes it if it
 // is compiled with -DPAGED_FAST, after the plain code, which computes the same sums and is to be
-// read first: attend_row() for the CPU, attend_paged() for a GPU. Here is the path for CPUs; the one
-// for GPUs is in gpu.c.
+// read first: attend_row() for the CPU, attend_paged() for a GPU. Here is the path for CPUs; the
+// one for GPUs is in gpu.c.
 
 // A loop that compilers unroll (at -O3), so that its arrays become registers.
 #define EACH(i, n) for (int i = 0; i < (n); i++)
@@ -173,8 +173,8 @@ INLINE void attend_tile(const Tile *tile, const Tile *next, Query *query, int to
     EACH (i, LANES)
         if (last * LANES + i < head_dim) inside[i] = 0xffffffff;
 
-    // 1. The walk, four tokens at a stop. A full tile is walked in four runs, any other one from its
-    // first token on.
+    // 1. The walk, four tokens at a stop. A full tile is walked in four runs, any other one from
+    // its first token on.
     const int stops = ceil_div(tokens, RUNS);
     const size_t *at = tile->at[tokens == TOKENS];
 

@@ -1,5 +1,5 @@
-// gpu.c: the optional fast paths for a GPU, rungs 3 and 4 of the ladder; 1, gather, and 2, paged, are
-// in paged.cu.c. fast.c includes it.
+// gpu.c: the optional fast paths for a GPU, rungs 3 and 4 of the ladder; 1, gather, and 2, paged,
+// are in paged.cu.c. fast.c includes it.
 //
 // Rung 3, split: against rung 2, a sequence is cut into splits, each for a thread block of its own,
 // so that one long sequence fills the whole GPU. A second kernel merges their states.
@@ -39,8 +39,8 @@ KERNEL(attend_split, AttendJob)
     if (start < end) attend_tokens(&job, blockIdx.y, start, end, state);
 }
 
-// Makes the result of a row and query head from the states of its splits: each warp merges a part of
-// them, then those of the warps become one.
+// Makes the result of a row and query head from the states of its splits: each warp merges a part
+// of them, then those of the warps become one.
 KERNEL(merge_splits, AttendJob)
 {
     int head_dim = job.view.config.head_dim;
@@ -59,9 +59,9 @@ KERNEL(merge_splits, AttendJob)
 }
 
 // Rung 4, tensor cores, for K and V in 16 bits and head_dim up to 128 in multiples of 8. Against
-// rung 3, up to eight query vectors share all that is loaded and converted: the heads of a group, and
-// of neighbouring rows if there are fewer than eight. A warp's instruction mma does d += a * b. Lane
-// 4 * r + c holds
+// rung 3, up to eight query vectors share all that is loaded and converted: the heads of a group,
+// and of neighbouring rows if there are fewer than eight. A warp's instruction mma does d += a * b.
+// Lane 4 * r + c holds
 //
 //     of a, 16 x 8   column c of rows r and r + 8, then column c + 4 of both
 //     of b,  8 x 8   rows c and c + 4 of column r
@@ -142,11 +142,11 @@ DEVICE void mma(float *d, const float *a, float b0, float b1)
 #endif
 }
 
-// A thread block has room for `most` rows, 1, 2, 4 or 8: neighbours in their sequence, up to the next
-// position that is a multiple of `most`. They share a split if each of them sees all its tokens, so
-// the last split of a row is its own. (Split lengths change at multiples of 8, so neighbours have the
-// same splits.) Returns how many rows share the split that ends before token `end`, this one
-// included, or 0 if an earlier row leads them.
+// A thread block has room for `most` rows, 1, 2, 4 or 8: neighbours in their sequence, up to the
+// next position that is a multiple of `most`. They share a split if each of them sees all its
+// tokens, so the last split of a row is its own. (Split lengths change at multiples of 8, so
+// neighbours have the same splits.) Returns how many rows share the split that ends before token
+// `end`, this one included, or 0 if an earlier row leads them.
 DEVICE int rows_sharing(const View *view, int row, QueryToken query, QueryToken before, int most,
                         int end)
 {
@@ -310,8 +310,8 @@ static int rows_together(const QueryToken *queries, int count, size_t room, int 
     return rows;
 }
 
-// Attends for a whole step. Returns an error, or -1 if the plain kernel has to do it: a sequence has
-// more splits than a grid can have, or there is no memory for their states.
+// Attends for a whole step. Returns an error, or -1 if the plain kernel has to do it: a sequence
+// has more splits than a grid can have, or there is no memory for their states.
 static int attend_on_gpu(Pool *pool, const AttendJob *job)
 {
     const QueryToken *queries = pool->plan->queries;
