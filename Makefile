@@ -51,7 +51,7 @@ llama: examples/llama.c $(wildcard examples/*.h) build/fast.o  ## a Llama served
 replay: examples/replay.c examples/util.h build/fast.o  ## a trace of requests, by several allocators: ./replay --help
 	$(COMPILE) $(OPENMP) examples/replay.c build/fast.o -o $@ -lm
 
-bench: examples/bench.c examples/util.h build/fast.o  ## speed against the machine: over ten minutes; BENCH=--quick
+bench: examples/bench.c examples/util.h build/fast.o  ## speed against the machine: one minute; BENCH=--quick
 	$(COMPILE) $(FAST) examples/bench.c build/fast.o -o build/bench -lm
 	build/bench $(BENCH)
 

@@ -17,7 +17,7 @@
 // call on a pool whose block is as long as the sequence. Planning is not in these times, as a model
 // plans once for all its layers. The table "overhead" has it, and what calls cost besides data.
 //
-//     make bench                     all of it, some minutes; --quick: some 20 seconds
+//     make bench                     all of it, about a minute; --quick: ten seconds
 //     make cuda-bench                the same for a GPU: the kernels alone, timed by CUDA events
 //
 // The exit status is 1 if a call fails or results differ.

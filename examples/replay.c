@@ -26,7 +26,7 @@
 //     used       it holds a token; one that several requests share counts once
 //     reserved   it is kept for a token that its request will get later
 //     internal   it is kept by a request that will never fill it
-//     external   it is free, and the head of the queue would fit if the free slots were in one piece
+//     external   it is free, and the next request would fit if the free slots were in one piece
 //     free       it is free otherwise: too few slots are, or no request waits
 //
 // in the terms of figure 2 of Kwon et al., SOSP 2023. The results are averages over the steps; with
