@@ -62,6 +62,16 @@ static void *realloc_or_panic(void *old, size_t size)
 #include <stb/stb_ds.h>  // missing? apt install libstb-dev, or put stb_ds.h beside this file
 #endif
 
+// nvcc compiles this file for a CPU and a GPU; functions marked HD run on both.
+#ifdef __CUDACC__
+#include <cuda_fp16.h>
+#define HD __host__ __device__
+#define CUDA(call) INVARIANT((call) == cudaSuccess, cudaGetErrorString(cudaGetLastError()))
+#else
+#define HD
+#define CUDA(call) (void)0  // no pool of this build is on a GPU
+#endif
+
 const char *paged_error(int error)
 {
     static const char *const texts[] = {"ok",
@@ -83,16 +93,6 @@ const char *paged_error(int error)
 #endif
     return texts[error];
 }
-
-// nvcc compiles this file for a CPU and a GPU; functions marked HD run on both.
-#ifdef __CUDACC__
-#include <cuda_fp16.h>
-#define HD __host__ __device__
-#define CUDA(call) INVARIANT((call) == cudaSuccess, cudaGetErrorString(cudaGetLastError()))
-#else
-#define HD
-#define CUDA(call) (void)0  // no pool of this build is on a GPU
-#endif
 
 // ---- layout -----------------------------------------------------------------------------------
 // From a token to its bytes; an operating system calls this the page table walk. K and V are planes
@@ -916,7 +916,7 @@ typedef struct AttendJob {
     float *out;      // likewise
     float *lse;      // [num_query_tokens][num_q_heads], or NULL
     float *states;   // for fast/: pool->states
-    int splits;      // for fast/gpu.c: of the longest sequence
+    int splits;      // for fast/gpu.c: the most that a row has
 } AttendJob;
 
 // Query token `row`, query head `head`.

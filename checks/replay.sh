@@ -1,6 +1,7 @@
 #!/bin/sh
 # Tests of examples/replay.c: what its --help promises, the tables of a tiny trace, and those of the
-# real one: TRACE=file.csv, or what the README downloads. Part of make test. Ends with the usual line.
+# real one: TRACE=file.csv, or what the README downloads. Part of make test. Ends with the usual
+# line.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 REPLAY=${REPLAY:-./replay}
@@ -52,8 +53,9 @@ trace "2024-02-29 23:59:59,3,3\r
 2024-03-01 00:00:00.1,4,1\r
 2024-03-01 00:00:00.11,9,0\r"
 
-# table BLOCKS OPTIONS...: with these blocks of 2 slots, --csv has the lines of $dir/table.
+# table BLOCKS OPTIONS... <LINES: with these blocks of 2 slots, --csv has these lines.
 table() {
+    cat >$dir/table
     ends 0 "5 requests:" $dir/trace.csv --verify --block-size 2 --blocks "$@" &&
         ! grep -vxFf $dir/csv $dir/table
 }
@@ -61,30 +63,27 @@ table() {
 # 8 slots. At step 2 the first request needs a third block, and the second gives way with 3 tokens,
 # until step 4. The last does not fit at all. Steps 0 to 8, 44 and 45 have 5, 7, 5, 6, 3, 4, 5, 6,
 # 7, 4 and 5 tokens: 57 of 88.
-cat >$dir/table <<'END'
+check "preemption: the table" table 4 <<'END'
 "reserve maximum",0,0.562500,0.177083,0.260417,0.000000,0.000000,0.804878,1.000,1,46,2.500,0,0,1
 "reserve power of 2",0,0.562500,0.177083,0.052083,0.000000,0.208333,0.916667,1.000,1,46,2.500,0,0,1
 "reserve exactly",0,0.562500,0.177083,0.000000,0.000000,0.260417,1.000000,1.000,1,46,2.500,0,0,1
 "paged 2",2,0.647727,0.056818,0.022727,0.000000,0.272727,0.916667,1.182,2,46,1.250,1,3,1
 END
-check "preemption: the table" table 4
 
 # 14 slots. At step 4 of "reserve exactly" the first 6 and the last 2 are free, and the third
 # request needs 7 in one piece.
-cat >$dir/table <<'END'
+check "holes: the table" table 7 <<'END'
 "reserve power of 2",0,0.500000,0.134921,0.047619,0.063492,0.253968,0.916667,1.444,2,47,0.800,0,0,0
 "reserve exactly",0,0.562500,0.151786,0.000000,0.071429,0.214286,1.000000,1.625,2,46,0.400,0,0,0
 "paged 2",2,0.642857,0.040816,0.030612,0.000000,0.285714,0.916667,1.857,2,46,0.200,0,0,0
 END
-check "holes: the table" table 7
 
 # All at once, 3 tokens more each, in 12 slots. The last run shares the first block; the second,
 # with the third of these tokens, is copied by each request.
-cat >$dir/table <<'END'
+check "a shared prefix, saturated: the table" table 6 --shared-prefix 3 --saturate <<'END'
 "paged 2",2,0.685897,0.032051,0.012821,0.000000,0.269231,0.960000,1.077,2,13,6.200,1,5,0
 "paged 2, prefix",2,0.727273,0.037879,0.098485,0.000000,0.136364,0.931818,1.091,2,12,4.750,1,2,1
 END
-check "a shared prefix, saturated: the table" table 6 --shared-prefix 3 --saturate
 
 # ---- generated traces, the real one, and an engine that is wrong
 
@@ -113,6 +112,7 @@ check "exit status 1: the last number of V is not what was written" wrong seq_ga
     "$gather v[s->length * 8 - 1]++; return 0; }"
 attend='int attend(Pool *p, int f, int l, int n, float s, const float *q, float *o, float *lse)
     { right(p, f, l, n, s, q, o, lse);'
-check "exit status 1: attention is not the oracle's" wrong attend "$attend o[1] += 1e-4f; return 0; }"
+check "exit status 1: attention is not the oracle's" wrong attend \
+    "$attend o[1] += 1e-4f; return 0; }"
 check "exit status 1: attention is not a number" wrong attend "$attend o[0] = NAN; return 0; }"
 finish

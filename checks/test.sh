@@ -50,7 +50,8 @@ worker() {
     done <$out/parts
 }
 
-echo "Two minutes on two idle cores, three on one: $(wc -l <$out/parts) parts, each printed when it ends."
+echo "Two minutes on two idle cores, three to four on one:" \
+    "$(wc -l <$out/parts) parts, each printed when it ends."
 export OMP_WAIT_POLICY=passive  # threads that spin would starve the others
 jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 while [ "$jobs" -gt 0 ]; do worker & jobs=$((jobs - 1)); done

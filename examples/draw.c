@@ -6,6 +6,8 @@
 
 #include "util.h"
 
+#include <stdarg.h>
+
 // Grey that can be read on white and on black.
 static const char *const style =
     "<style>text{font:13px sans-serif;fill:#768390}.line{stroke:#768390;fill:none}"

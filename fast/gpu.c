@@ -296,16 +296,16 @@ static void launch_splits(AttendJob job)
 static size_t states_limit = 128 << 20;
 
 // Returns how many of `count` rows are taken together, if there is room for `room` states of each
-// head. Sets *splits to those of the longest.
+// head. Sets *splits to the most that one of them has.
 static int rows_together(const QueryToken *queries, int count, size_t room, int *splits)
 {
     int rows = 0;
     *splits = 0;
     for (; rows < count; rows++) {
-        int longest = count_splits(queries[rows].position);
-        if (longest < *splits) longest = *splits;
-        if (rows > 0 && multiply(rows + 1, longest) > room) break;
-        *splits = longest;
+        int most = count_splits(queries[rows].position);
+        if (most < *splits) most = *splits;
+        if (rows > 0 && multiply(rows + 1, most) > room) break;
+        *splits = most;
     }
     return rows;
 }

@@ -254,7 +254,8 @@ def judge(folder, names, expect):
     test, device, said = failure
     if not test:
         return False, 'no test has begun: ' + ' '.join(said)
-    report = '; '.join(line for line in said if re.search(r'(tests|paged\.cu|fast|gpu)\.c:\d+: ', line))
+    place = re.compile(r'(tests|paged\.cu|fast|gpu)\.c:\d+: ')
+    report = '; '.join(filter(place.search, said))
     text = f'{test} ({device}): {textwrap.shorten(report, 170) or "crashes or hangs"}'
     missed = [part for part in expect if part not in ' '.join(said)]
     return not missed, text if not missed else f'no `{missed[0]}`, but {text}'
