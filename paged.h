@@ -19,21 +19,20 @@
 //         pool_write(...)         store K and V of the new tokens of the whole batch
 //         attend(...)             let the new tokens attend to themselves and all before them
 //
-// The method: Kwon et al., "Efficient Memory Management for Large Language Model Serving with
-// PagedAttention", SOSP 2023. Planning a step once and running it per layer: FlashInfer's plan()
-// and run(), vLLM's attention metadata.
+// The method is that of Kwon et al., "Efficient Memory Management for Large Language Model Serving
+// with PagedAttention", SOSP 2023. Planning a step once and running it in each layer follows
+// FlashInfer's plan() and run(), and vLLM's attention metadata.
 //
-// As a library: `cc -O2 -DPAGED_NO_MAIN mine.c paged.cu.c -lm`, in GNU C 11 or later (the default
-// of gcc and clang). If your program already defines STB_DS_IMPLEMENTATION, add -DPAGED_NO_STB_DS;
-// paged.cu.c then uses your copy of those functions, which must allocate with realloc() and free()
-// and check for failure themselves.
+// To use it as a library: `cc -O2 -DPAGED_NO_MAIN mine.c paged.cu.c -lm`, in GNU C 11 or later (the
+// default of gcc and clang). If your program already defines STB_DS_IMPLEMENTATION, add
+// -DPAGED_NO_STB_DS; paged.cu.c then uses your copy of those functions, which must use realloc()
+// and free(), and check for failure themselves.
 //
 // Errors. Every function that can fail returns PAGED_OK (0) or one of the codes below. A call that
 // fails changes nothing: no table, no count, no order of the free list, no byte of K and V, no
 // plan, and none of the caller's result variables. A null, negative or oversized argument is such a
-// failure; only an empty array may be null. A broken invariant is another matter: the
-// program prints what broke and aborts (it panics). It also panics when one of its growing arrays
-// cannot grow.
+// failure; only an empty array may be null. If an invariant is broken, the program instead prints
+// what broke and aborts (it panics). It also panics if one of its arrays cannot grow.
 //
 // Devices. A pool lives on the CPU, on a GPU, or on the stand-in, which runs the CUDA kernels on
 // the CPU with each thread as a coroutine. The stand-in is 7 to 300 times slower than a CPU pool.
@@ -160,8 +159,8 @@ size_t pool_bytes_per_token(const PoolConfig *config);
 size_t pool_bytes_per_block(const PoolConfig *config);
 
 // Creates a pool whose blocks are all free and will be taken in the order 0, 1, 2, ... K and V are
-// allocated but not touched: in host memory, a huge pool takes up 36 bytes per block until it is
-// used. A GPU sets the memory aside at once.
+// allocated but not touched: in host memory, even a huge pool takes up only 36 bytes per block
+// until it is used. A GPU sets the memory aside at once.
 // Errors: PAGED_BAD_ARGUMENT, PAGED_NO_GPU, PAGED_OUT_OF_MEMORY.
 int pool_create(const PoolConfig *config, Pool **pool);
 
@@ -187,20 +186,20 @@ int seq_create(Pool *pool, Seq **seq);
 // blocks as that needs. If the last block is partly filled and either shared or published, it takes
 // one more and copies K and V of every layer into it. (If there is no free block for the copy, a
 // published block that only this sequence uses is withdrawn from the prefix cache and written in
-// place; with `poison`, its unused slots are poisoned then.)
+// place; with `poison`, its unused slots are then poisoned.)
 // All or nothing. The K and V of the new tokens are undefined until pool_write().
 // Errors: PAGED_BAD_ARGUMENT, PAGED_OUT_OF_BLOCKS, PAGED_TOO_LONG.
 int seq_append(Seq *seq, int n);
 
 // Creates a child that shares the first `at` tokens of the parent, 0 <= at <= length: the same
-// blocks, counted once more. No K or V is copied and no block is taken. Tokens that are computed
-// for the parent are computed for the child.
+// blocks, counted once more. No K or V is copied and no block is taken. Tokens already computed for
+// the parent are computed for the child, too.
 // Errors: PAGED_BAD_ARGUMENT, PAGED_OUT_OF_MEMORY.
 int seq_fork(const Seq *parent, int at, Seq **child);
 
 // Drops the newest n tokens, 0 <= n <= length, and the blocks that only they needed. It allocates
-// nothing, so it cannot run out of memory or blocks. It may end inside a shared block; the next
-// append then makes the copy. Errors: PAGED_BAD_ARGUMENT.
+// nothing, so it cannot run out of memory or blocks. The new end may be inside a shared block; the
+// next append then makes the copy. Errors: PAGED_BAD_ARGUMENT.
 int seq_rewind(Seq *seq, int n);
 
 // Gives back all blocks and the handle itself. NULL is allowed.
@@ -217,16 +216,16 @@ void seq_dump(const Seq *seq, FILE *out);
 // ---- prefix cache -----------------------------------------------------------------------------
 
 // Two requests that begin alike can share the blocks of that beginning, even after the first one
-// has ended. A full block is published under its tokens and all those before it. From then on
-// it is read-only; when no sequence uses it, it waits at the back of the free list and can be found
+// has ended. A full block is published under its tokens and all those before it. From then on it is
+// read-only; when no sequence uses it, it waits at the back of the free list, where it can be found
 // until its memory is needed.
 
 // Publishes the full blocks among the first n tokens of the sequence; tokens: [n], the model's
 // input at positions 0 to n - 1. Cheap to call after every step: it starts after the last block
 // that is already published, by this sequence or by one that shares it, and does not compare the
 // tokens up to there. Leave out draft tokens that may yet be rejected. Where another sequence has
-// published the same tokens, this one drops its own copy and takes that block into its table
-// (removing it from the free list if no sequence uses it).
+// already published the same tokens, this one drops its own copy and takes that block into its
+// table (removing it from the free list if no sequence uses it).
 // Errors: PAGED_BAD_ARGUMENT, also if n is more than num_computed_tokens.
 int seq_publish(Seq *seq, const int *tokens, int n);
 
@@ -238,12 +237,12 @@ int seq_lookup(Seq *seq, const int *tokens, int n);
 
 // ---- a step: plan, K and V in, attention out --------------------------------------------------
 
-// Says which tokens the following calls of pool_write() and attend() are about. The work that
-// depends on the batch but not on the layer is done here, once: the batch is validated, and its
-// query tokens and block tables are flattened into arrays on the device. The pool keeps one plan; a
-// new one replaces it. Any later edit of one of its sequences (append, fork, rewind, release, a
-// publish or lookup that changes something) makes the plan out of date, and pool_write() and
-// attend() refuse it. The arrays of `batch` may change as soon as this returns.
+// Says which tokens the following calls of pool_write() and attend() work on. Whatever depends on
+// the batch but not on the layer is done here, once: the batch is validated, and its query tokens
+// and block tables are flattened into arrays on the device. The pool keeps one plan; a new one
+// replaces it. Any later edit of one of its sequences (append, fork, rewind, release, a publish or
+// lookup that changes something) makes the plan out of date, and pool_write() and attend() refuse
+// it. The arrays of `batch` may change as soon as this returns.
 // Errors: PAGED_BAD_ARGUMENT, PAGED_OUT_OF_MEMORY; the previous plan stays.
 int pool_plan(Pool *pool, const Batch *batch);
 
@@ -264,9 +263,9 @@ int pool_write(Pool *pool, int layer, const float *k, const float *v);
 // so an infinite V there becomes NaN.)
 // Results are batch-invariant on every device: with the same flags, a row has the same bits in any
 // batch, in chunks of any length and in blocks of any size. (One exception: if there is no memory
-// for its states, or a sequence has some 2^25 tokens, ATTEND_FAST on a GPU runs the plain kernel
+// for its states, or a sequence has about 2^25 tokens, ATTEND_FAST on a GPU runs the plain kernel
 // instead.)
-//   flags         of the enum above; with and without ATTEND_GATHER, results agree in every bit
+//   flags         from the enum above; with and without ATTEND_GATHER, results agree in every bit
 //   num_q_heads   a multiple of num_kv_heads, at most PAGED_MAX_Q_HEADS; query head h reads KV head
 //                 h / (num_q_heads / num_kv_heads)
 //   scale         factor on the scores; 0 stands for 1 / sqrt(head_dim). It is applied to q, and
@@ -292,8 +291,8 @@ void tensor_copy(const Pool *pool, float *to, const float *from, size_t count);
 // ---- the oracle -------------------------------------------------------------------------------
 
 // The cache as it was before paging: each sequence reserves max_tokens in one contiguous array. It
-// is the plainest code that can be written, and it judges the engine. K and V are kept as float32,
-// rounded to the dtype, and attention is computed in double. Its tensors are always in host memory.
+// is written as plainly as possible, and it judges the engine. K and V are kept as float32, rounded
+// to the dtype, and attention is computed in double. Its tensors are always in host memory.
 // It is for tests: it does not check its arguments, and it panics if it runs out of memory.
 typedef struct Oracle {
     PoolConfig config;  // num_blocks and poison are ignored; block_size and device must be valid
