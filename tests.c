@@ -3133,6 +3133,9 @@ static void clean_up(void)
     arrfree(memory);
     arrfree(pools);
     token_odds = wild = one_bucket = 0;
+#ifdef PAGED_FAST
+    states_limit = STATES_LIMIT;
+#endif
 #ifndef __CUDACC__
     gpu_lane_order = 0;
 #endif

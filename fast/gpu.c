@@ -293,7 +293,8 @@ static void launch_splits(AttendJob job)
 
 // Rows are taken together while their states fit into so many bytes, or one by one, so that a long
 // prompt does not need more memory than a short one.
-static size_t states_limit = 128 << 20;
+enum { STATES_LIMIT = 128 << 20 };
+static size_t states_limit = STATES_LIMIT;  // tests lower it
 
 // Returns how many of `count` rows are taken together, if there is room for `room` states of each
 // head. Sets *splits to the most that one of them has.
