@@ -228,9 +228,9 @@ run_story() {
     [ -f "$MODELS/stories260K.bin" ] || { lacks "stories260K.bin in $MODELS"; return; }
     story="build/cuda-llama $MODELS/stories260K.bin $MODELS/tok512.bin"
     for cache in contiguous gather paged; do
-        for plain in "" --plain; do
-            check "the story, --cache $cache $plain" sh -c "$story >build/story &&
-                $story --device gpu --cache $cache $plain | cmp build/story -"
+        for option in "" --plain "--dtype f16"; do  # f16: the tensor cores
+            check "the story, --cache $cache $option" sh -c "$story $option >build/story &&
+                $story $option --device gpu --cache $cache | cmp build/story -"
         done
     done
 }
