@@ -1787,30 +1787,17 @@ static void show_tables(void)
     pool_destroy(pool);
 }
 
-// A tensor on the device of the pool with these numbers in it.
-static float *to_device(const Pool *pool, const float *numbers, size_t count)
-{
-    float *tensor = tensor_create(pool, count);
-    if (!tensor) must(PAGED_OUT_OF_MEMORY);
-    tensor_copy(pool, tensor, numbers, count);
-    return tensor;
-}
-
 // Attention of 45 tokens, gathered and paged, against the oracle. Exits if it fails.
 static void show_attention(int device, const char *device_name)
 {
     enum { TOKENS = 45, Q_HEADS = 4, KV = TOKENS * 2 * 32, Q = TOKENS * Q_HEADS * 32 };
-    static const char *const ways[] = {"paged       ", "dense gather"};
-    static float k[KV], v[KV], q[Q], out[Q], expected[Q];
-    for (int i = 0; i < KV; i++) {  // some numbers in [-1, 1]
-        k[i] = sinf((float)i * i);
-        v[i] = cosf((float)i * i);
-    }
-    for (int i = 0; i < Q; i++) q[i] = sinf((float)i);
+    static const char *const ways[] = {"paged", "dense gather"};
+    static float in[KV + KV + Q], out[Q], expected[Q];  // in: K, V and q, one after the other
+    for (int i = 0; i < KV + KV + Q; i++) in[i] = sinf((float)i * i);  // some numbers in [-1, 1]
     Oracle *oracle = oracle_create(&config, TOKENS);
     oracle->length = TOKENS;
-    oracle_write(oracle, 0, TOKENS, k, v);
-    oracle_attend(oracle, 0, TOKENS, Q_HEADS, 0, q, expected, NULL);
+    oracle_write(oracle, 0, TOKENS, in, in + KV);
+    oracle_attend(oracle, 0, TOKENS, Q_HEADS, 0, in + KV + KV, expected, NULL);
     oracle_release(oracle);
 
     Pool *pool;
@@ -1819,14 +1806,14 @@ static void show_attention(int device, const char *device_name)
     Seq *seq = new_seq(pool, TOKENS);
     int tokens = TOKENS;
     Batch batch = {.num_seqs = 1, .seqs = &seq, .num_tokens = &tokens};
-    float *device_k = to_device(pool, k, KV);
-    float *device_v = to_device(pool, v, KV);
-    float *device_q = to_device(pool, q, Q);
-    float *device_out = to_device(pool, out, Q);
+    float *device_in = tensor_create(pool, KV + KV + Q);
+    float *device_out = tensor_create(pool, Q);
+    if (!device_in || !device_out) must(PAGED_OUT_OF_MEMORY);
+    tensor_copy(pool, device_in, in, KV + KV + Q);
     must(pool_plan(pool, &batch));
-    must(pool_write(pool, 0, device_k, device_v));
+    must(pool_write(pool, 0, device_in, device_in + KV));
     for (int flags = ATTEND_GATHER; flags >= ATTEND_PAGED; flags--) {
-        must(attend(pool, flags, 0, Q_HEADS, 0, device_q, device_out, NULL));
+        must(attend(pool, flags, 0, Q_HEADS, 0, device_in + KV + KV, device_out, NULL));
         tensor_copy(pool, out, device_out, Q);
         float largest = 0;
         for (int i = 0; i < Q; i++) {
@@ -1834,12 +1821,12 @@ static void show_attention(int device, const char *device_name)
             if (difference > largest || isnan(difference)) largest = difference;
         }
         int ok = largest <= 1e-5f;
-        printf("  %s on %-24s differs by %.1e at most  %s\n", ways[flags], device_name, largest,
+        printf("  %-12s on %-24s differs by %.1e at most  %s\n", ways[flags], device_name, largest,
                ok ? "[ok]" : "[FAILED]");
         if (!ok) exit(1);
     }
-    float *tensors[] = {device_k, device_v, device_q, device_out};
-    for (int i = 0; i < 4; i++) tensor_free(pool, tensors[i]);
+    tensor_free(pool, device_in);
+    tensor_free(pool, device_out);
     pool_destroy(pool);
 }
 
