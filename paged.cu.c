@@ -80,17 +80,8 @@ const char *paged_error(int error)
                                         "longer than the whole pool",
                                         "out of memory",
                                         "the block is shared",
-                                        "there is no GPU"};
+                                        "no GPU that this build can use"};
     if (error < 0 || error > PAGED_NO_GPU) return "unknown error code";
-#ifdef __CUDACC__
-    static char text[200];
-    int count;
-    if (error == PAGED_NO_GPU && cudaGetDeviceCount(&count) != cudaSuccess) {
-        const char *reason = cudaGetErrorString(cudaGetLastError());  // the driver may be too old
-        snprintf(text, sizeof text, "%s: %s", texts[error], reason);
-        return text;
-    }
-#endif
     return texts[error];
 }
 
@@ -115,11 +106,11 @@ HD static int ceil_div(int64_t a, int b) { return (int)((a + b - 1) / b); }
 
 HD static int min_int(int a, int b) { return a < b ? a : b; }
 
-// a * b, or 0 if that overflows; no size is 0 here.
-static size_t multiply(size_t a, size_t b)
+// a * b, or 0 if size_t, which may have 32 bits, cannot hold it. No size is 0 here.
+static size_t multiply(uint64_t a, uint64_t b)
 {
     if (a == 0 || b > SIZE_MAX / a) return 0;
-    return a * b;
+    return (size_t)(a * b);
 }
 
 // ---- memory -----------------------------------------------------------------------------------
@@ -209,10 +200,10 @@ static int memory_reserve(int device, void **memory, size_t *capacity, size_t by
 
 // ---- pool -------------------------------------------------------------------------------------
 // All memory is allocated once. The free list is a ring, linked in both directions through the
-// records of the blocks; record num_blocks is its head, so the ends need no special case. A block
-// is taken from the front and, when its count falls to 0, returned to the front: the most recently
-// used block is reused first, while it may still be in the processor's cache. Published blocks
-// (prefix cache) go to the back, so that they can be found for as long as possible.
+// records of the blocks; record num_blocks is its sentinel, so the ends need no special case. A
+// block is taken from the front and, when its count falls to 0, returned to the front: the most
+// recently used block is reused first, while it may still be in the processor's cache. Published
+// blocks (prefix cache) go to the back, so that they can be found for as long as possible.
 
 static int config_ok(const PoolConfig *c)
 {
@@ -245,7 +236,7 @@ static void free_list_remove(Pool *pool, int block)
     pool->num_free--;
 }
 
-// Inserts `block` after `prev`, which is a free block or the head.
+// Inserts `block` after `prev`, which is a free block or the sentinel.
 static void free_list_insert_after(Pool *pool, int prev, int block)
 {
     Block *blocks = pool->blocks;
@@ -367,15 +358,15 @@ static int block_take(Pool *pool)
 static void block_drop(Pool *pool, int block)
 {
     Block *blocks = pool->blocks;
-    int head = pool->config.num_blocks;
+    int sentinel = pool->config.num_blocks;
     INVARIANT(blocks[block].ref_count > 0, "a free block is given back");
     blocks[block].ref_count--;
     if (blocks[block].ref_count > 0) return;
     if (blocks[block].serial) {  // published: to the back
-        free_list_insert_after(pool, blocks[head].prev, block);
+        free_list_insert_after(pool, blocks[sentinel].prev, block);
     } else {
         block_poison(pool, block, 0);
-        free_list_insert_after(pool, head, block);
+        free_list_insert_after(pool, sentinel, block);
     }
 }
 
@@ -716,19 +707,15 @@ int pool_plan(Pool *pool, const Batch *batch)
     plan->sealed = 0;
 
     // 2. The view, whose arrays are those on the device.
-    const SeqOffset *on_device = (const SeqOffset *)pool->plan_memory;
-    View view = {.config = pool->config,
-                 .k = pool->k,
-                 .v = pool->v,
-                 .layer = 0,
-                 .num_seqs = batch->num_seqs,
-                 .num_query_tokens = 0,
-                 .max_seq_len = 0,
-                 .queries = (const QueryToken *)(on_device + num_offsets),
-                 .offsets = on_device,
-                 .tables = NULL};
-    view.tables = (const int *)(view.queries + num_tokens);
-    plan->view = view;
+    View *view = &plan->view;
+    memset(view, 0, sizeof *view);
+    view->config = pool->config;
+    view->k = pool->k;
+    view->v = pool->v;
+    view->num_seqs = batch->num_seqs;
+    view->offsets = (const SeqOffset *)pool->plan_memory;
+    view->queries = (const QueryToken *)(view->offsets + num_offsets);
+    view->tables = (const int *)(view->queries + num_tokens);
 
     // 3. The arrays.
     memset(plan->offsets, 0, sizeof(SeqOffset));
@@ -927,9 +914,9 @@ static void attend_row(const AttendJob *job, int row, int head)
     int seq = view->queries[row].seq;
     int visible = view->queries[row].position + 1;  // the query token itself included
     int kv_head = head / (job->num_q_heads / c->num_kv_heads);
-    size_t vector = ((size_t)row * job->num_q_heads + head) * c->head_dim;
+    size_t q_at = ((size_t)row * job->num_q_heads + head) * c->head_dim;
     float q[PAGED_MAX_HEAD_DIM];
-    for (int i = 0; i < c->head_dim; i++) q[i] = job->q[vector + i] * job->scale;
+    for (int i = 0; i < c->head_dim; i++) q[i] = job->q[q_at + i] * job->scale;
 
     float m = -INFINITY;
     double l = 0;  // in double: a float would lose the small weights of very long sequences
@@ -950,7 +937,7 @@ static void attend_row(const AttendJob *job, int row, int head)
         for (int i = 0; i < c->head_dim; i++)
             o[i] += weight * load_element(view->v, at + i, c->dtype);
     }
-    for (int i = 0; i < c->head_dim; i++) job->out[vector + i] = l != 0 ? (float)(o[i] / l) : 0;
+    for (int i = 0; i < c->head_dim; i++) job->out[q_at + i] = l != 0 ? (float)(o[i] / l) : 0;
     if (job->lse) job->lse[(size_t)row * job->num_q_heads + head] = (float)(m + log(l));
 }
 
@@ -970,13 +957,9 @@ enum { WARP = 32, THREADS = 128, WARPS = THREADS / WARP };
 #define DEVICE static __device__ __forceinline__
 extern __shared__ __align__(16) float shared[];
 
-// The same as kernel<<<dim3(x, y, z), THREADS, bytes of shared>>>(*job), for any type of job.
 #define LAUNCH(kernel, x, y, z, shared_floats, job) \
-    launch((const void *)(kernel), dim3(x, y, z), shared_floats, &(job))
-static void launch(const void *kernel, dim3 grid, int shared_floats, void *job)
-{
-    CUDA(cudaLaunchKernel(kernel, grid, dim3(THREADS), &job, shared_floats * sizeof(float), 0));
-}
+    (kernel<<<dim3(x, y, z), THREADS, (shared_floats) * sizeof(float)>>>(job), \
+     CUDA(cudaPeekAtLastError()))
 
 #else
 
@@ -1051,11 +1034,11 @@ DEVICE void merge(const float *states, int count, int head_dim, float *to, int t
 DEVICE void finish(const AttendJob *job, int head, const float *state)
 {
     int head_dim = job->view.config.head_dim;
-    size_t vector = (size_t)blockIdx.x * job->num_q_heads + head;
+    size_t q_index = (size_t)blockIdx.x * job->num_q_heads + head;
     float l = state[1];
     for (int d = threadIdx.x; d < head_dim; d += THREADS)
-        job->out[vector * head_dim + d] = l != 0 ? state[2 + d] / l : 0;
-    if (threadIdx.x == 0 && job->lse) job->lse[vector] = state[0] + logf(l / HEADROOM);
+        job->out[q_index * head_dim + d] = l != 0 ? state[2 + d] / l : 0;
+    if (threadIdx.x == 0 && job->lse) job->lse[q_index] = state[0] + logf(l / HEADROOM);
 }
 
 // Row blockIdx.x and a query head attend to the tokens from `start` to `end` - 1; the state goes to
@@ -1075,12 +1058,12 @@ DEVICE void attend_tokens(const AttendJob *job, int head, unsigned start, unsign
     int seq = view->queries[blockIdx.x].seq;
 
     // 1. The query, in the registers of each warp.
-    size_t vector = ((size_t)blockIdx.x * job->num_q_heads + head) * head_dim;
+    size_t q_at = ((size_t)blockIdx.x * job->num_q_heads + head) * head_dim;
     float q[PER_LANE], o[PER_LANE];
     float m = -INFINITY;
     float l = 0;
     for (int i = 0, d = lane; i < PER_LANE; i++, d += WARP) {
-        q[i] = d < head_dim ? job->q[vector + d] * job->scale : 0;
+        q[i] = d < head_dim ? job->q[q_at + d] * job->scale : 0;
         o[i] = 0;
     }
 
@@ -1240,8 +1223,7 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
     if (flags & ATTEND_GATHER) {  // into the workspace: K of all sequences, then V
         size_t token_bytes = (size_t)c->num_kv_heads * c->head_dim * dtype_size(c->dtype);
         int64_t tokens = plan->offsets[plan->view.num_seqs].token;
-        if (tokens > PTRDIFF_MAX) return PAGED_OUT_OF_MEMORY;  // size_t may have 32 bits
-        size_t bytes = (multiply((size_t)tokens, 2 * token_bytes) + 511) / 512 * 512;
+        size_t bytes = (multiply(tokens, 2 * token_bytes) + 511) / 512 * 512;
         if (memory_reserve(c->device, &pool->workspace, &pool->workspace_bytes, bytes))
             return PAGED_OUT_OF_MEMORY;
         char *k = (char *)pool->workspace;
@@ -1293,7 +1275,7 @@ static const char *broken(const char *format, ...)
     return message;
 }
 
-// Counts in seen[block] how often the block tables name each block: its reference count.
+// Counts in seen[block] how often the block tables name each block: what its ref_count should be.
 static const char *check_tables(const Pool *pool, int *seen)
 {
     for (int s = 0; s < (int)arrlen(pool->seqs); s++) {
@@ -1302,9 +1284,11 @@ static const char *check_tables(const Pool *pool, int *seen)
         if (seq->pool != pool || seq->index != s)
             return broken("sequence %d: wrong pool, or index %d", s, seq->index);
         if (seq->num_computed_tokens < 0 || seq->num_computed_tokens > seq->length)
-            return broken("sequence %d: %d tokens computed", s, seq->num_computed_tokens);
+            return broken("sequence %d: length %d, but num_computed_tokens is %d", s, seq->length,
+                          seq->num_computed_tokens);
         if (entries != ceil_div(seq->length, pool->config.block_size))
-            return broken("sequence %d: %d blocks for %d tokens", s, entries, seq->length);
+            return broken("sequence %d: length %d, but the length of its table is %d", s,
+                          seq->length, entries);
         for (int i = 0; i < entries; i++) {
             int block = seq->block_table[i];
             if (block < 0 || block >= pool->config.num_blocks)
@@ -1314,40 +1298,42 @@ static const char *check_tables(const Pool *pool, int *seen)
     }
     for (int block = 0; block < pool->config.num_blocks; block++)
         if (pool->blocks[block].ref_count != seen[block])
-            return broken("block %d: reference count %d, but %d table entries", block,
+            return broken("block %d: ref_count is %d, should be %d", block,
                           pool->blocks[block].ref_count, seen[block]);
     return NULL;
 }
 
-// Follows the free list from its head and back to it. A block met twice has a wrong link back.
-static const char *check_free_list(const Pool *pool)
+// Follows the free list once around, and counts it in seen[], too: then no block is unseen. A block
+// met twice has a wrong link back.
+static const char *check_free_list(const Pool *pool, int *seen)
 {
     const Block *blocks = pool->blocks;
-    int head = pool->config.num_blocks;
-    int prev = head;
+    int sentinel = pool->config.num_blocks;
+    int prev = sentinel;
     int count = 0;
-    int unused = 0;
-    for (int block = blocks[head].next; block != head; block = blocks[block].next) {
-        if (block < 0 || block > head) return broken("free list: %d is no block", block);
+    for (int block = blocks[sentinel].next; block != sentinel; block = blocks[block].next) {
+        if (block < 0 || block > sentinel) return broken("free list: %d is not a block", block);
         const Block *b = &blocks[block];
         if (b->prev != prev) return broken("free list: block %d has a wrong link back", block);
         if (b->ref_count != 0)
-            return broken("free list: block %d has reference count %d", block, b->ref_count);
+            return broken("free list: ref_count of block %d is %d", block, b->ref_count);
         if (blocks[prev].serial && !b->serial)
             return broken("free list: block %d comes after published ones", block);
         prev = block;
+        seen[block]++;
         count++;
     }
-    if (blocks[head].prev != prev) return broken("free list: its head has a wrong link back");
-    for (int block = 0; block < head; block++) {
+    if (blocks[sentinel].prev != prev)
+        return broken("free list: the sentinel has a wrong link back");
+    if (count != pool->num_free)
+        return broken("free list: num_free is %d, should be %d", pool->num_free, count);
+    for (int block = 0; block < sentinel; block++) {
         const Block *b = &blocks[block];
-        if (b->ref_count == 0) unused++;
+        if (seen[block] == 0)
+            return broken("block %d: not in use, but not on the free list", block);
         if (b->ref_count > 0 && (b->prev != -1 || b->next != -1))
             return broken("block %d: in use, but linked into the free list", block);
     }
-    if (count != pool->num_free)
-        return broken("free list: %d blocks, but num_free is %d", count, pool->num_free);
-    if (count != unused) return broken("free list: %d blocks of %d", count, unused);
     return NULL;
 }
 
@@ -1371,7 +1357,8 @@ static const char *check_prefixes(const Pool *pool)
             found++;
             if (found > published) return broken("prefix cache: bucket %d has no end", i);
         }
-    if (found != published) return broken("prefix cache: %d blocks of %d", found, published);
+    if (found != published)
+        return broken("prefix cache: %d of %d published blocks found", found, published);
     return NULL;
 }
 
@@ -1381,7 +1368,7 @@ const char *pool_check(const Pool *pool)
     int *seen = (int *)calloc(pool->config.num_blocks, sizeof *seen);
     if (!seen) return "no memory for the check";
     const char *wrong = check_tables(pool, seen);
-    if (!wrong) wrong = check_free_list(pool);
+    if (!wrong) wrong = check_free_list(pool, seen);
     if (!wrong) wrong = check_prefixes(pool);
     free(seen);
     return wrong;
@@ -1595,7 +1582,7 @@ void gpu_jump(jmp_buf, int) __asm__("_longjmp");
 static void gpu_panic(const char *what, int line)
 {
     unsigned id = threadIdx.x;
-    fprintf(stderr, "%s, thread block (%u, %u, %u), thread %u (warp %u, lane %u): ", gpu.name,
+    fprintf(stderr, "%s, thread block (%u, %u, %u), thread %u (warp %u, lane %u):\n", gpu.name,
             blockIdx.x, blockIdx.y, blockIdx.z, id, id / WARP, id % WARP);
     panic("paged.cu.c", line, "GPU", what);
 }
