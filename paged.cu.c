@@ -21,14 +21,12 @@
 #endif
 #include "paged.h"
 
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
 #include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 // After a broken invariant, memory can no longer be trusted. A debugger stops here.
 __attribute__((noreturn)) static void panic(const char *file, int line, const char *what,
@@ -199,11 +197,11 @@ static int memory_reserve(int device, void **memory, size_t *capacity, size_t by
 }
 
 // ---- pool -------------------------------------------------------------------------------------
-// All memory is allocated once. The free list is a ring, linked in both directions through the
-// records of the blocks; record num_blocks is its sentinel, so the ends need no special case. A
-// block is taken from the front and, when its count falls to 0, returned to the front: the most
-// recently used block is reused first, while it may still be in the processor's cache. Published
-// blocks (prefix cache) go to the back, so that they can be found for as long as possible.
+// K, V and the records of the blocks are allocated once. The free list is a ring, linked in both
+// directions through the records; record num_blocks is its sentinel, so the ends need no special
+// case. A block is taken from the front and, when its count falls to 0, returned to the front: the
+// most recently used block is reused first, while it may still be in the processor's cache.
+// Published blocks (prefix cache) go to the back, so that they can be found as long as possible.
 
 static int config_ok(const PoolConfig *c)
 {
@@ -266,8 +264,7 @@ int pool_create(const PoolConfig *config, Pool **out)
     if (!device_exists(config->device)) return PAGED_NO_GPU;
     int n = config->num_blocks;
     size_t plane = multiply(pool_bytes_per_block(config) / 2, n);
-    if (plane == 0)
-        return PAGED_OUT_OF_MEMORY;  // a plane that fits size_t implies that n * block_size does
+    if (plane == 0) return PAGED_OUT_OF_MEMORY;  // otherwise n * block_size fits size_t, too
 
     Pool *pool = (Pool *)calloc(1, sizeof *pool);
     if (!pool) return PAGED_OUT_OF_MEMORY;
@@ -434,7 +431,7 @@ int seq_append(Seq *seq, int n)
     if (copy) {
         int own = block_take(pool);
         block_copy(pool, own, last);
-        block_poison(pool, own, filled);  // what the copy brought along of other sequences
+        block_poison(pool, own, filled);  // what the copy brought along from other sequences
         seq->block_table[have - 1] = own;
         block_drop(pool, last);
         pool->num_copies++;
@@ -861,7 +858,7 @@ typedef struct MoveJob {
     View to, from;
 } MoveJob;
 
-// Writes row `row`: `from` is float32 and holds the query tokens alone; each goes to its slot.
+// Writes one query token: row `row` of `from`, which is dense and float32, goes to its slot.
 HD static void write_token(const MoveJob *job, int row, int thread, int threads)
 {
     const PoolConfig *c = &job->to.config;
@@ -1097,9 +1094,9 @@ DEVICE void attend_tokens(const AttendJob *job, int head, unsigned start, unsign
     merge(shared, WARPS, head_dim, to, threadIdx.x, THREADS);
 }
 
-// Rung 2, paged: tokens are found through the block table on the way. Each query token and query
-// head gets a thread block. Unlike rung 1, it copies nothing: K and V are read once, instead of
-// read, written and read again.
+// Rung 2, paged: attend_tokens() finds each token through the block table. Each query token and
+// query head gets a thread block. Unlike rung 1, it copies nothing: K and V are read once, instead
+// of read, written and read again.
 KERNEL(attend_paged, AttendJob)
 {
     float *state = shared + WARPS * (job.view.config.head_dim + 2);  // after those of the warps
@@ -1284,11 +1281,9 @@ static const char *check_tables(const Pool *pool, int *seen)
         if (seq->pool != pool || seq->index != s)
             return broken("sequence %d: wrong pool, or index %d", s, seq->index);
         if (seq->num_computed_tokens < 0 || seq->num_computed_tokens > seq->length)
-            return broken("sequence %d: length %d, but num_computed_tokens is %d", s, seq->length,
-                          seq->num_computed_tokens);
+            return broken("sequence %d: num_computed_tokens is %d", s, seq->num_computed_tokens);
         if (entries != ceil_div(seq->length, pool->config.block_size))
-            return broken("sequence %d: length %d, but the length of its table is %d", s,
-                          seq->length, entries);
+            return broken("sequence %d: length %d, length of table %d", s, seq->length, entries);
         for (int i = 0; i < entries; i++) {
             int block = seq->block_table[i];
             if (block < 0 || block >= pool->config.num_blocks)
@@ -1323,8 +1318,7 @@ static const char *check_free_list(const Pool *pool, int *seen)
         seen[block]++;
         count++;
     }
-    if (blocks[sentinel].prev != prev)
-        return broken("free list: the sentinel has a wrong link back");
+    if (blocks[sentinel].prev != prev) return broken("free list: wrong link back at the end");
     if (count != pool->num_free)
         return broken("free list: num_free is %d, should be %d", pool->num_free, count);
     for (int block = 0; block < sentinel; block++) {
@@ -1358,7 +1352,7 @@ static const char *check_prefixes(const Pool *pool)
             if (found > published) return broken("prefix cache: bucket %d has no end", i);
         }
     if (found != published)
-        return broken("prefix cache: %d of %d published blocks found", found, published);
+        return broken("prefix cache: found %d of %d published blocks", found, published);
     return NULL;
 }
 
@@ -1558,8 +1552,9 @@ enum { ASCENDING = 0, DESCENDING = 1 };  // any other order is a permutation of 
 static unsigned gpu_lane_order;
 static struct {
     Thread threads[THREADS];        // the running one is threads[threadIdx.x]
-    const Meeting *waits[THREADS];  // what each thread waits for; NULL: nothing
-    Meeting block, warps[WARPS], end;
+    const Meeting *waits[THREADS];  // what each thread waits for; NULL: it can run
+    Meeting block, warps[WARPS];
+    Meeting end;        // what threads that have returned wait for
     int shared_floats;  // of this launch
     jmp_buf launcher;
     Entry kernel;
@@ -1684,7 +1679,7 @@ static void gpu_run_block(void)
                       gpu.waits[threadIdx.x]->line);
     for (int i = gpu.shared_floats; i < SHARED_FLOATS; i++)
         INVARIANT(float_bits(shared[i]) == UINT32_MAX,
-                  "written after the end of the shared memory asked for");
+                  "written after the end of the shared memory of this launch");
 }
 
 static void launch(Entry kernel, const char *name, int x, int y, int z, int shared_floats,

@@ -1079,7 +1079,7 @@ static int attend_without_states(int length, int num_q_heads, int head_dim)
 
 // More bytes of states than 32 bits count, and more splits than a grid can have: both are left to
 // the plain kernel.
-TEST(states_that_do_not_fit_are_left_to_the_plain_kernel, ON_DEVICE)
+TEST(without_states_the_plain_kernel_runs, ON_DEVICE)
 {
 #if defined PAGED_FAST && !defined __CUDACC__
     enum { LENGTH = 1 << 15, HEADS = 65535 };
@@ -1089,7 +1089,7 @@ TEST(states_that_do_not_fit_are_left_to_the_plain_kernel, ON_DEVICE)
     CHECK_EQ(attend_without_states(1 << 26, 1, 1), -1);
     CHECK_EQ(bytes_asked, 0);
 #else
-    skip("only with -DPAGED_FAST, on the stand-in");
+    skip("stand-in with -DPAGED_FAST only");
 #endif
 }
 
@@ -1370,7 +1370,7 @@ TEST(pool_check_finds_damage_to_the_prefix_cache, ON_BOTH | IN_ONE_BUCKET_TOO)
     DAMAGE(pool->blocks[1].next_in_bucket, 8, "8");
     DAMAGE(pool->blocks[1].next_in_bucket, -2, "");
     if (one_bucket)
-        DAMAGE(pool->blocks[*bucket].next_in_bucket, -1, "1 of 4 published blocks found");
+        DAMAGE(pool->blocks[*bucket].next_in_bucket, -1, "found 1 of 4 published blocks");
     DAMAGE(*bucket, -1, "");
     DAMAGE(*bucket, 6, "6");
     DAMAGE(pool->last_serial, 3, "");
@@ -3061,7 +3061,7 @@ TEST(the_stand_in_panics_on_wrong_kernels, ON_DEVICE)
            (run_wrong_kernel(HALF_A_WARP, 0), 0));
     PANICS("deadlock", lane, (run_wrong_kernel(AT_A_BARRIER, 0), 0));
     PANICS("deadlock", lane, (run_wrong_kernel(GONE, 0), 0));
-    PANICS("written after the end of the shared memory asked for", place,
+    PANICS("written after the end of the shared memory of this launch", place,
            (run_wrong_kernel(WRITES_BEYOND, THREADS - 1), 0));
     PANICS("too much shared memory", place, (run_wrong_kernel(NOTHING, 1 << 20), 0));
 #endif
