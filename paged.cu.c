@@ -1790,7 +1790,7 @@ static void show_attention(int device, const char *device_name)
     Batch batch = {.num_seqs = 1, .seqs = &seq, .num_tokens = &tokens};
     float *device_in = tensor_create(pool, KV + KV + Q);
     float *device_out = tensor_create(pool, Q);
-    if (!device_in || !device_out) must(PAGED_OUT_OF_MEMORY);
+    INVARIANT(device_in && device_out, "out of memory");
     tensor_copy(pool, device_in, in, KV + KV + Q);
     must(pool_plan(pool, &batch));
     must(pool_write(pool, 0, device_in, device_in + KV));
