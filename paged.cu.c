@@ -21,14 +21,12 @@
 #endif
 #include "paged.h"
 
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
 #include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 // After a broken invariant, memory can no longer be trusted. A debugger stops here.
 __attribute__((noreturn)) static void panic(const char *file, int line, const char *what,
@@ -115,11 +113,11 @@ HD static int ceil_div(int64_t a, int b) { return (int)((a + b - 1) / b); }
 
 HD static int min_int(int a, int b) { return a < b ? a : b; }
 
-// a * b, or 0 if that overflows; no size is 0 here.
-static size_t multiply(size_t a, size_t b)
+// a * b, or 0 if size_t, which may have 32 bits, cannot hold it. No size is 0 here.
+static size_t multiply(uint64_t a, uint64_t b)
 {
     if (a == 0 || b > SIZE_MAX / a) return 0;
-    return a * b;
+    return (size_t)(a * b);
 }
 
 // ---- memory -----------------------------------------------------------------------------------
@@ -208,11 +206,11 @@ static int memory_reserve(int device, void **memory, size_t *capacity, size_t by
 }
 
 // ---- pool -------------------------------------------------------------------------------------
-// All memory is allocated once. The free list is a ring, linked in both directions through the
-// records of the blocks; record num_blocks is its head, so the ends need no special case. A block
-// is taken from the front and, when its count falls to 0, returned to the front: the most recently
-// used block is reused first, while it may still be in the processor's cache. Published blocks
-// (prefix cache) go to the back, so that they can be found for as long as possible.
+// K, V and the records of the blocks are allocated once. The free list is a ring, linked in both
+// directions through the records; record num_blocks is its sentinel, so the ends need no special
+// case. A block is taken from the front and, when its count falls to 0, returned to the front: the
+// most recently used block is reused first, while it may still be in the processor's cache.
+// Published blocks (prefix cache) go to the back, so that they can be found as long as possible.
 
 static int config_ok(const PoolConfig *c)
 {
@@ -245,7 +243,7 @@ static void free_list_remove(Pool *pool, int block)
     pool->num_free--;
 }
 
-// Inserts `block` after `prev`, which is a free block or the head.
+// Inserts `block` after `prev`, which is a free block or the sentinel.
 static void free_list_insert_after(Pool *pool, int prev, int block)
 {
     Block *blocks = pool->blocks;
@@ -275,8 +273,7 @@ int pool_create(const PoolConfig *config, Pool **out)
     if (!device_exists(config->device)) return PAGED_NO_GPU;
     int n = config->num_blocks;
     size_t plane = multiply(pool_bytes_per_block(config) / 2, n);
-    if (plane == 0)
-        return PAGED_OUT_OF_MEMORY;  // a plane that fits size_t implies that n * block_size does
+    if (plane == 0) return PAGED_OUT_OF_MEMORY;  // otherwise n * block_size fits size_t, too
 
     Pool *pool = (Pool *)calloc(1, sizeof *pool);
     if (!pool) return PAGED_OUT_OF_MEMORY;
@@ -367,15 +364,15 @@ static int block_take(Pool *pool)
 static void block_drop(Pool *pool, int block)
 {
     Block *blocks = pool->blocks;
-    int head = pool->config.num_blocks;
+    int sentinel = pool->config.num_blocks;
     INVARIANT(blocks[block].ref_count > 0, "a free block is given back");
     blocks[block].ref_count--;
     if (blocks[block].ref_count > 0) return;
     if (blocks[block].serial) {  // published: to the back
-        free_list_insert_after(pool, blocks[head].prev, block);
+        free_list_insert_after(pool, blocks[sentinel].prev, block);
     } else {
         block_poison(pool, block, 0);
-        free_list_insert_after(pool, head, block);
+        free_list_insert_after(pool, sentinel, block);
     }
 }
 
@@ -443,7 +440,7 @@ int seq_append(Seq *seq, int n)
     if (copy) {
         int own = block_take(pool);
         block_copy(pool, own, last);
-        block_poison(pool, own, filled);  // what the copy brought along of other sequences
+        block_poison(pool, own, filled);  // what the copy brought along from other sequences
         seq->block_table[have - 1] = own;
         block_drop(pool, last);
         pool->num_copies++;
@@ -716,19 +713,15 @@ int pool_plan(Pool *pool, const Batch *batch)
     plan->sealed = 0;
 
     // 2. The view, whose arrays are those on the device.
-    const SeqOffset *on_device = (const SeqOffset *)pool->plan_memory;
-    View view = {.config = pool->config,
-                 .k = pool->k,
-                 .v = pool->v,
-                 .layer = 0,
-                 .num_seqs = batch->num_seqs,
-                 .num_query_tokens = 0,
-                 .max_seq_len = 0,
-                 .queries = (const QueryToken *)(on_device + num_offsets),
-                 .offsets = on_device,
-                 .tables = NULL};
-    view.tables = (const int *)(view.queries + num_tokens);
-    plan->view = view;
+    View *view = &plan->view;
+    memset(view, 0, sizeof *view);
+    view->config = pool->config;
+    view->k = pool->k;
+    view->v = pool->v;
+    view->num_seqs = batch->num_seqs;
+    view->offsets = (const SeqOffset *)pool->plan_memory;
+    view->queries = (const QueryToken *)(view->offsets + num_offsets);
+    view->tables = (const int *)(view->queries + num_tokens);
 
     // 3. The arrays.
     memset(plan->offsets, 0, sizeof(SeqOffset));
@@ -874,7 +867,7 @@ typedef struct MoveJob {
     View to, from;
 } MoveJob;
 
-// Writes row `row`: `from` is float32 and holds the query tokens alone; each goes to its slot.
+// Writes one query token: row `row` of `from`, which is dense and float32, goes to its slot.
 HD static void write_token(const MoveJob *job, int row, int thread, int threads)
 {
     const PoolConfig *c = &job->to.config;
@@ -927,9 +920,9 @@ static void attend_row(const AttendJob *job, int row, int head)
     int seq = view->queries[row].seq;
     int visible = view->queries[row].position + 1;  // the query token itself included
     int kv_head = head / (job->num_q_heads / c->num_kv_heads);
-    size_t vector = ((size_t)row * job->num_q_heads + head) * c->head_dim;
+    size_t q_at = ((size_t)row * job->num_q_heads + head) * c->head_dim;
     float q[PAGED_MAX_HEAD_DIM];
-    for (int i = 0; i < c->head_dim; i++) q[i] = job->q[vector + i] * job->scale;
+    for (int i = 0; i < c->head_dim; i++) q[i] = job->q[q_at + i] * job->scale;
 
     float m = -INFINITY;
     double l = 0;  // in double: a float would lose the small weights of very long sequences
@@ -950,7 +943,7 @@ static void attend_row(const AttendJob *job, int row, int head)
         for (int i = 0; i < c->head_dim; i++)
             o[i] += weight * load_element(view->v, at + i, c->dtype);
     }
-    for (int i = 0; i < c->head_dim; i++) job->out[vector + i] = l != 0 ? (float)(o[i] / l) : 0;
+    for (int i = 0; i < c->head_dim; i++) job->out[q_at + i] = l != 0 ? (float)(o[i] / l) : 0;
     if (job->lse) job->lse[(size_t)row * job->num_q_heads + head] = (float)(m + log(l));
 }
 
@@ -970,13 +963,9 @@ enum { WARP = 32, THREADS = 128, WARPS = THREADS / WARP };
 #define DEVICE static __device__ __forceinline__
 extern __shared__ __align__(16) float shared[];
 
-// The same as kernel<<<dim3(x, y, z), THREADS, bytes of shared>>>(*job), for any type of job.
 #define LAUNCH(kernel, x, y, z, shared_floats, job) \
-    launch((const void *)(kernel), dim3(x, y, z), shared_floats, &(job))
-static void launch(const void *kernel, dim3 grid, int shared_floats, void *job)
-{
-    CUDA(cudaLaunchKernel(kernel, grid, dim3(THREADS), &job, shared_floats * sizeof(float), 0));
-}
+    (kernel<<<dim3(x, y, z), THREADS, (shared_floats) * sizeof(float)>>>(job), \
+     CUDA(cudaPeekAtLastError()))
 
 #else
 
@@ -1051,11 +1040,11 @@ DEVICE void merge(const float *states, int count, int head_dim, float *to, int t
 DEVICE void finish(const AttendJob *job, int head, const float *state)
 {
     int head_dim = job->view.config.head_dim;
-    size_t vector = (size_t)blockIdx.x * job->num_q_heads + head;
+    size_t q_index = (size_t)blockIdx.x * job->num_q_heads + head;
     float l = state[1];
     for (int d = threadIdx.x; d < head_dim; d += THREADS)
-        job->out[vector * head_dim + d] = l != 0 ? state[2 + d] / l : 0;
-    if (threadIdx.x == 0 && job->lse) job->lse[vector] = state[0] + logf(l / HEADROOM);
+        job->out[q_index * head_dim + d] = l != 0 ? state[2 + d] / l : 0;
+    if (threadIdx.x == 0 && job->lse) job->lse[q_index] = state[0] + logf(l / HEADROOM);
 }
 
 // Row blockIdx.x and a query head attend to the tokens from `start` to `end` - 1; the state goes to
@@ -1075,12 +1064,12 @@ DEVICE void attend_tokens(const AttendJob *job, int head, unsigned start, unsign
     int seq = view->queries[blockIdx.x].seq;
 
     // 1. The query, in the registers of each warp.
-    size_t vector = ((size_t)blockIdx.x * job->num_q_heads + head) * head_dim;
+    size_t q_at = ((size_t)blockIdx.x * job->num_q_heads + head) * head_dim;
     float q[PER_LANE], o[PER_LANE];
     float m = -INFINITY;
     float l = 0;
     for (int i = 0, d = lane; i < PER_LANE; i++, d += WARP) {
-        q[i] = d < head_dim ? job->q[vector + d] * job->scale : 0;
+        q[i] = d < head_dim ? job->q[q_at + d] * job->scale : 0;
         o[i] = 0;
     }
 
@@ -1114,9 +1103,9 @@ DEVICE void attend_tokens(const AttendJob *job, int head, unsigned start, unsign
     merge(shared, WARPS, head_dim, to, threadIdx.x, THREADS);
 }
 
-// Rung 2, paged: tokens are found through the block table on the way. Each query token and query
-// head gets a thread block. Unlike rung 1, it copies nothing: K and V are read once, instead of
-// read, written and read again.
+// Rung 2, paged: attend_tokens() finds each token through the block table. Each query token and
+// query head gets a thread block. Unlike rung 1, it copies nothing: K and V are read once, instead
+// of read, written and read again.
 KERNEL(attend_paged, AttendJob)
 {
     float *state = shared + WARPS * (job.view.config.head_dim + 2);  // after those of the warps
@@ -1240,8 +1229,7 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
     if (flags & ATTEND_GATHER) {  // into the workspace: K of all sequences, then V
         size_t token_bytes = (size_t)c->num_kv_heads * c->head_dim * dtype_size(c->dtype);
         int64_t tokens = plan->offsets[plan->view.num_seqs].token;
-        if (tokens > PTRDIFF_MAX) return PAGED_OUT_OF_MEMORY;  // size_t may have 32 bits
-        size_t bytes = (multiply((size_t)tokens, 2 * token_bytes) + 511) / 512 * 512;
+        size_t bytes = (multiply(tokens, 2 * token_bytes) + 511) / 512 * 512;
         if (memory_reserve(c->device, &pool->workspace, &pool->workspace_bytes, bytes))
             return PAGED_OUT_OF_MEMORY;
         char *k = (char *)pool->workspace;
@@ -1293,7 +1281,7 @@ static const char *broken(const char *format, ...)
     return message;
 }
 
-// Counts in seen[block] how often the block tables name each block: its reference count.
+// Counts in seen[block] how often the block tables name each block: what its ref_count should be.
 static const char *check_tables(const Pool *pool, int *seen)
 {
     for (int s = 0; s < (int)arrlen(pool->seqs); s++) {
@@ -1302,9 +1290,9 @@ static const char *check_tables(const Pool *pool, int *seen)
         if (seq->pool != pool || seq->index != s)
             return broken("sequence %d: wrong pool, or index %d", s, seq->index);
         if (seq->num_computed_tokens < 0 || seq->num_computed_tokens > seq->length)
-            return broken("sequence %d: %d tokens computed", s, seq->num_computed_tokens);
+            return broken("sequence %d: num_computed_tokens is %d", s, seq->num_computed_tokens);
         if (entries != ceil_div(seq->length, pool->config.block_size))
-            return broken("sequence %d: %d blocks for %d tokens", s, entries, seq->length);
+            return broken("sequence %d: length %d, length of table %d", s, seq->length, entries);
         for (int i = 0; i < entries; i++) {
             int block = seq->block_table[i];
             if (block < 0 || block >= pool->config.num_blocks)
@@ -1314,40 +1302,41 @@ static const char *check_tables(const Pool *pool, int *seen)
     }
     for (int block = 0; block < pool->config.num_blocks; block++)
         if (pool->blocks[block].ref_count != seen[block])
-            return broken("block %d: reference count %d, but %d table entries", block,
+            return broken("block %d: ref_count is %d, should be %d", block,
                           pool->blocks[block].ref_count, seen[block]);
     return NULL;
 }
 
-// Follows the free list from its head and back to it. A block met twice has a wrong link back.
-static const char *check_free_list(const Pool *pool)
+// Follows the free list once around and counts its blocks in seen[], too. Then each block has been
+// seen. A block met twice has a wrong link back.
+static const char *check_free_list(const Pool *pool, int *seen)
 {
     const Block *blocks = pool->blocks;
-    int head = pool->config.num_blocks;
-    int prev = head;
+    int sentinel = pool->config.num_blocks;
+    int prev = sentinel;
     int count = 0;
-    int unused = 0;
-    for (int block = blocks[head].next; block != head; block = blocks[block].next) {
-        if (block < 0 || block > head) return broken("free list: %d is no block", block);
+    for (int block = blocks[sentinel].next; block != sentinel; block = blocks[block].next) {
+        if (block < 0 || block > sentinel) return broken("free list: %d is not a block", block);
         const Block *b = &blocks[block];
         if (b->prev != prev) return broken("free list: block %d has a wrong link back", block);
         if (b->ref_count != 0)
-            return broken("free list: block %d has reference count %d", block, b->ref_count);
+            return broken("free list: ref_count of block %d is %d", block, b->ref_count);
         if (blocks[prev].serial && !b->serial)
             return broken("free list: block %d comes after published ones", block);
         prev = block;
+        seen[block]++;
         count++;
     }
-    if (blocks[head].prev != prev) return broken("free list: its head has a wrong link back");
-    for (int block = 0; block < head; block++) {
+    if (blocks[sentinel].prev != prev) return broken("free list: wrong link back at the end");
+    if (count != pool->num_free)
+        return broken("free list: num_free is %d, should be %d", pool->num_free, count);
+    for (int block = 0; block < sentinel; block++) {
         const Block *b = &blocks[block];
-        if (b->ref_count == 0) unused++;
+        if (seen[block] == 0)
+            return broken("block %d: not in use, but not on the free list", block);
         if (b->ref_count > 0 && (b->prev != -1 || b->next != -1))
             return broken("block %d: in use, but linked into the free list", block);
     }
-    if (count != pool->num_free)
-        return broken("free list: %d blocks, but num_free is %d", count, pool->num_free);
-    if (count != unused) return broken("free list: %d blocks of %d", count, unused);
     return NULL;
 }
 
@@ -1371,7 +1360,8 @@ static const char *check_prefixes(const Pool *pool)
             found++;
             if (found > published) return broken("prefix cache: bucket %d has no end", i);
         }
-    if (found != published) return broken("prefix cache: %d blocks of %d", found, published);
+    if (found != published)
+        return broken("prefix cache: found %d of %d published blocks", found, published);
     return NULL;
 }
 
@@ -1381,7 +1371,7 @@ const char *pool_check(const Pool *pool)
     int *seen = (int *)calloc(pool->config.num_blocks, sizeof *seen);
     if (!seen) return "no memory for the check";
     const char *wrong = check_tables(pool, seen);
-    if (!wrong) wrong = check_free_list(pool);
+    if (!wrong) wrong = check_free_list(pool, seen);
     if (!wrong) wrong = check_prefixes(pool);
     free(seen);
     return wrong;
@@ -1571,8 +1561,9 @@ enum { ASCENDING = 0, DESCENDING = 1 };  // any other order is a permutation of 
 static unsigned gpu_lane_order;
 static struct {
     Thread threads[THREADS];        // the running one is threads[threadIdx.x]
-    const Meeting *waits[THREADS];  // what each thread waits for; NULL: nothing
-    Meeting block, warps[WARPS], end;
+    const Meeting *waits[THREADS];  // what each thread waits for; NULL: it can run
+    Meeting block, warps[WARPS];
+    Meeting end;        // what threads that have returned wait for
     int shared_floats;  // of this launch
     jmp_buf launcher;
     Entry kernel;
@@ -1595,7 +1586,7 @@ void gpu_jump(jmp_buf, int) __asm__("_longjmp");
 static void gpu_panic(const char *what, int line)
 {
     unsigned id = threadIdx.x;
-    fprintf(stderr, "%s, thread block (%u, %u, %u), thread %u (warp %u, lane %u): ", gpu.name,
+    fprintf(stderr, "%s, thread block (%u, %u, %u), thread %u (warp %u, lane %u):\n", gpu.name,
             blockIdx.x, blockIdx.y, blockIdx.z, id, id / WARP, id % WARP);
     panic("paged.cu.c", line, "GPU", what);
 }
@@ -1697,7 +1688,7 @@ static void gpu_run_block(void)
                       gpu.waits[threadIdx.x]->line);
     for (int i = gpu.shared_floats; i < SHARED_FLOATS; i++)
         INVARIANT(float_bits(shared[i]) == UINT32_MAX,
-                  "written after the end of the shared memory asked for");
+                  "written after the end of the shared memory of this launch");
 }
 
 static void launch(Entry kernel, const char *name, int x, int y, int z, int shared_floats,
@@ -1787,30 +1778,17 @@ static void show_tables(void)
     pool_destroy(pool);
 }
 
-// A tensor on the device of the pool with these numbers in it.
-static float *to_device(const Pool *pool, const float *numbers, size_t count)
-{
-    float *tensor = tensor_create(pool, count);
-    if (!tensor) must(PAGED_OUT_OF_MEMORY);
-    tensor_copy(pool, tensor, numbers, count);
-    return tensor;
-}
-
 // Attention of 45 tokens, gathered and paged, against the oracle. Exits if it fails.
 static void show_attention(int device, const char *device_name)
 {
     enum { TOKENS = 45, Q_HEADS = 4, KV = TOKENS * 2 * 32, Q = TOKENS * Q_HEADS * 32 };
-    static const char *const ways[] = {"paged       ", "dense gather"};
-    static float k[KV], v[KV], q[Q], out[Q], expected[Q];
-    for (int i = 0; i < KV; i++) {  // some numbers in [-1, 1]
-        k[i] = sinf((float)i * i);
-        v[i] = cosf((float)i * i);
-    }
-    for (int i = 0; i < Q; i++) q[i] = sinf((float)i);
+    static const char *const ways[] = {"paged", "dense gather"};
+    static float in[KV + KV + Q], out[Q], expected[Q];  // in: K, V and q, one after the other
+    for (int i = 0; i < KV + KV + Q; i++) in[i] = sinf((float)i * i);  // some numbers in [-1, 1]
     Oracle *oracle = oracle_create(&config, TOKENS);
     oracle->length = TOKENS;
-    oracle_write(oracle, 0, TOKENS, k, v);
-    oracle_attend(oracle, 0, TOKENS, Q_HEADS, 0, q, expected, NULL);
+    oracle_write(oracle, 0, TOKENS, in, in + KV);
+    oracle_attend(oracle, 0, TOKENS, Q_HEADS, 0, in + KV + KV, expected, NULL);
     oracle_release(oracle);
 
     Pool *pool;
@@ -1819,14 +1797,14 @@ static void show_attention(int device, const char *device_name)
     Seq *seq = new_seq(pool, TOKENS);
     int tokens = TOKENS;
     Batch batch = {.num_seqs = 1, .seqs = &seq, .num_tokens = &tokens};
-    float *device_k = to_device(pool, k, KV);
-    float *device_v = to_device(pool, v, KV);
-    float *device_q = to_device(pool, q, Q);
-    float *device_out = to_device(pool, out, Q);
+    float *device_in = tensor_create(pool, KV + KV + Q);
+    float *device_out = tensor_create(pool, Q);
+    INVARIANT(device_in && device_out, "out of memory");
+    tensor_copy(pool, device_in, in, KV + KV + Q);
     must(pool_plan(pool, &batch));
-    must(pool_write(pool, 0, device_k, device_v));
+    must(pool_write(pool, 0, device_in, device_in + KV));
     for (int flags = ATTEND_GATHER; flags >= ATTEND_PAGED; flags--) {
-        must(attend(pool, flags, 0, Q_HEADS, 0, device_q, device_out, NULL));
+        must(attend(pool, flags, 0, Q_HEADS, 0, device_in + KV + KV, device_out, NULL));
         tensor_copy(pool, out, device_out, Q);
         float largest = 0;
         for (int i = 0; i < Q; i++) {
@@ -1834,12 +1812,12 @@ static void show_attention(int device, const char *device_name)
             if (difference > largest || isnan(difference)) largest = difference;
         }
         int ok = largest <= 1e-5f;
-        printf("  %s on %-24s differs by %.1e at most  %s\n", ways[flags], device_name, largest,
+        printf("  %-12s on %-24s differs by %.1e at most  %s\n", ways[flags], device_name, largest,
                ok ? "[ok]" : "[FAILED]");
         if (!ok) exit(1);
     }
-    float *tensors[] = {device_k, device_v, device_q, device_out};
-    for (int i = 0; i < 4; i++) tensor_free(pool, tensors[i]);
+    tensor_free(pool, device_in);
+    tensor_free(pool, device_out);
     pool_destroy(pool);
 }
 

@@ -109,7 +109,7 @@ typedef struct Block {
 struct Pool {
     PoolConfig config;
     void *k, *v;    // two planes [num_layers][num_blocks][num_kv_heads][block_size][head_dim]
-    Block *blocks;  // [num_blocks + 1]; the last one is the head of the free list, a ring
+    Block *blocks;  // [num_blocks + 1]; the last one is the sentinel of the free list, a ring
     int num_free;
     int *tokens;   // [num_blocks][block_size], the tokens of each published block
     int *buckets;  // [num_buckets] of the prefix cache: the first block of each, or -1

@@ -899,7 +899,7 @@ TEST(a_refused_step_changes_nothing, ON_BOTH)
 }
 
 // A pool asks for the memory that it needs, and no more: K and V, each with 128 bytes after it, a
-// record for each block and one for the head of the free list, the tokens of all blocks, and a
+// record for each block and one for the sentinel of the free list, the tokens of all blocks, and a
 // bucket for each. K and V are not touched: 256 MB of them take up next to nothing.
 TEST(a_pool_asks_for_exactly_its_memory, ON_CPU)
 {
@@ -1079,7 +1079,7 @@ static int attend_without_states(int length, int num_q_heads, int head_dim)
 
 // More bytes of states than 32 bits count, and more splits than a grid can have: both are left to
 // the plain kernel.
-TEST(states_that_do_not_fit_are_left_to_the_plain_kernel, ON_DEVICE)
+TEST(without_states_the_plain_kernel_runs, ON_DEVICE)
 {
 #if defined PAGED_FAST && !defined __CUDACC__
     enum { LENGTH = 1 << 15, HEADS = 65535 };
@@ -1089,7 +1089,7 @@ TEST(states_that_do_not_fit_are_left_to_the_plain_kernel, ON_DEVICE)
     CHECK_EQ(attend_without_states(1 << 26, 1, 1), -1);
     CHECK_EQ(bytes_asked, 0);
 #else
-    skip("only with -DPAGED_FAST, on the stand-in");
+    skip("stand-in with -DPAGED_FAST only");
 #endif
 }
 
@@ -1161,8 +1161,8 @@ TEST(pool_check_finds_each_kind_of_damage, ON_CPU)
     DAMAGE(pool->blocks[3].next, 13, "");
     DAMAGE(pool->blocks[3].next, -1, "");
     DAMAGE(pool->blocks[3].prev, 5, "3");
-    DAMAGE(pool->blocks[12].next, 1, "");  // the head loses block 0
-    DAMAGE(pool->blocks[12].prev, 2, "");  // the head's link to the last block
+    DAMAGE(pool->blocks[12].next, 1, "");  // the sentinel loses block 0
+    DAMAGE(pool->blocks[12].prev, 2, "");  // the sentinel's link to the last block
     DAMAGE(pool->blocks[9].prev, 3, "9");  // links of a block in use
     DAMAGE(pool->blocks[11].next, 3, "11");
     DAMAGE(a->block_table[1], 12, "12");
@@ -1177,20 +1177,20 @@ TEST(pool_check_finds_each_kind_of_damage, ON_CPU)
     a->block_table[2] = 8;  // a free block, with the right count
     pool->blocks[8].ref_count = 1;
     pool->blocks[11].ref_count = 0;
-    CHECK_HAS(pool_check(pool), "block 8 has reference count 1");
+    CHECK_HAS(pool_check(pool), "ref_count of block 8 is 1");
     a->block_table[2] = 11;
     pool->blocks[8].ref_count = 0;
     pool->blocks[11].ref_count = 1;
     pool->blocks[3].next = 5;  // block 4 is lost: not in a table, and not free
     pool->blocks[5].prev = 3;
     pool->num_free--;
-    CHECK_HAS(pool_check(pool), "8 blocks of 9");
+    CHECK_HAS(pool_check(pool), "block 4: not in use, but not on the free list");
     pool->blocks[3].next = 4;
     pool->blocks[5].prev = 4;
     pool->num_free++;
     free_list_remove(pool, 7);
     pool->blocks[7].ref_count = 1;  // as if in use, but in no table
-    CHECK_HAS(pool_check(pool), "block 7: reference count 1");
+    CHECK_HAS(pool_check(pool), "block 7: ref_count is 1");
     pool->blocks[7].ref_count = 0;
     free_list_insert_after(pool, 6, 7);
     fail_after = 0;
@@ -1369,7 +1369,8 @@ TEST(pool_check_finds_damage_to_the_prefix_cache, ON_BOTH | IN_ONE_BUCKET_TOO)
     DAMAGE(pool->blocks[1].next_in_bucket, 1, "");
     DAMAGE(pool->blocks[1].next_in_bucket, 8, "8");
     DAMAGE(pool->blocks[1].next_in_bucket, -2, "");
-    if (one_bucket) DAMAGE(pool->blocks[*bucket].next_in_bucket, -1, "1 blocks of 4");
+    if (one_bucket)
+        DAMAGE(pool->blocks[*bucket].next_in_bucket, -1, "found 1 of 4 published blocks");
     DAMAGE(*bucket, -1, "");
     DAMAGE(*bucket, 6, "6");
     DAMAGE(pool->last_serial, 3, "");
@@ -1823,8 +1824,8 @@ static const char *list_table(const Seq *seq, int counts)
 static const char *free_blocks(const Pool *pool)
 {
     const char *text = "";
-    int head = pool->config.num_blocks;
-    for (int b = pool->blocks[head].next; b != head; b = pool->blocks[b].next)
+    int sentinel = pool->config.num_blocks;
+    for (int b = pool->blocks[sentinel].next; b != sentinel; b = pool->blocks[b].next)
         text = format_text("%s%s%d", text, *text ? " " : "", b);
     return text;
 }
@@ -2886,7 +2887,7 @@ TEST(pools_in_two_threads_are_independent, ON_CPU)
     for (int i = 0; i < 2; i++) CHECK_EQ(pthread_create(&threads[i], NULL, live, &seeds[i]), 0);
     for (int i = 0; i < 2; i++) CHECK_EQ(pthread_join(threads[i], NULL), 0);
     in_a_test = 1;
-    CHECK_HAS(text, "3 blocks, but num_free is 4");
+    CHECK_HAS(text, "num_free is 4, should be 3");
 }
 
 #ifndef TESTS_NO_MAIN
@@ -3052,15 +3053,15 @@ TEST(the_stand_in_panics_on_wrong_kernels, ON_DEVICE)
 #ifdef __CUDACC__
     skip("on a real GPU");
 #else
-    const char *const lane = "wrong_kernel, thread block (0, 0, 0), thread 0 (warp 0, lane 0): ";
+    const char *const lane = "wrong_kernel, thread block (0, 0, 0), thread 0 (warp 0, lane 0):";
     const char *const place = "paged.cu.c:";
     PANICS("the other threads wait at another barrier",
-           "thread 32 (warp 1, lane 0): ", (run_wrong_kernel(BARRIERS, 0), 0));
+           "thread 32 (warp 1, lane 0):", (run_wrong_kernel(BARRIERS, 0), 0));
     PANICS("the stand-in knows shuffles of whole warps only", place,
            (run_wrong_kernel(HALF_A_WARP, 0), 0));
     PANICS("deadlock", lane, (run_wrong_kernel(AT_A_BARRIER, 0), 0));
     PANICS("deadlock", lane, (run_wrong_kernel(GONE, 0), 0));
-    PANICS("written after the end of the shared memory asked for", place,
+    PANICS("written after the end of the shared memory of this launch", place,
            (run_wrong_kernel(WRITES_BEYOND, THREADS - 1), 0));
     PANICS("too much shared memory", place, (run_wrong_kernel(NOTHING, 1 << 20), 0));
 #endif

@@ -25,8 +25,8 @@ HD static int count_splits(int position) { return position / split_length(positi
 // [num_query_tokens][num_q_heads][splits][head_dim + 2], in global memory.
 DEVICE float *split_state(const AttendJob *job, int row, int head, int split)
 {
-    size_t vector = (size_t)row * job->num_q_heads + head;
-    return job->states + (vector * job->splits + split) * (job->view.config.head_dim + 2);
+    size_t q_index = (size_t)row * job->num_q_heads + head;
+    return job->states + (q_index * job->splits + split) * (job->view.config.head_dim + 2);
 }
 
 // blockIdx: x is the row, y the query head, z the split, which this row may not have.
@@ -186,11 +186,11 @@ DEVICE void attend_mma(const AttendJob *job, int dtype, int max_dim)
     if (vectors == 0) return;
 
     // 2. The query vectors: the elements that the lane will have of K.
-    size_t vector = (size_t)(row + r / heads) * job->num_q_heads + first + r % heads;
+    size_t q_index = (size_t)(row + r / heads) * job->num_q_heads + first + r % heads;
     float q[32] = {0}, o[64] = {0}, l[4] = {0}, m = -__FLT_MAX__;  // -infinity less itself is NaN
     EACH (i, max_dim / 4) {
         int d = element_of_lane(i, c, 4);
-        if (r < vectors && d < head_dim) q[i] = job->q[vector * head_dim + d];
+        if (r < vectors && d < head_dim) q[i] = job->q[q_index * head_dim + d];
     }
 
     // 3. The walk, for the whole split, so that later loads have nothing to wait for. Tokens past
@@ -326,13 +326,13 @@ static int attend_on_gpu(Pool *pool, const AttendJob *job)
         size_t needed = multiply(multiply(rows, part.splits), bytes);
         if (part.splits > 65535) return -1;
         if (memory_reserve(device, &pool->states, &pool->states_bytes, needed)) return -1;
-        size_t vector = (size_t)row * job->num_q_heads;
+        size_t q_index = (size_t)row * job->num_q_heads;
         part.states = (float *)pool->states;
         part.view.queries = job->view.queries + row;
         part.view.num_query_tokens = rows;
-        part.q = job->q + vector * head_dim;
-        part.out = job->out + vector * head_dim;
-        if (job->lse) part.lse = job->lse + vector;
+        part.q = job->q + q_index * head_dim;
+        part.out = job->out + q_index * head_dim;
+        if (job->lse) part.lse = job->lse + q_index;
         launch_splits(part);
     }
     return PAGED_OK;

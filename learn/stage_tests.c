@@ -47,17 +47,18 @@ static void add_block(int i, int block)
 static void add_free_list(void)
 {
     const Block *b = pool->blocks;
-    int head = pool->config.num_blocks;
-    int prev = head;
+    int sentinel = pool->config.num_blocks;
+    int prev = sentinel;
     int count = 0;
     fprintf(drawing, "free");
-    for (int block = b[head].next; block != head; block = b[block].next) {
+    for (int block = b[sentinel].next; block != sentinel; block = b[block].next) {
         add_block(count, block);
-        if (count++ == MOST_DRAWN || block < 0 || block > head) return;
+        if (count++ == MOST_DRAWN || block < 0 || block > sentinel) return;
         if (b[block].prev != prev) fprintf(drawing, " (whose prev is %d)", b[block].prev);
         prev = block;
     }
-    if (b[head].prev != prev) fprintf(drawing, " (prev of the head is %d)", b[head].prev);
+    if (b[sentinel].prev != prev)
+        fprintf(drawing, " (prev of the sentinel is %d)", b[sentinel].prev);
     if (count != pool->num_free) fprintf(drawing, " (num_free is %d)", pool->num_free);
 }
 
@@ -394,8 +395,8 @@ TEST(insert_and_remove)
     CALL(free_list_remove(pool, 0), "the first one");
     CALL(free_list_remove(pool, 3), "the last one");
     STATE("free 2", "only block 2 is left");
-    CALL(free_list_insert_after(pool, 4, 3), "after the head, which is record 4");
-    STATE("free 3 2", "after the head is the front");
+    CALL(free_list_insert_after(pool, 4, 3), "after the sentinel, which is record 4");
+    STATE("free 3 2", "after the sentinel is the front");
     CALL(free_list_insert_after(pool, 3, 0), "between two blocks");
     STATE("free 3 0 2", "block 0 is inserted after block 3");
     CALL(free_list_insert_after(pool, 2, 1), "after the last one");
