@@ -365,7 +365,7 @@ static void block_drop(Pool *pool, int block)
 {
     Block *blocks = pool->blocks;
     int sentinel = pool->config.num_blocks;
-    INVARIANT(blocks[block].ref_count > 0, "a free block is given back");
+    INVARIANT(blocks[block].ref_count > 0, "a free block is dropped");
     blocks[block].ref_count--;
     if (blocks[block].ref_count > 0) return;
     if (blocks[block].serial) {  // published: to the back
@@ -1074,7 +1074,7 @@ DEVICE void attend_tokens(const AttendJob *job, int head, unsigned start, unsign
     }
 
     // 2. This warp's tokens: compute the score, update the state.
-    for (unsigned t = start + warp; t < end; t += WARPS) {  // unsigned, as t may pass INT_MAX
+    for (unsigned t = start + warp; t < end; t += WARPS) {  // unsigned: t may pass INT_MAX
         size_t at = token_offset(view, seq, t, kv_head);
         float score = 0;
         for (int i = 0, d = lane; i < PER_LANE; i++, d += WARP)
@@ -1082,7 +1082,7 @@ DEVICE void attend_tokens(const AttendJob *job, int head, unsigned start, unsign
         for (int bits = WARP / 2; bits > 0; bits /= 2)
             score += __shfl_xor_sync(ALL_LANES, score, bits);
         float new_m = fmaxf(m, score);
-        float base = new_m == -INFINITY ? 0 : new_m;  // as -inf minus -inf is NaN
+        float base = new_m == -INFINITY ? 0 : new_m;  // -inf minus -inf is NaN
         float shrink = expf(m - base);
         float weight = expf(score - base) * HEADROOM;
         l = l * shrink + weight;
@@ -1490,7 +1490,7 @@ static double oracle_attend_one(const Oracle *oracle, int layer, int kv_head, in
         const float *k = oracle->k + oracle_offset(oracle, layer, t, kv_head);
         max = fmax(max, scale * dot(q, k, head_dim));
     }
-    double base = max == -INFINITY ? 0 : max;  // as -inf minus -inf is NaN
+    double base = max == -INFINITY ? 0 : max;  // -inf minus -inf is NaN
     for (int t = 0; t < visible; t++) {
         const float *k = oracle->k + oracle_offset(oracle, layer, t, kv_head);
         const float *v = oracle->v + oracle_offset(oracle, layer, t, kv_head);
@@ -1536,7 +1536,7 @@ void oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_he
 #define __has_feature(feature) 0
 #endif
 #if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
-#include <sanitizer/common_interface_defs.h>  // ASan must be told of every stack switch
+#include <sanitizer/common_interface_defs.h>  // tells ASan about stack switches
 #else
 #define __sanitizer_start_switch_fiber(save, bottom, size) (void)(save)
 #define __sanitizer_finish_switch_fiber(saved, bottom, size) (void)(saved)
@@ -1574,9 +1574,9 @@ static struct {
     void *fake_stack;
 } gpu;
 
-// Threads are switched by setjmp and longjmp, since swapcontext takes eight times as long: it saves
-// the signal mask. This is longjmp by another name, as FORTIFY allows longjmp itself to jump only
-// within one stack.
+// Threads are switched by setjmp and longjmp, because swapcontext takes eight times as long: it
+// saves the signal mask. gpu_jump() is longjmp by another name: FORTIFY lets longjmp itself jump
+// only within one stack.
 #ifdef __APPLE__
 void gpu_jump(jmp_buf, int) __asm__("__longjmp");
 #else
@@ -1684,7 +1684,7 @@ static void gpu_run_block(void)
     }
     for (threadIdx.x = 0; threadIdx.x < THREADS; threadIdx.x++)
         if (gpu.waits[threadIdx.x] != &gpu.end)
-            gpu_panic("deadlock: it waits here for threads that never come",
+            gpu_panic("deadlock: it waits for threads that never arrive",
                       gpu.waits[threadIdx.x]->line);
     for (int i = gpu.shared_floats; i < SHARED_FLOATS; i++)
         INVARIANT(float_bits(shared[i]) == UINT32_MAX,

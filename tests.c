@@ -2992,7 +2992,7 @@ TEST(a_broken_invariant_panics, ON_CPU)
     PANICS("no free block to take", place, (pool->num_free = 3, seq_append(b, 12)));
     PANICS("a block on the free list is in use", place,
            (pool->blocks[2].ref_count = 1, seq_append(b, 1)));
-    PANICS("a free block is given back", place, (pool->blocks[0].ref_count = 0, seq_release(a)));
+    PANICS("a free block is dropped", place, (pool->blocks[0].ref_count = 0, seq_release(a)));
     PANICS("a sequence that its pool does not know is released", place,
            (a->index = 1, seq_release(a)));
     PANICS("a published block is not in its bucket", place,

@@ -199,7 +199,7 @@ static void scene_cost(void)
     opt.num_kv_heads = 56;
     printf("2 (K and V) x %d layers x %d heads x %d dims x 2 bytes (f16) = %zu bytes\n",
            GPT.num_layers, GPT.num_kv_heads, GPT.head_dim, pool_bytes_per_token(&GPT));
-    printf("for every token: %zu KiB. There is no cache of queries: only the newest counts.\n",
+    printf("for every token: %zu KiB. Queries are not cached: only the newest is needed.\n",
            pool_bytes_per_token(&GPT) / 1024);
     printf("With %d KV heads that the %d query heads share (GQA): %zu KiB.\n", gqa.num_kv_heads,
            GPT.num_kv_heads, pool_bytes_per_token(&gqa) / 1024);
@@ -315,8 +315,8 @@ static void scene_utilisation(void)
         }
         printf("\n");
     }
-    printf("Reserving wastes the same at every batch size: it is in the design. Paging\n"
-           "wastes the unfilled slots of each last block, 15 at most.\n");
+    printf("Reserving wastes the same share at every batch size. Paging wastes only the\n"
+           "unfilled slots of each last block, 15 at most.\n");
     wait_for_return();
 }
 

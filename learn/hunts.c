@@ -131,7 +131,7 @@ static void compare(const char *what, const char *expected, const char *got)
 {
     printf("%s: \"%s\"\n", what, got);
     if (strcmp(expected, got) == 0) return;
-    printf("    and was told: \"%s\"\n", expected);
+    printf("    expected:     \"%s\"\n", expected);
     noticed();
 }
 

@@ -31,7 +31,7 @@ static int block_take(Pool *pool)
 static void block_drop(Pool *pool, int block)
 {
     Block *b = &pool->blocks[block];
-    INVARIANT(b->ref_count > 0, "a free block is given back");
+    INVARIANT(b->ref_count > 0, "a free block is dropped");
     b->ref_count--;
     if (b->ref_count > 0) return;
     block_poison(pool, block, 0);

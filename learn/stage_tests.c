@@ -434,7 +434,7 @@ TEST(drop_to_the_front)
     STATE("free 0 1 3", "block 2 is still in use, so it does not go to the list");
     CALL(block_drop(pool, 2), "the last reference");
     STATE("free 2 0 1 3", "now it is free");
-    PANICS(block_drop(pool, 2), "a free block is given back", "its count is 0 already");
+    PANICS(block_drop(pool, 2), "a free block is dropped", "its count is 0 already");
 }
 
 TEST(poison_of_free_blocks)
