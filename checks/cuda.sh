@@ -205,7 +205,7 @@ check_gpu() {
     else first_error; bad "$checked"; fi
 }
 
-# A random operation makes some 50 calls of the CUDA runtime, so fewer of them do.
+# A random operation makes about 50 calls of the CUDA runtime, so the GPU does fewer of them.
 run_tests() { check_gpu "all tests on the GPU" timeout 500 build/cuda-tests --gpu --ops 60000; }
 
 run_compile() {
@@ -245,9 +245,11 @@ run_debugger() {
         cat build/cuda-gdb.log; grep -q '= 5' build/cuda-gdb.log"
 }
 
-# Is there no source that is newer than what run_compile() builds last?
-built() { newer=$(find paged.cu.c paged.h tests.c fast examples -newer build/cuda-replay 2>$LOG) &&
-    [ -z "$newer" ]; }
+# True if no source is newer than the last program that run_compile() builds.
+built() {
+    newer=$(find paged.cu.c paged.h tests.c fast examples -newer build/cuda-replay 2>$LOG) &&
+        [ -z "$newer" ]
+}
 
 run_parts() {
     echo "GPU: $gpu"

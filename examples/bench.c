@@ -7,10 +7,10 @@
 //
 // and the tables say floor / time: 1.00 is perfect. Both are measured by the plainest loops there
 // are: the roof before each row, the ceiling right before each call that is compared with it, over
-// about as many bytes. For the memory of a shared machine is a third slower in one minute than in
-// the next; a ratio of neighbours is not. Each number is the median over such rounds; the plain
-// way, being slow, runs only once on a CPU. All processors take part: OMP_NUM_THREADS=1 asks for
-// one.
+// about as many bytes. The memory of a shared machine may be a third slower in one minute than in
+// the next, but that hardly changes the ratio of two neighbours. Each number is the median over
+// such rounds; the plain way, being slow, runs only once on a CPU. All processors are used;
+// OMP_NUM_THREADS=1 uses one.
 //
 // Caches are cold: a pool is larger than the last level, and each call takes the next set of its
 // sequences. Blocks lie shuffled, as in a server that has run for an hour. "Contiguous" is the same

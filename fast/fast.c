@@ -50,11 +50,11 @@ typedef float Floats __attribute__((vector_size(4 * LANES), aligned(4), may_alia
 typedef uint16_t Halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
 
 enum { RUN = 16, RUNS = 4, TOKENS = RUNS * RUN };  // a tile is 64 neighbours, in 4 runs
-enum { AHEAD = 8, HALF = AHEAD * RUNS };           // stops, tokens from a prefetch to its use
+enum { AHEAD = 8, HALF = AHEAD * RUNS };           // from a prefetch to its use: stops, tokens
 enum { COLUMNS = PAGED_MAX_HEAD_DIM / LANES };     // a column of K or V has LANES elements
 enum { VECTORS = 64 };                 // query vectors that go through a sequence together, at most
-enum { SUMS = LANES == 16 ? 16 : 8 };  // vectors of sums that fit into the registers, and
-enum { ABREAST = LANES == 16 ? 4 : 2 };  // tokens of K at a time that do
+enum { SUMS = LANES == 16 ? 16 : 8 };  // vectors of sums that fit into the registers
+enum { ABREAST = LANES == 16 ? 4 : 2 };  // tokens of K at a time, at most
 
 typedef struct Tile {      // where the rows of its tokens are: k + at[0][t], v + at[0][t]
     const char *k, *v;     // the planes, from a KV head on
@@ -234,7 +234,7 @@ INLINE void attend_tile(const Tile *tile, const Tile *next, Query *query, int to
                 for (int i = 0; i < width * step; i += 64) __builtin_prefetch(later_v + i, 0, 2);
                 KEEP_ORDER;
                 EACH (j, width) {
-                    if (j >= 4 && d + 4 > last) continue;  // not even that, in a short row
+                    if (j >= 4 && d + 4 > last) continue;  // a short row has none of these
                     Vec x = load_lanes(v + min_int(d + j, last) * step, dtype);
                     EACH (i, n) sum[i * width + j] += ((float *)score[i])[t] * x;
                 }
