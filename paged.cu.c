@@ -26,7 +26,9 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __linux__
 #include <sys/mman.h>
+#endif
 
 // After a broken invariant, memory can no longer be trusted. A debugger stops here.
 __attribute__((noreturn)) static void panic(const char *file, int line, const char *what,
@@ -70,6 +72,11 @@ static void *realloc_or_panic(void *old, size_t size)
 #define CUDA(call) (void)0  // no pool of this build is on a GPU
 #endif
 
+// The stand-in for a GPU needs makecontext(), which musl and WebAssembly do not have.
+#if !defined(__GLIBC__) && !defined(PAGED_NO_STANDIN)
+#define PAGED_NO_STANDIN
+#endif
+
 const char *paged_error(int error)
 {
     static const char *const texts[] = {"ok",
@@ -81,7 +88,7 @@ const char *paged_error(int error)
                                         "there is no GPU"};
     if (error < 0 || error > PAGED_NO_GPU) return "unknown error code";
 #ifdef __CUDACC__
-    static char text[200];
+    static __thread char text[200];
     int count;
     if (error == PAGED_NO_GPU && cudaGetDeviceCount(&count) != cudaSuccess) {
         const char *reason = cudaGetErrorString(cudaGetLastError());  // the driver may be too old
@@ -128,7 +135,11 @@ static void *memory_create(int device, size_t bytes)
 #ifdef __CUDACC__
     if (device == PAGED_GPU) {
         void *p = NULL;
-        if (cudaMalloc(&p, bytes) == cudaSuccess) return p;
+        cudaError_t error = cudaMalloc(&p, bytes);
+        if (error != cudaErrorMemoryAllocation) {
+            CUDA(error);  // it may be that of an earlier kernel
+            return p;
+        }
         (void)cudaGetLastError();  // clears the error, which the next check would report
         return NULL;
     }
@@ -163,17 +174,6 @@ static void memory_copy(int device, void *to, const void *from, size_t bytes)
         CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
     else
         memcpy(to, from, bytes);
-}
-
-// Copies `rows` pieces of `bytes` bytes, which begin `pitch` bytes apart.
-static void memory_copy_rows(int device, void *to, const void *from, size_t bytes, size_t pitch,
-                             int rows)
-{
-    if (device == PAGED_GPU && pitch <= INT_MAX)  // the longest pitch that CUDA accepts
-        CUDA(cudaMemcpy2D(to, pitch, from, pitch, bytes, rows, cudaMemcpyDefault));
-    else
-        for (int row = 0; row < rows; row++)
-            memory_copy(device, (char *)to + row * pitch, (const char *)from + row * pitch, bytes);
 }
 
 // Sets all bits, which is NaN in every dtype.
@@ -260,6 +260,8 @@ static int device_exists(int device)
 #ifdef __CUDACC__
     int count = 0;
     return device == PAGED_GPU && cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+#elif defined(PAGED_NO_STANDIN)
+    return 0;
 #else
     return device == PAGED_STANDIN;
 #endif
@@ -313,17 +315,18 @@ void pool_destroy(Pool *pool)
     free(pool);
 }
 
-// Copy-on-write: copies K and V of a block. The rows are the layers.
+// Copy-on-write: copies K and V of a block, in all layers.
 static void block_copy(Pool *pool, int to, int from)
 {
     const PoolConfig *c = &pool->config;
-    size_t size = dtype_size(c->dtype);
-    size_t bytes = kv_offset(c, 0, 1, 0, 0) * size;  // from one block to the next
-    size_t pitch = kv_offset(c, 1, 0, 0, 0) * size;  // from one layer to the next
-    char *k = (char *)pool->k;
-    char *v = (char *)pool->v;
-    memory_copy_rows(c->device, k + to * bytes, k + from * bytes, bytes, pitch, c->num_layers);
-    memory_copy_rows(c->device, v + to * bytes, v + from * bytes, bytes, pitch, c->num_layers);
+    size_t bytes = kv_offset(c, 0, 1, 0, 0) * dtype_size(c->dtype);  // from one block to the next
+    for (int layer = 0; layer < c->num_layers; layer++) {
+        size_t first = (size_t)layer * c->num_blocks;
+        char *k = (char *)pool->k + first * bytes;
+        char *v = (char *)pool->v + first * bytes;
+        memory_copy(c->device, k + to * bytes, k + from * bytes, bytes);
+        memory_copy(c->device, v + to * bytes, v + from * bytes, bytes);
+    }
 }
 
 // Fills a block with NaN from slot `first` on, if the pool uses poison.
@@ -385,7 +388,7 @@ static void block_share(Pool *pool, int block)
 
 // ---- sequences --------------------------------------------------------------------------------
 // Everything here edits block tables and reference counts. K and V are copied in one case only,
-// when seq_append() meets a partly filled block that is shared or published.
+// when seq_append() meets a partly filled block that another sequence uses.
 
 int seq_create(Pool *pool, Seq **out)
 {
@@ -419,31 +422,27 @@ int seq_append(Seq *seq, int n)
         return PAGED_TOO_LONG;
     int have = (int)arrlen(seq->block_table);
     int want = ceil_div(length, block_size);
-    int needed = want - have;
     int filled = seq->length % block_size;  // slots of the last block; 0: it is full
     int last = have > 0 ? seq->block_table[have - 1] : -1;
-    int copy = filled > 0 && block_sealed(pool, last);  // a full block can stay shared
-    // If only the block for the copy is lacking, and no other sequence uses the original, withdraw
-    // the original from the prefix cache and write in place.
-    int withdraw = copy && needed == pool->num_free && pool->blocks[last].ref_count == 1;
-    if (withdraw) copy = 0;
+    int copy = filled > 0 && pool->blocks[last].ref_count > 1;  // a full block can stay shared
+    int needed = want - have;
     if (copy) needed++;
     if (needed > pool->num_free) return PAGED_OUT_OF_BLOCKS;
 
-    // 2. Copy-on-write: take the new block, fill it, put it into the table, and only then let go
-    //    of the old one. With a count of 1 and unpublished, no copy is needed: write in place.
+    // 2. The last block, if it is partly filled. Shared: copy-on-write. Take the new block, fill
+    //    it, put it into the table, and only then let go of the old one. Otherwise write in place;
+    //    but a block that is to change can no longer be found by its tokens.
     plan_expire(seq);
-    if (withdraw) {
-        prefix_remove(pool, last);
-        block_poison(pool, last, filled);
-    }
     if (copy) {
         int own = block_take(pool);
         block_copy(pool, own, last);
-        block_poison(pool, own, filled);  // what the copy brought along from other sequences
+        block_poison(pool, own, filled);  // slots that belong to other sequences
         seq->block_table[have - 1] = own;
         block_drop(pool, last);
         pool->num_copies++;
+    } else if (filled > 0 && pool->blocks[last].serial) {
+        prefix_remove(pool, last);
+        block_poison(pool, last, filled);
     }
 
     // 3. Grow.
@@ -611,8 +610,9 @@ int seq_publish(Seq *seq, const int *tokens, int n)
 
 // ---- a step -----------------------------------------------------------------------------------
 // In a step, every layer needs the same lists: which tokens are new, and which blocks hold the
-// tokens of each sequence. pool_plan() validates the batch and flattens these lists into arrays on
-// the device, once. A View points to them. It is all that a kernel needs to find K and V, without a
+// tokens of each sequence. pool_plan() validates the batch and flattens these lists into arrays,
+// once. A Job points to them. It is what a kernel gets: the step as it was planned, and the few
+// fields that a call adds, such as the layer. It has all that is needed to find K and V, without a
 // Pool or a Seq.
 
 typedef struct QueryToken {
@@ -625,25 +625,38 @@ typedef struct SeqOffset {  // where a sequence begins in the flat arrays
     int64_t entry;          // in the block tables, laid out one after the other
 } SeqOffset;
 
-typedef struct View {
+typedef struct Job {
+    // The step.
     PoolConfig config;
-    void *k, *v;  // the planes of the pool, or a dense copy of one layer
-    int layer;    // set by each call; 0 in the plan
+    void *k, *v;  // the planes of the pool, or the dense copy
     int num_seqs;
-    int num_query_tokens;       // total_tokens in paged.h
-    int max_seq_len;            // the length of the longest sequence
-    const QueryToken *queries;  // [num_query_tokens]
-    const SeqOffset *offsets;   // [num_seqs + 1]; the last one is the end of the last sequence
-    const int *tables;          // all entries; NULL: K and V are a dense copy
-} View;
+    int num_query_tokens;  // total_tokens in paged.h
+    int max_seq_len;       // the length of the longest sequence
+    SeqOffset *offsets;    // [num_seqs + 1]; the last one is the end of the last sequence
+    QueryToken *queries;   // [num_query_tokens]
+    int *tables;           // all entries; NULL: k and v are the dense copy
+    // What a call adds.
+    int layer;
+    const float *new_k, *new_v;  // [num_query_tokens][num_kv_heads][head_dim]
+    void *dense_k, *dense_v;     // [tokens of all sequences][num_kv_heads][head_dim]
+    int dense_dtype;
+    int num_q_heads;
+    float scale;
+    const float *q;  // [num_query_tokens][num_q_heads][head_dim]
+    float *out;      // likewise
+    float *lse;      // [num_query_tokens][num_q_heads], or NULL
+    // For fast/gpu.c.
+    float *states;  // pool->states
+    int splits;     // the most that a row has
+} Job;
 
 typedef struct Plan {
-    View view;   // its arrays are copies of those below, in pool->plan_memory
+    Job job;     // for kernels: its arrays are on the device, in pool->plan_memory
+    Job host;    // the same step, with the arrays below
     int sealed;  // a query token is in a shared or published block: it must not be written
-    QueryToken *queries;
-    int *tables;
-    Seq **seqs;           // [num_seqs], those of the batch
-    SeqOffset offsets[];  // the queries, tables and seqs lie after them, in this order
+    int num_written_layers;  // layers that have K and V of the query tokens: 0 up to this one
+    Seq **seqs;              // [num_seqs], those of the batch
+    SeqOffset memory[];      // for offsets, queries, tables and seqs, in this order
 } Plan;
 
 // Validates a batch, marks its sequences with a new number, and counts its query tokens and the
@@ -660,34 +673,44 @@ static int batch_check(Pool *pool, const Batch *batch, int64_t *num_tokens, int6
         if (!seq || seq->pool != pool || n < 0 || n > seq->length) return 0;
         if (seq->batch_number == pool->batch_number) return 0;  // it is in the batch twice
         seq->batch_number = pool->batch_number;
-        if (n == 0) continue;  // the sequence is left out
+        if (n == 0) continue;                                      // the sequence is left out
+        if (seq->length - n > seq->num_computed_tokens) return 0;  // attention would read garbage
         *num_tokens += n;
         *num_entries += arrlen(seq->block_table);
     }
     return *num_tokens <= INT_MAX;
 }
 
-// Adds sequence i of the batch, with its newest n tokens.
-static void plan_add(Plan *plan, int i, const Seq *seq, int n)
+// Places the arrays of a job in one piece of memory.
+static void place_arrays(Job *job, void *memory)
+{
+    job->offsets = (SeqOffset *)memory;
+    job->queries = (QueryToken *)(job->offsets + job->num_seqs + 1);
+    job->tables = (int *)(job->queries + job->num_query_tokens);
+}
+
+// Adds sequence i of the batch, with its newest n tokens: from row `row` on.
+static void plan_add(Plan *plan, int i, const Seq *seq, int n, int row)
 {
     const Pool *pool = seq->pool;
-    SeqOffset *end = &plan->offsets[i + 1];
+    Job *job = &plan->host;
+    SeqOffset *end = &job->offsets[i + 1];
     int first = (seq->length - n) / pool->config.block_size;  // table entry of the first new token
     for (int entry = 0; entry < (int)arrlen(seq->block_table); entry++) {
         int block = seq->block_table[entry];
         INVARIANT(block >= 0 && block < pool->config.num_blocks, "a table entry is not a block");
         if (entry >= first && block_sealed(pool, block)) plan->sealed = 1;
-        plan->tables[end->entry] = block;
+        job->tables[end->entry] = block;
         end->entry++;
     }
     for (int position = seq->length - n; position < seq->length; position++) {
-        QueryToken *query = &plan->queries[plan->view.num_query_tokens];
-        query->seq = i;
-        query->position = position;
-        plan->view.num_query_tokens++;
+        job->queries[row].seq = i;
+        job->queries[row].position = position;
+        row++;
     }
     end->token += seq->length;
-    if (plan->view.max_seq_len < seq->length) plan->view.max_seq_len = seq->length;
+    if (job->max_seq_len < seq->length) job->max_seq_len = seq->length;
+    if (seq->num_computed_tokens < seq->length) plan->num_written_layers = 0;
 }
 
 int pool_plan(Pool *pool, const Batch *batch)
@@ -695,44 +718,46 @@ int pool_plan(Pool *pool, const Batch *batch)
     int64_t num_tokens, num_entries;
     if (!pool || !batch_check(pool, batch, &num_tokens, &num_entries)) return PAGED_BAD_ARGUMENT;
 
-    // 1. Memory for the arrays, on the device and here.
+    // 1. Memory. The arrays are built here and then copied to the device. Even for a CPU pool, so
+    //    that there is only one way: the copy takes a fraction of the time of building them.
     int device = pool->config.device;
-    int64_t num_offsets = (int64_t)batch->num_seqs + 1;
-    int64_t bytes = num_offsets * sizeof(SeqOffset) + num_tokens * sizeof(QueryToken);
+    int64_t bytes = ((int64_t)batch->num_seqs + 1) * sizeof(SeqOffset);
+    bytes += num_tokens * sizeof(QueryToken);
     bytes += (num_entries * sizeof(int) + 7) / 8 * 8;  // so that the pointers after it are aligned
     if (bytes > PTRDIFF_MAX ||
         memory_reserve(device, &pool->plan_memory, &pool->plan_bytes, (size_t)bytes))
         return PAGED_OUT_OF_MEMORY;
     size_t size = sizeof(Plan) + (size_t)bytes + batch->num_seqs * sizeof(Seq *);
     Plan *plan = (Plan *)realloc_or_panic(pool->plan, size);
+    memset(plan, 0, sizeof *plan);
     pool->plan = plan;
     pool->plan_number = pool->batch_number;
-    plan->queries = (QueryToken *)(plan->offsets + num_offsets);
-    plan->tables = (int *)(plan->queries + num_tokens);
-    plan->seqs = (Seq **)((char *)plan->offsets + bytes);
-    plan->sealed = 0;
+    plan->seqs = (Seq **)((char *)plan->memory + bytes);
+    plan->num_written_layers = pool->config.num_layers;  // unless a token is not computed
 
-    // 2. The view, whose arrays are those on the device.
-    View *view = &plan->view;
-    memset(view, 0, sizeof *view);
-    view->config = pool->config;
-    view->k = pool->k;
-    view->v = pool->v;
-    view->num_seqs = batch->num_seqs;
-    view->offsets = (const SeqOffset *)pool->plan_memory;
-    view->queries = (const QueryToken *)(view->offsets + num_offsets);
-    view->tables = (const int *)(view->queries + num_tokens);
-
-    // 3. The arrays.
-    memset(plan->offsets, 0, sizeof(SeqOffset));
+    // 2. The job, with its arrays here.
+    Job *job = &plan->host;
+    job->config = pool->config;
+    job->k = pool->k;
+    job->v = pool->v;
+    job->num_seqs = batch->num_seqs;
+    job->num_query_tokens = (int)num_tokens;
+    place_arrays(job, plan->memory);
+    memset(job->offsets, 0, sizeof(SeqOffset));
+    int row = 0;
     for (int i = 0; i < batch->num_seqs; i++) {
         Seq *seq = batch->seqs[i];
         seq->plan_number = pool->plan_number;
         plan->seqs[i] = seq;
-        plan->offsets[i + 1] = plan->offsets[i];
-        if (batch->num_tokens[i] > 0) plan_add(plan, i, seq, batch->num_tokens[i]);
+        job->offsets[i + 1] = job->offsets[i];
+        if (batch->num_tokens[i] > 0) plan_add(plan, i, seq, batch->num_tokens[i], row);
+        row += batch->num_tokens[i];
     }
-    memory_copy(device, pool->plan_memory, plan->offsets, (size_t)bytes);
+
+    // 3. The same on the device.
+    plan->job = plan->host;
+    place_arrays(&plan->job, pool->plan_memory);
+    memory_copy(device, pool->plan_memory, plan->memory, (size_t)bytes);
     return PAGED_OK;
 }
 
@@ -815,78 +840,73 @@ HD static void store_element(void *plane, size_t i, int dtype, float x)
 
 // ---- K and V ----------------------------------------------------------------------------------
 // Writing and gathering move tokens between the blocks of the cache and dense tensors,
-// [tokens][num_kv_heads][head_dim]. A job holds the arguments of one kernel. write_token() and
-// gather_token() each do one independent part of a job: one token. On a GPU the `threads` threads
-// of a thread block share it, each taking every threads-th element, from `thread` on. The CPU does
-// one part after the other, as thread 0 of 1.
+// [tokens][num_kv_heads][head_dim]. write_token() and gather_token() each do one independent part
+// of a job: one token. On a GPU the `threads` threads of a thread block share it, each taking every
+// threads-th element, from `thread` on. The CPU does one part after the other, as thread 0 of 1.
 
-// The walk of section "layout": where in a plane the vector of a token and head begins.
-HD static size_t token_offset(const View *view, int seq, int position, int kv_head)
+// Where the vector of a token and head begins in a dense copy of all the sequences.
+HD static size_t dense_offset(const Job *job, SeqOffset begin, int position, int kv_head)
 {
-    const PoolConfig *c = &view->config;
-    if (!view->tables) {  // a dense copy, [tokens of all sequences][num_kv_heads][head_dim]
-        size_t token = (size_t)view->offsets[seq].token + position;
-        return (token * c->num_kv_heads + kv_head) * c->head_dim;
-    }
-    const int *block_table = view->tables + view->offsets[seq].entry;
-    int block = block_table[position / c->block_size];
-    return kv_offset(c, view->layer, block, kv_head, position % c->block_size);
+    size_t token = (size_t)begin.token + position;
+    return (token * job->config.num_kv_heads + kv_head) * job->config.head_dim;
 }
 
-// Copies element from_at of one plane to element to_at of another. Equal dtypes keep every bit,
-// even those of a NaN.
-HD static void copy_element(void *to, size_t to_at, int to_dtype, const void *from, size_t from_at,
-                            int from_dtype)
+// The walk of section "layout": where it begins in job->k and job->v.
+HD static size_t token_offset(const Job *job, SeqOffset begin, int position, int kv_head)
 {
-    if (to_dtype == from_dtype && to_dtype != PAGED_F32)
-        ((uint16_t *)to)[to_at] = ((const uint16_t *)from)[from_at];
-    else
-        store_element(to, to_at, to_dtype, load_element(from, from_at, from_dtype));
+    const PoolConfig *c = &job->config;
+    if (!job->tables) return dense_offset(job, begin, position, kv_head);
+    int block = job->tables[begin.entry + position / c->block_size];
+    return kv_offset(c, job->layer, block, kv_head, position % c->block_size);
 }
 
-// Copies the vectors of K and V at from_at in one view to to_at in another.
-HD static void copy_vectors(const View *to, size_t to_at, const View *from, size_t from_at,
-                            int thread, int threads)
+// Copies a vector whose dtype stays the same: at once, as element by element takes twice as long.
+HD static void copy_vector(const PoolConfig *c, void *to, size_t to_at, const void *from,
+                           size_t from_at)
 {
-    int to_dtype = to->config.dtype;
-    int from_dtype = from->config.dtype;
-    if (threads == 1 && to_dtype == from_dtype) {
-        size_t size = dtype_size(to_dtype);
-        size_t bytes = to->config.head_dim * size;
-        memcpy((char *)to->k + to_at * size, (char *)from->k + from_at * size, bytes);
-        memcpy((char *)to->v + to_at * size, (char *)from->v + from_at * size, bytes);
-        return;
-    }
-    for (int i = thread; i < to->config.head_dim; i += threads) {
-        copy_element(to->k, to_at + i, to_dtype, from->k, from_at + i, from_dtype);
-        copy_element(to->v, to_at + i, to_dtype, from->v, from_at + i, from_dtype);
-    }
+    size_t size = dtype_size(c->dtype);
+    memcpy((char *)to + to_at * size, (const char *)from + from_at * size, c->head_dim * size);
 }
 
-typedef struct MoveJob {
-    View to, from;
-} MoveJob;
-
-// Writes one query token: row `row` of `from`, which is dense and float32, goes to its slot.
-HD static void write_token(const MoveJob *job, int row, int thread, int threads)
+// Writes query token `row`: to its slot.
+HD static void write_token(const Job *job, int row, int thread, int threads)
 {
-    const PoolConfig *c = &job->to.config;
-    QueryToken query = job->to.queries[row];
+    const PoolConfig *c = &job->config;
+    QueryToken query = job->queries[row];
+    SeqOffset begin = job->offsets[query.seq];
     for (int head = 0; head < c->num_kv_heads; head++) {
         size_t from = ((size_t)row * c->num_kv_heads + head) * c->head_dim;
-        size_t to = token_offset(&job->to, query.seq, query.position, head);
-        copy_vectors(&job->to, to, &job->from, from, thread, threads);
+        size_t to = token_offset(job, begin, query.position, head);
+        if (threads == 1 && c->dtype == PAGED_F32) {
+            copy_vector(c, job->k, to, job->new_k, from);
+            copy_vector(c, job->v, to, job->new_v, from);
+            continue;
+        }
+        for (int i = thread; i < c->head_dim; i += threads) {
+            store_element(job->k, to + i, c->dtype, job->new_k[from + i]);
+            store_element(job->v, to + i, c->dtype, job->new_v[from + i]);
+        }
     }
 }
 
-// Gathers one token: it goes to its place in a dense copy of all the sequences.
-HD static void gather_token(const MoveJob *job, int seq, int position, int thread, int threads)
+// Gathers one token: to its place in the dense copy.
+HD static void gather_token(const Job *job, SeqOffset begin, int position, int thread, int threads)
 {
-    const PoolConfig *c = &job->from.config;
+    const PoolConfig *c = &job->config;
     for (int head = 0; head < c->num_kv_heads; head++) {
-        size_t from = token_offset(&job->from, seq, position, head);
-        size_t to = token_offset(&job->to, seq, position, head);
-        copy_vectors(&job->to, to, &job->from, from, thread, threads);
+        size_t from = token_offset(job, begin, position, head);
+        size_t to = dense_offset(job, begin, position, head);
+        if (threads == 1 && job->dense_dtype == c->dtype) {
+            copy_vector(c, job->dense_k, to, job->k, from);
+            copy_vector(c, job->dense_v, to, job->v, from);
+            continue;
+        }
+        for (int i = thread; i < c->head_dim; i += threads) {
+            float k = load_element(job->k, from + i, c->dtype);
+            float v = load_element(job->v, from + i, c->dtype);
+            store_element(job->dense_k, to + i, job->dense_dtype, k);
+            store_element(job->dense_v, to + i, job->dense_dtype, v);
+        }
     }
 }
 
@@ -901,24 +921,12 @@ HD static void gather_token(const MoveJob *job, int seq, int position, int threa
 // The terms are added in the order of the tokens. So not one bit of the result depends on the block
 // size, nor on whether K and V are in the blocks of the pool or in a dense copy.
 
-typedef struct AttendJob {
-    View view;
-    int num_q_heads;
-    float scale;
-    const float *q;  // [num_query_tokens][num_q_heads][head_dim]
-    float *out;      // likewise
-    float *lse;      // [num_query_tokens][num_q_heads], or NULL
-    float *states;   // for fast/: pool->states
-    int splits;      // for fast/gpu.c: the most that a row has
-} AttendJob;
-
 // Query token `row`, query head `head`.
-static void attend_row(const AttendJob *job, int row, int head)
+static void attend_row(const Job *job, int row, int head)
 {
-    const View *view = &job->view;
-    const PoolConfig *c = &view->config;
-    int seq = view->queries[row].seq;
-    int visible = view->queries[row].position + 1;  // the query token itself included
+    const PoolConfig *c = &job->config;
+    SeqOffset begin = job->offsets[job->queries[row].seq];
+    int visible = job->queries[row].position + 1;  // the query token itself included
     int kv_head = head / (job->num_q_heads / c->num_kv_heads);
     size_t q_at = ((size_t)row * job->num_q_heads + head) * c->head_dim;
     float q[PAGED_MAX_HEAD_DIM];
@@ -928,10 +936,10 @@ static void attend_row(const AttendJob *job, int row, int head)
     double l = 0;  // in double: a float would lose the small weights of very long sequences
     double o[PAGED_MAX_HEAD_DIM] = {0};
     for (int t = 0; t < visible; t++) {
-        size_t at = token_offset(view, seq, t, kv_head);
+        size_t at = token_offset(job, begin, t, kv_head);
         float score = 0;
         for (int i = 0; i < c->head_dim; i++)
-            score += q[i] * load_element(view->k, at + i, c->dtype);
+            score += q[i] * load_element(job->k, at + i, c->dtype);
         if (score > m) {  // a new maximum: scale the sums so far to it
             float shrink = expf(m - score);
             l *= shrink;
@@ -941,7 +949,7 @@ static void attend_row(const AttendJob *job, int row, int head)
         double weight = score == -INFINITY ? 0 : expf(score - m);  // -inf minus -inf is NaN
         l += weight;
         for (int i = 0; i < c->head_dim; i++)
-            o[i] += weight * load_element(view->v, at + i, c->dtype);
+            o[i] += weight * load_element(job->v, at + i, c->dtype);
     }
     for (int i = 0; i < c->head_dim; i++) job->out[q_at + i] = l != 0 ? (float)(o[i] / l) : 0;
     if (job->lse) job->lse[(size_t)row * job->num_q_heads + head] = (float)(m + log(l));
@@ -959,52 +967,57 @@ enum { WARP = 32, THREADS = 128, WARPS = THREADS / WARP };
 
 #ifdef __CUDACC__
 
-#define KERNEL(name, Job) static __global__ void name(Job job)
-#define DEVICE static __device__ __forceinline__
 extern __shared__ __align__(16) float shared[];
 
 #define LAUNCH(kernel, x, y, z, shared_floats, job) \
-    (kernel<<<dim3(x, y, z), THREADS, (shared_floats) * sizeof(float)>>>(job), \
+    (INVARIANT(cudaPeekAtLastError() == cudaSuccess, "left by an earlier call of the program"), \
+     kernel<<<dim3(x, y, z), THREADS, (shared_floats) * sizeof(float)>>>(job), \
      CUDA(cudaPeekAtLastError()))
 
 #else
 
-// Here a kernel is an ordinary function. Its entry, which launch() calls, takes any type of job.
-typedef void (*Entry)(const void *job);
+// Here a kernel is an ordinary function. To follow one lane of it, break in it: a step from LAUNCH
+// goes to launch(), and from there to one thread after the other.
+#define __global__
+#define __device__
+
+#ifdef PAGED_NO_STANDIN
+#define LAUNCH(kernel, x, y, z, shared_floats, job) (void)(kernel)  // no device calls it
+#define __syncthreads() (void)0
+#define __shfl_xor_sync(mask, value, bits) (value)
+#else
 #define LAUNCH(kernel, x, y, z, shared_floats, job) \
-    launch(kernel##_entry, #kernel, x, y, z, shared_floats, &(job))
-#define KERNEL(name, Job) \
-    static void name(Job job); \
-    static void name##_entry(const void *job) { name(*(const Job *)job); } \
-    static void name(Job job)
-#define DEVICE static inline __attribute__((always_inline))
+    launch(kernel, #kernel, x, y, z, shared_floats, job)
 #define __syncthreads() gpu_barrier(__LINE__)
 #define __shfl_xor_sync(mask, value, bits) gpu_shuffle_xor(mask, value, bits, __LINE__)
-
+static void gpu_barrier(int line);
+static float gpu_shuffle_xor(unsigned mask, float x, int bits, int line);
+static void launch(void (*kernel)(Job), const char *name, int x, int y, int z, int shared_floats,
+                   Job job);
+#endif
 static struct {
     unsigned x, y, z;
 } threadIdx, blockIdx, gridDim;
 enum { SHARED_FLOATS = 12288 };  // 48 KB, which any thread block can have
 static __attribute__((aligned(16))) float shared[SHARED_FLOATS];
-static void gpu_barrier(int line);
-static float gpu_shuffle_xor(unsigned mask, float x, int bits, int line);
-static void launch(Entry kernel, const char *name, int x, int y, int z, int shared_floats,
-                   const void *job);
 
 #endif
 
 // K and V are moved by the same code as on the CPU.
-KERNEL(write_kernel, MoveJob) { write_token(&job, blockIdx.x, threadIdx.x, THREADS); }
+__global__ static void write_kernel(Job job)
+{
+    write_token(&job, blockIdx.x, threadIdx.x, THREADS);
+}
 
 // Attention is a ladder of kernels; rungs 3 and 4 are in fast/. Rung 1, dense gather:
 // gather_kernel copies each sequence into one contiguous array, and attend_paged reads that copy.
 // A sequence has gridDim.y thread blocks, each of which takes every gridDim.y-th token.
-KERNEL(gather_kernel, MoveJob)
+__global__ static void gather_kernel(Job job)
 {
-    const SeqOffset *offset = job.to.offsets + blockIdx.x;
-    unsigned length = (unsigned)(offset[1].token - offset[0].token);
+    SeqOffset begin = job.offsets[blockIdx.x];
+    unsigned length = (unsigned)(job.offsets[blockIdx.x + 1].token - begin.token);
     for (unsigned t = blockIdx.y; t < length; t += gridDim.y)
-        gather_token(&job, blockIdx.x, t, threadIdx.x, THREADS);
+        gather_token(&job, begin, t, threadIdx.x, THREADS);
 }
 
 // The kernels add up in float32. Every weight gets this factor, 2^-32, so that sums of weights
@@ -1014,7 +1027,8 @@ KERNEL(gather_kernel, MoveJob)
 // Attention over some of the tokens yields a state: m, l, o, in head_dim + 2 floats. The threads of
 // a thread block, or of a warp, merge several states into one. If other threads of this kernel
 // wrote the states, call __syncthreads() first; call it again before reading `to`.
-DEVICE void merge(const float *states, int count, int head_dim, float *to, int thread, int threads)
+__device__ static void merge(const float *states, int count, int head_dim, float *to, int thread,
+                             int threads)
 {
     float max = -INFINITY;
     for (int i = 0; i < count; i++) max = fmaxf(max, states[i * (head_dim + 2)]);
@@ -1037,9 +1051,9 @@ DEVICE void merge(const float *states, int count, int head_dim, float *to, int t
 }
 
 // Writes the result of row blockIdx.x and a query head from its merged state.
-DEVICE void finish(const AttendJob *job, int head, const float *state)
+__device__ static void finish(const Job *job, int head, const float *state)
 {
-    int head_dim = job->view.config.head_dim;
+    int head_dim = job->config.head_dim;
     size_t q_index = (size_t)blockIdx.x * job->num_q_heads + head;
     float l = state[1];
     for (int d = threadIdx.x; d < head_dim; d += THREADS)
@@ -1052,16 +1066,16 @@ DEVICE void finish(const AttendJob *job, int head, const float *state)
 // so the 32 lanes read neighbouring addresses; a dot product is summed within each lane, then
 // across the lanes. A warp that gets no token must not leave early, since the barrier waits for
 // every thread: it ends with m = -inf, and merge() gives that state the weight 0.
-DEVICE void attend_tokens(const AttendJob *job, int head, unsigned start, unsigned end, float *to)
+__device__ static void attend_tokens(const Job *job, int head, unsigned start, unsigned end,
+                                     float *to)
 {
     enum { PER_LANE = PAGED_MAX_HEAD_DIM / WARP };
-    const View *view = &job->view;
     int warp = threadIdx.x / WARP;
     int lane = threadIdx.x % WARP;
-    int head_dim = view->config.head_dim;
-    int dtype = view->config.dtype;
-    int kv_head = head / (job->num_q_heads / view->config.num_kv_heads);
-    int seq = view->queries[blockIdx.x].seq;
+    int head_dim = job->config.head_dim;
+    int dtype = job->config.dtype;
+    int kv_head = head / (job->num_q_heads / job->config.num_kv_heads);
+    SeqOffset begin = job->offsets[job->queries[blockIdx.x].seq];
 
     // 1. The query, in the registers of each warp.
     size_t q_at = ((size_t)blockIdx.x * job->num_q_heads + head) * head_dim;
@@ -1075,10 +1089,10 @@ DEVICE void attend_tokens(const AttendJob *job, int head, unsigned start, unsign
 
     // 2. This warp's tokens: compute the score, update the state.
     for (unsigned t = start + warp; t < end; t += WARPS) {  // unsigned: t may pass INT_MAX
-        size_t at = token_offset(view, seq, t, kv_head);
+        size_t at = token_offset(job, begin, t, kv_head);
         float score = 0;
         for (int i = 0, d = lane; i < PER_LANE; i++, d += WARP)
-            if (d < head_dim) score += q[i] * load_element(view->k, at + d, dtype);
+            if (d < head_dim) score += q[i] * load_element(job->k, at + d, dtype);
         for (int bits = WARP / 2; bits > 0; bits /= 2)
             score += __shfl_xor_sync(ALL_LANES, score, bits);
         float new_m = fmaxf(m, score);
@@ -1087,7 +1101,7 @@ DEVICE void attend_tokens(const AttendJob *job, int head, unsigned start, unsign
         float weight = expf(score - base) * HEADROOM;
         l = l * shrink + weight;
         for (int i = 0, d = lane; i < PER_LANE; i++, d += WARP)
-            if (d < head_dim) o[i] = o[i] * shrink + weight * load_element(view->v, at + d, dtype);
+            if (d < head_dim) o[i] = o[i] * shrink + weight * load_element(job->v, at + d, dtype);
         m = new_m;
     }
 
@@ -1104,15 +1118,18 @@ DEVICE void attend_tokens(const AttendJob *job, int head, unsigned start, unsign
 }
 
 // Rung 2, paged: attend_tokens() finds each token through the block table. Each query token and
-// query head gets a thread block. Unlike rung 1, it copies nothing: K and V are read once, instead
-// of read, written and read again.
-KERNEL(attend_paged, AttendJob)
+// query head gets a thread block. Unlike rung 1, it copies nothing: K and V are read once for each
+// query head, instead of read, written and read again.
+__global__ static void attend_paged(Job job)
 {
-    float *state = shared + WARPS * (job.view.config.head_dim + 2);  // after those of the warps
-    attend_tokens(&job, blockIdx.y, 0, job.view.queries[blockIdx.x].position + 1, state);
+    float *state = shared + WARPS * (job.config.head_dim + 2);  // after those of the warps
+    attend_tokens(&job, blockIdx.y, 0, job.queries[blockIdx.x].position + 1, state);
     __syncthreads();  // thread 0 has merged l, which all threads read
     finish(&job, blockIdx.y, state);
 }
+
+// The shared memory of attend_paged(): a state for each warp, and the merged one.
+static int attend_paged_floats(int head_dim) { return (WARPS + 1) * (head_dim + 2); }
 
 #ifdef PAGED_FAST  // optional: vector code for the CPU; splits and tensor cores for a GPU
 #include "fast/fast.c"
@@ -1121,57 +1138,43 @@ KERNEL(attend_paged, AttendJob)
 // ---- calls ------------------------------------------------------------------------------------
 // What a model calls in each layer of a step, and the memory for its tensors.
 
-// The same layer and tokens as a view, in dense tensors.
-static View dense_view(const View *view, void *k, void *v, int dtype)
-{
-    View dense = *view;
-    dense.config.dtype = dtype;
-    dense.k = k;
-    dense.v = v;
-    dense.tables = NULL;
-    return dense;
-}
-
 int pool_write(Pool *pool, int layer, const float *k, const float *v)
 {
     if (!plan_usable(pool, layer)) return PAGED_BAD_ARGUMENT;
-    const Plan *plan = pool->plan;
-    int n = plan->view.num_query_tokens;
-    if (n == 0) return PAGED_OK;
+    Plan *plan = pool->plan;
+    Job job = plan->job;
+    if (job.num_query_tokens == 0) return PAGED_OK;
     if (!k || !v) return PAGED_BAD_ARGUMENT;
     if (plan->sealed) return PAGED_BLOCK_SHARED;
-    MoveJob job;
-    job.to = plan->view;
-    job.to.layer = layer;
-    job.from = dense_view(&plan->view, (void *)k, (void *)v, PAGED_F32);
+    job.layer = layer;
+    job.new_k = k;
+    job.new_v = v;
     if (pool->config.device == PAGED_CPU) {
-        for (int row = 0; row < n; row++) write_token(&job, row, 0, 1);
+        for (int row = 0; row < job.num_query_tokens; row++) write_token(&job, row, 0, 1);
     } else {
-        LAUNCH(write_kernel, n, 1, 1, 0, job);
+        LAUNCH(write_kernel, job.num_query_tokens, 1, 1, 0, job);
     }
-    if (layer < pool->config.num_layers - 1) return PAGED_OK;
-    for (int row = 0; row < n; row++) {  // a token is computed if all before it are
-        Seq *seq = plan->seqs[plan->queries[row].seq];
-        if (plan->queries[row].position == seq->num_computed_tokens) seq->num_computed_tokens++;
+    if (layer == plan->num_written_layers) plan->num_written_layers++;
+    if (plan->num_written_layers < pool->config.num_layers) return PAGED_OK;
+    for (int row = 0; row < job.num_query_tokens; row++) {
+        Seq *seq = plan->seqs[plan->host.queries[row].seq];
+        seq->num_computed_tokens = seq->length;
     }
     return PAGED_OK;
 }
 
-// Gathers the sequences of a view into k and v, as elements of `dtype`. Returns a view of the copy.
-static View gather(const View *view, void *k, void *v, int dtype)
+// Copies K and V of the sequences into job->dense_k and dense_v.
+static void gather(const Job *job)
 {
-    MoveJob job;
-    job.from = *view;
-    job.to = dense_view(view, k, v, dtype);
-    if (view->config.device == PAGED_CPU) {
-        for (int seq = 0; seq < view->num_seqs; seq++) {
-            int64_t length = view->offsets[seq + 1].token - view->offsets[seq].token;
-            for (int t = 0; t < length; t++) gather_token(&job, seq, t, 0, 1);
-        }
-    } else {
-        LAUNCH(gather_kernel, view->num_seqs, min_int(view->max_seq_len, 64), 1, 0, job);
+    if (job->config.device != PAGED_CPU) {
+        LAUNCH(gather_kernel, job->num_seqs, min_int(job->max_seq_len, 64), 1, 0, *job);
+        return;
     }
-    return job.to;
+    for (int seq = 0; seq < job->num_seqs; seq++) {
+        SeqOffset begin = job->offsets[seq];
+        int64_t length = job->offsets[seq + 1].token - begin.token;
+        for (int t = 0; t < length; t++) gather_token(job, begin, t, 0, 1);
+    }
 }
 
 int seq_gather(const Seq *seq, int layer, float *k, float *v)
@@ -1186,20 +1189,16 @@ int seq_gather(const Seq *seq, int layer, float *k, float *v)
     if (memory_reserve(device, &pool->workspace, &pool->workspace_bytes,
                        sizeof offsets + table_bytes))
         return PAGED_OUT_OF_MEMORY;
-    SeqOffset *on_device = (SeqOffset *)pool->workspace;
-    memory_copy(device, on_device, offsets, sizeof offsets);
-    memory_copy(device, on_device + 2, seq->block_table, table_bytes);
-    View view = {.config = pool->config,
-                 .k = pool->k,
-                 .v = pool->v,
-                 .layer = layer,
-                 .num_seqs = 1,
-                 .num_query_tokens = 0,
-                 .max_seq_len = seq->length,
-                 .queries = NULL,
-                 .offsets = on_device,
-                 .tables = (const int *)(on_device + 2)};
-    gather(&view, k, v, PAGED_F32);
+    Job job = {.config = pool->config, .k = pool->k, .v = pool->v, .num_seqs = 1};
+    place_arrays(&job, pool->workspace);
+    memory_copy(device, job.offsets, offsets, sizeof offsets);
+    memory_copy(device, job.tables, seq->block_table, table_bytes);
+    job.max_seq_len = seq->length;
+    job.layer = layer;
+    job.dense_k = k;
+    job.dense_v = v;
+    job.dense_dtype = PAGED_F32;
+    gather(&job);
     return PAGED_OK;
 }
 
@@ -1212,28 +1211,30 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
     const Plan *plan = pool->plan;
     if (num_q_heads < 1 || num_q_heads > PAGED_MAX_Q_HEADS || num_q_heads % c->num_kv_heads != 0)
         return PAGED_BAD_ARGUMENT;
-    if (plan->view.num_query_tokens == 0) return PAGED_OK;
-    if (!q || !out) return PAGED_BAD_ARGUMENT;
-    if (scale == 0) scale = 1 / sqrtf((float)c->head_dim);
-    AttendJob job;
-    job.view = plan->view;
-    job.view.layer = layer;
+    Job job = plan->job;
+    if (job.num_query_tokens == 0) return PAGED_OK;
+    if (!q || !out || layer >= plan->num_written_layers) return PAGED_BAD_ARGUMENT;
+    job.layer = layer;
     job.num_q_heads = num_q_heads;
     job.scale = scale;
+    if (scale == 0) job.scale = 1 / sqrtf((float)c->head_dim);
     job.q = q;
     job.out = out;
     job.lse = lse;
-    job.states = NULL;
-    job.splits = 0;
 
     if (flags & ATTEND_GATHER) {  // into the workspace: K of all sequences, then V
         size_t token_bytes = (size_t)c->num_kv_heads * c->head_dim * dtype_size(c->dtype);
-        int64_t tokens = plan->offsets[plan->view.num_seqs].token;
+        int64_t tokens = plan->host.offsets[job.num_seqs].token;
         size_t bytes = (multiply(tokens, 2 * token_bytes) + 511) / 512 * 512;
         if (memory_reserve(c->device, &pool->workspace, &pool->workspace_bytes, bytes))
             return PAGED_OUT_OF_MEMORY;
-        char *k = (char *)pool->workspace;
-        job.view = gather(&job.view, k, k + bytes / 2, c->dtype);
+        job.dense_k = pool->workspace;
+        job.dense_v = (char *)pool->workspace + bytes / 2;
+        job.dense_dtype = c->dtype;
+        gather(&job);
+        job.k = job.dense_k;
+        job.v = job.dense_v;
+        job.tables = NULL;  // from here on, K and V are the copy
     }
 #ifdef PAGED_FAST
     if (flags & ATTEND_FAST) {
@@ -1241,9 +1242,9 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
         if (error >= 0) return error;
     }
 #endif
-    int rows = job.view.num_query_tokens;
+    int rows = job.num_query_tokens;
     if (c->device != PAGED_CPU) {
-        LAUNCH(attend_paged, rows, num_q_heads, 1, (WARPS + 1) * (c->head_dim + 2), job);
+        LAUNCH(attend_paged, rows, num_q_heads, 1, attend_paged_floats(c->head_dim), job);
         return PAGED_OK;
     }
     for (int row = 0; row < rows; row++)
@@ -1527,7 +1528,7 @@ void oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_he
 // a barrier is missing. It is stricter than a GPU: a barrier also waits for threads that have
 // returned, and that is reported as a deadlock. Start reading at launch(), at the end.
 
-#ifndef __CUDACC__
+#if !defined(__CUDACC__) && !defined(PAGED_NO_STANDIN)
 
 #include <setjmp.h>
 #include <ucontext.h>
@@ -1566,9 +1567,9 @@ static struct {
     Meeting end;        // what threads that have returned wait for
     int shared_floats;  // of this launch
     jmp_buf launcher;
-    Entry kernel;
+    void (*kernel)(Job);
     const char *name;
-    const void *job;
+    Job job;
     const void *stack;  // of the launcher
     size_t stack_bytes;
     void *fake_stack;
@@ -1577,11 +1578,7 @@ static struct {
 // Threads are switched by setjmp and longjmp, because swapcontext takes eight times as long: it
 // saves the signal mask. gpu_jump() is longjmp by another name: FORTIFY lets longjmp itself jump
 // only within one stack.
-#ifdef __APPLE__
-void gpu_jump(jmp_buf, int) __asm__("__longjmp");
-#else
 void gpu_jump(jmp_buf, int) __asm__("_longjmp");
-#endif
 
 static void gpu_panic(const char *what, int line)
 {
@@ -1691,8 +1688,8 @@ static void gpu_run_block(void)
                   "written after the end of the shared memory of this launch");
 }
 
-static void launch(Entry kernel, const char *name, int x, int y, int z, int shared_floats,
-                   const void *job)
+static void launch(void (*kernel)(Job), const char *name, int x, int y, int z, int shared_floats,
+                   Job job)
 {
     INVARIANT(shared_floats <= SHARED_FLOATS, "too much shared memory");
     const char *order = getenv("PAGED_LANE_ORDER");

@@ -342,7 +342,8 @@ static int t_gather(const Seq *seq, int layer, float *k, float *v);
 static int t_attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const float *q,
                     float *out, float *lse);
 
-// A step of the newest n tokens of one sequence; and one that also stores K and V of one layer.
+// A step of the newest n tokens of one sequence; one that also stores K and V of one layer; and one
+// that stores the same K and V in all of them.
 static int plan_one(Seq *seq, int n)
 {
     Batch batch = {1, &seq, &n};
@@ -354,6 +355,14 @@ static int write_one(Seq *seq, int n, int layer, const float *k, const float *v)
     int error = plan_one(seq, n);
     if (error) return error;
     return t_write(seq->pool, layer, k, v);
+}
+
+static int write_all(Seq *seq, int n, const float *k, const float *v)
+{
+    int error = plan_one(seq, n);
+    for (int layer = 0; layer < seq->pool->config.num_layers && !error; layer++)
+        error = t_write(seq->pool, layer, k, v);
+    return error;
 }
 
 // A small shape; tests change what they need. All but huge pools have poison.
@@ -502,7 +511,7 @@ TEST(rewind_may_end_in_a_shared_block, ON_BOTH)
 }
 
 // A write to a block that another sequence uses is refused, whichever token of the batch is in it.
-// What counts is how things stood when the step was planned; attention may read it all the same.
+// What counts is how things stood when the step was planned.
 TEST(a_write_to_a_shared_block_is_refused, ON_BOTH)
 {
     const int all = 6, two = 2, ones[] = {1, 1};
@@ -518,7 +527,7 @@ TEST(a_write_to_a_shared_block_is_refused, ON_BOTH)
     KEEPS(pool, PAGED_OK, t_write(pool, 1, x, x));
     CHECK_OK(plan_one(a, two));
     KEEPS(pool, PAGED_BLOCK_SHARED, t_write(pool, 0, x, x));
-    CHECK_OK(t_attend(pool, ATTEND_PAGED, 0, 2, 0, x, out, NULL));
+    BAD(t_attend(pool, ATTEND_PAGED, 0, 2, 0, x, out, NULL));  // there is nothing to read
     rewind_seq(b, 2);  // lets go of the last block, keeps the first
     KEEPS(pool, PAGED_BLOCK_SHARED, t_write(pool, 0, x, x));
     compute(&a, &two, 1);  // plans anew
@@ -667,12 +676,14 @@ TEST(poison_marks_every_unwritten_slot, ON_BOTH)
         a = new_seq(pool, 7);
         CHECK_OK(seq_rewind(a, 7));
         CHECK_OK(seq_append(a, 7));
+        check_seq(a);  // all bytes are still there
+        rewind_seq(a, 7);
     }
 }
 
 // A sequence that fills the pool, rewound into a block that it has published, grows in place, and
 // the block is withdrawn from the prefix cache. With a free block, or another user, it is copied.
-TEST(a_full_pool_writes_a_published_block_in_place, ON_BOTH)
+TEST(a_published_block_is_written_in_place_by_its_only_user, ON_BOTH)
 {
     const int one = 1;
     Pool *pool = new_pool(small_config(4, 3));
@@ -689,9 +700,12 @@ TEST(a_full_pool_writes_a_published_block_in_place, ON_BOTH)
     CHECK_EQ(num_published(a), 2);
     append(a, 1);
     publish(a, 12);    // under its new tokens
-    rewind_seq(a, 7);  // block 2 is free: the tail, block 1, is copied
+    rewind_seq(a, 7);  // block 2 is free, and not needed for a copy of block 1
     append(a, 1);
-    CHECK_TEXT(TABLE(a), "0 2");
+    CHECK_TEXT(TABLE(a), "0 1");
+    CHECK_EQ(num_published(a), 1);
+    CHECK_TEXT(free_blocks(pool), "2");
+    CHECK(pool->blocks[2].serial != 0);  // not found any more, since its parent is not
 }
 
 // ---- errors -----------------------------------------------------------------------------------
@@ -921,10 +935,8 @@ static Pool *pool_with_a_plan(Seq **a, Seq **b, Seq **c)
     *b = bare_seq(pool, 0);
     *c = bare_seq(pool, 8);
     Seq *const seqs[] = {*a, *b};
-    for (int layer = 0; layer < 2; layer++) {
-        CHECK_OK(write_one(*a, 8, layer, x, x));
-        CHECK_OK(write_one(*c, 8, layer, x, x));
-    }
+    CHECK_OK(write_all(*a, 8, x, x));
+    CHECK_OK(write_all(*c, 8, x, x));
     CHECK_OK(seq_publish(*c, prompt, 8));
     plan(pool, seqs, counts, 2);
     CHECK_OK(t_write(pool, 0, x, x));
@@ -980,7 +992,7 @@ TEST(only_edits_of_its_sequences_expire_a_plan, ON_BOTH)
     CHECK_OK(seq_append(a, 1));
     CHECK_OK(seq_append(c, 1));
     KEEPS(c->pool, PAGED_BAD_ARGUMENT, t_attend(c->pool, ATTEND_PAGED, 0, 2, 0, x, out, NULL));
-    CHECK_OK(plan_one(c, 2));  // planned anew, it is good again
+    CHECK_OK(write_one(c, 1, 0, x, x));  // planned anew, it is good again
     CHECK_OK(t_attend(c->pool, ATTEND_PAGED, 0, 2, 0, x, out, NULL));
     CHECK_OK(seq_append(c, 1));  // in place
     KEEPS(c->pool, PAGED_BAD_ARGUMENT, t_attend(c->pool, ATTEND_PAGED, 0, 2, 0, x, out, NULL));
@@ -995,14 +1007,16 @@ TEST(a_plan_takes_no_more_than_its_tables, ON_CPU)
     Pool *pool = new_pool(config);
     Seq *seqs[COUNT];
     int ones[COUNT];
+    const float *x = filled(LENGTH, 1);
     for (int i = 0; i < COUNT; i++) {
         seqs[i] = bare_seq(pool, i == COUNT / 2 ? LENGTH : 1);
+        CHECK_OK(write_all(seqs[i], seqs[i]->length, x, x));
         ones[i] = 1;
     }
     Batch newest = {COUNT, seqs, ones};
     CHECK_OK(pool_plan(pool, &newest));
-    CHECK_EQ(pool->plan->offsets[COUNT].entry, LENGTH + COUNT - 1);
-    CHECK(pool->plan_bytes < 2 * LENGTH * sizeof(int));
+    CHECK_EQ(pool->plan->host.offsets[COUNT].entry, LENGTH + COUNT - 1);
+    CHECK_EQ(pool->plan->job.num_query_tokens, COUNT);
 }
 
 // Gathered and paged give the same bits, so only the workspace tells that a copy was made. It grows
@@ -1035,16 +1049,6 @@ TEST(attend_gathers_into_a_dense_copy, ON_BOTH)
         CHECK_BITS(out, copy, 8);
     }
     CHECK(pool->workspace_bytes == bytes && pool->workspace == workspace);
-
-    for (int dtype = PAGED_F16; dtype <= PAGED_BF16; dtype++) {  // a NaN keeps all of its bits
-        PoolConfig config = small_config(4, 2);
-        config.dtype = dtype;
-        pool = new_pool(config);
-        CHECK_OK(plan_one(bare_seq(pool, 5), 1));
-        CHECK_OK(t_attend(pool, ATTEND_GATHER, 0, 2, 0, q, out, NULL));
-        memory_copy(pool->config.device, copy, pool->workspace, 5 * 8 * sizeof(uint16_t));
-        for (int i = 0; i < 5 * 8 / 2; i++) CHECK_EQ(float_bits(copy[i]), 0xffffffff);
-    }
 }
 
 #if defined PAGED_FAST && !defined __CUDACC__
@@ -1053,8 +1057,11 @@ static int attend_without_states(int length, int num_q_heads, int head_dim)
 {
     PoolConfig config = {1, 1, head_dim, length, 1, PAGED_F16, 0, PAGED_CPU};
     Pool *pool = new_pool(config);
-    CHECK_OK(plan_one(bare_seq(pool, length), 1));
-    AttendJob job = {pool->plan->view, num_q_heads, 1, NULL, NULL, NULL, NULL, 0};
+    Seq *seq = bare_seq(pool, length);
+    seq->num_computed_tokens = length;  // it is not read
+    CHECK_OK(plan_one(seq, 1));
+    Job job = pool->plan->job;
+    job.num_q_heads = num_q_heads;
     bytes_asked = fail_after = 0;
     int error = attend_on_gpu(pool, &job);
     fail_after = -1;
@@ -1270,21 +1277,23 @@ TEST(only_computed_tokens_are_published, ON_BOTH | IN_ONE_BUCKET_TOO)
     float *x = filled(12 * 8, 1);
     Seq *seq = bare_seq(pool, 4);
     BAD(seq_publish(seq, tokens, 4));
-    CHECK_OK(write_one(seq, 4, 0, x, x));
+    CHECK_OK(write_one(seq, 4, 1, x, x));  // the last layer alone, or the last one first
     BAD(seq_publish(seq, tokens, 4));
-    CHECK_OK(t_write(pool, 1, x, x));
+    CHECK_OK(t_write(pool, 0, x, x));
+    BAD(seq_publish(seq, tokens, 4));
+    CHECK_OK(write_one(seq, 4, 1, x, x));  // each layer in a step of its own
+    BAD(seq_publish(seq, tokens, 4));
+    CHECK_OK(write_all(seq, 4, x, x));
     CHECK_OK(seq_append(seq, 8));
     BAD(seq_publish(seq, tokens, 5));
-    for (int n = 1; n < 8; n++) {  // the newest of the 8: others are missing
-        CHECK_OK(write_one(seq, n, 1, x, x));
-        CHECK_EQ(seq->num_computed_tokens, 4);
-    }
-    CHECK_OK(write_one(seq, 8, 1, x, x));
+    for (int n = 1; n < 8; n++) BAD(plan_one(seq, n));  // the newest of the 8: others are missing
+    CHECK_EQ(seq->num_computed_tokens, 4);
+    CHECK_OK(write_all(seq, 8, x, x));
     CHECK_EQ(seq->num_computed_tokens, 12);
     CHECK_OK(seq_rewind(seq, 3));
     CHECK_EQ(seq->num_computed_tokens, 9);
     CHECK_OK(seq_append(seq, 1));
-    CHECK_OK(write_one(seq, 4, 1, x, x));  // three of them were computed before
+    CHECK_OK(write_all(seq, 4, x, x));  // three of them were computed before
     CHECK_EQ(seq->num_computed_tokens, 10);
     CHECK_OK(seq_publish(seq, tokens, 9));
     CHECK_EQ(num_published(seq), 2);
@@ -1847,13 +1856,13 @@ static uint64_t fingerprint(const Pool *pool)
         h = hash_bytes(h, seq->block_table, arrlenu(seq->block_table) * sizeof(int));
     }
     if (pool->plan_number != 0) {
-        const View *view = &pool->plan->view;
-        const SeqOffset *offsets = pool->plan->offsets;
+        const Job *job = &pool->plan->host;
         HASH(pool->plan->sealed);
-        HASH(view->num_query_tokens);
-        h = hash_bytes(h, offsets, ((size_t)view->num_seqs + 1) * sizeof *offsets);
-        size_t bytes = (size_t)((char *)(pool->plan->tables + offsets[view->num_seqs].entry) -
-                                (char *)offsets);
+        HASH(pool->plan->num_written_layers);
+        HASH(job->num_query_tokens);
+        h = hash_bytes(h, job->offsets, ((size_t)job->num_seqs + 1) * sizeof *job->offsets);
+        size_t bytes = (size_t)((char *)(job->tables + job->offsets[job->num_seqs].entry) -
+                                (char *)job->offsets);
         void *copy = alloc(bytes);
         memory_copy(pool->config.device, copy, pool->plan_memory, bytes);
         h = hash_bytes(h, copy, bytes);
@@ -1906,7 +1915,7 @@ static size_t row_floats(const Pool *pool)
 static size_t num_planned(const Pool *pool)  // query tokens of the plan
 {
     if (!pool || !pool->plan) return 0;
-    return (size_t)pool->plan->view.num_query_tokens;
+    return (size_t)pool->plan->job.num_query_tokens;
 }
 
 static int t_write(Pool *pool, int layer, const float *k, const float *v)
@@ -2002,8 +2011,7 @@ static void plan(Pool *pool, Seq *const *seqs, const int *counts, int n)
 }
 
 // How many blocks seq_append() may take, by the rule of paged.h: those that are missing, and one
-// more if the last one is partly filled and shared or published, unless it is only published and
-// there is no block for the copy; all or nothing. Returns what it returned.
+// more if the last one is partly filled and shared; all or nothing. Returns what it returned.
 static int make_room(Seq *seq, int n)
 {
     Pool *pool = seq->pool;
@@ -2014,9 +2022,8 @@ static int make_room(Seq *seq, int n)
     int partly = n > 0 && seq->length % b != 0;
     int shared = partly && pool->blocks[last].ref_count > 1;
     int sealed = partly && !shared && pool->blocks[last].serial != 0;
-    int copy = shared || (sealed && need - have + 1 <= pool->num_free);
     int error = PAGED_OK;
-    if (need - have + copy > pool->num_free) error = PAGED_OUT_OF_BLOCKS;
+    if (need - have + shared > pool->num_free) error = PAGED_OUT_OF_BLOCKS;
     if (need > pool->config.num_blocks) error = PAGED_TOO_LONG;
     if (error) {
         KEEPS(pool, error, seq_append(seq, n));
@@ -2034,10 +2041,10 @@ static int make_room(Seq *seq, int n)
     }
     CHECK_EQ(seq->length, oracle_of(seq)->length);
     CHECK_EQ(arrlen(seq->block_table), need);
-    CHECK_EQ(num_free - pool->num_free, need - have + shared);  // the sealed one is free now
-    CHECK_EQ(pool->num_copies - num_copies, copy);
-    if (partly) CHECK_EQ(seq->block_table[have - 1] != last, copy);
-    if (sealed && !copy) CHECK_EQ(pool->blocks[last].serial, 0);
+    CHECK_EQ(num_free - pool->num_free, need - have + shared);
+    CHECK_EQ(pool->num_copies - num_copies, shared);
+    if (partly) CHECK_EQ(seq->block_table[have - 1] != last, shared);
+    if (sealed) CHECK_EQ(pool->blocks[last].serial, 0);
     return PAGED_OK;
 }
 
@@ -2721,9 +2728,9 @@ TEST(a_call_without_memory_changes_nothing, ON_BOTH)
     }
     if (device == PAGED_GPU) return;  // cudaMalloc() does not ask fail_above
     Pool *pool = new_pool(small_config(4, 8));
-    CHECK_OK(plan_one(bare_seq(pool, 6), 1));
+    CHECK_OK(write_one(bare_seq(pool, 6), 6, 0, filled(48, 1), filled(48, 1)));
     fail_above = 640;  // enough for the 512 bytes of a copy, but not for half as much again
-    CHECK_OK(t_attend(pool, ATTEND_GATHER, 0, 2, 0, filled(8, 1), filled(8, 0), NULL));
+    CHECK_OK(t_attend(pool, ATTEND_GATHER, 0, 2, 0, filled(48, 1), filled(48, 0), NULL));
     fail_above = SIZE_MAX;
     CHECK_EQ(pool->workspace_bytes, 512);
 }
@@ -2802,11 +2809,11 @@ TEST(a_row_has_the_same_bits_in_any_company, ON_BOTH)
             CHECK_OK(pool_plan(pool, &batch));
             CHECK_OK(t_attend(pool, flags, 0, group, 0, q, out, lse));
 #if defined PAGED_FAST && !defined __CUDACC__  // of 14 rows, each is in one thread block
-            View view = pool->plan->view;
-            const QueryToken *queries = view.queries;
-            view.num_query_tokens = 14;
+            Job job = pool->plan->job;
+            const QueryToken *queries = job.queries;
+            job.num_query_tokens = 14;
             for (int row = 0, next = 0, n; row < 14 && i > 0; row++, next += n) {
-                n = rows_sharing(&view, row, queries[row], queries[row - min_int(row, 1)], 8, 128);
+                n = rows_sharing(&job, row, queries[row], queries[row - min_int(row, 1)], lengths[queries[row].seq], 8, 128);
                 CHECK_EQ(n, row < next ? 0 : row == 9 ? 3 : row == 12 ? 2 : 1);
             }
 #endif
@@ -3010,8 +3017,9 @@ TEST(a_broken_invariant_panics, ON_CPU)
 #ifndef __CUDACC__
 enum { BARRIERS, HALF_A_WARP, AT_A_BARRIER, GONE, WRITES_BEYOND, NOTHING };
 
-KERNEL(wrong_kernel, int)
+__global__ static void wrong_kernel(Job all)
 {
+    int job = all.layer;
     int thread = threadIdx.x;
     if (job == BARRIERS && thread < WARP)
         __syncthreads();
@@ -3024,8 +3032,9 @@ KERNEL(wrong_kernel, int)
     if (job == WRITES_BEYOND) shared[thread] = 0;
 }
 
-static void run_wrong_kernel(int job, int shared_floats)
+static void run_wrong_kernel(int layer, int shared_floats)
 {
+    Job job = {.layer = layer};
     unsetenv("PAGED_LANE_ORDER");  // the texts are those of ascending order
     gpu_lane_order = 0;
     LAUNCH(wrong_kernel, 2, 1, 1, shared_floats, job);

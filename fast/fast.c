@@ -4,7 +4,11 @@
 // one for GPUs is in gpu.c.
 
 // A loop that compilers unroll (at -O3), so that its arrays become registers.
+#ifdef __CUDA_ARCH__
+#define EACH(i, n) _Pragma("unroll") for (int i = 0; i < (n); i++)
+#else
 #define EACH(i, n) for (int i = 0; i < (n); i++)
+#endif
 
 // For gcc (12 and later) and clang, in vectors as wide as the processor has. Unlike attend_row():
 //   - Tokens are taken in tiles of 64: what is done once per tile hardly counts.
@@ -144,8 +148,7 @@ __attribute__((noinline)) static void weigh(Query *query, Vec *score, int tokens
         if (m[i] > m[0]) m[0] = m[i];
     query->m = m[0];
     Vec shrink = exp_lanes((Vec){0} + (old_m - m[0]));
-    int scaled = m[0] > old_m && old_m > -__FLT_MAX__;  // at first, the sums are 0
-    for (int i = 0; scaled && i <= 1 + last; i++) {
+    for (int i = 0; m[0] > old_m && i <= 1 + last; i++) {
         query->sum[i] *= shrink;
         query->lost[i] *= shrink;
     }
@@ -261,20 +264,24 @@ __attribute__((noinline)) static void attend_tile_of(const Tile *tile, const Til
     CASES(8) CASES(4) CASES(2) CASES(1)
 }
 
-static void start_query(const AttendJob *job, int row, int head, Query *query)
+static void start_query(const Job *job, int row, int head, Query *query)
 {
-    int head_dim = job->view.config.head_dim;
+    int head_dim = job->config.head_dim;
     query->m = -__FLT_MAX__;  // not -infinity: -infinity less that would be NaN
-    query->visible = job->view.queries[row].position + 1;
+    query->visible = job->queries[row].position + 1;
     query->at = ((size_t)row * job->num_q_heads + head) * head_dim;
     query->q[(head_dim - 1) / LANES] = (Vec){0};
     EACH (d, head_dim) ((float *)query->q)[d] = job->q[query->at + d] * job->scale;
     EACH (i, 1 + ceil_div(head_dim, LANES)) query->sum[i] = query->lost[i] = (Vec){0};
 }
 
-static void finish_query(const AttendJob *job, const Query *query)
+// Instances of attend_tile() may add the same numbers in another order of operands, which changes
+// nothing but the sign of NaN.
+INLINE float one_nan(float x) { return isnan(x) ? NAN : x; }
+
+static void finish_query(const Job *job, const Query *query)
 {
-    int head_dim = job->view.config.head_dim;
+    int head_dim = job->config.head_dim;
     const float *sum = (const float *)query->sum;
     const float *lost = (const float *)query->lost;
     double l = 0;
@@ -282,9 +289,9 @@ static void finish_query(const AttendJob *job, const Query *query)
     EACH (d, head_dim) {
         float o = sum[LANES + d];
         if (fabsf(o) < INFINITY) o += lost[LANES + d];  // after infinity, that is NaN
-        job->out[query->at + d] = l != 0 ? o / (float)l : 0;
+        job->out[query->at + d] = one_nan(l != 0 ? o / (float)l : 0);
     }
-    if (job->lse) job->lse[query->at / head_dim] = (float)(query->m + log(l / HEADROOM));
+    if (job->lse) job->lse[query->at / head_dim] = one_nan((float)(query->m + log(l / HEADROOM)));
 }
 
 // How many of `count` query vectors, from the first one on, can go through the tile at `start`
@@ -298,44 +305,43 @@ static int count_together(const Query *query, int count, int start)
 }
 
 // Finds the tile at `start`. Past the end of the sequence, the row of its last token is repeated.
-static Tile find_tile(const View *view, int seq, int start, int end, int kv_head)
+static Tile find_tile(const Job *job, SeqOffset begin, unsigned start, unsigned end, int kv_head)
 {
-    Tile tile = {(const char *)view->k, (const char *)view->v, {{0}}};
-    size_t row = view->config.head_dim;  // elements to the next token in a block
-    if (!view->tables) row *= view->config.num_kv_heads;
+    Tile tile = {(const char *)job->k, (const char *)job->v, {{0}}};
+    size_t row = job->config.head_dim;  // elements to the next token in a block
+    if (!job->tables) row *= job->config.num_kv_heads;
     size_t at = 0;
-    int slots = 0;  // left in the block
-    for (int t = 0; t < TOKENS; t++, slots--) {
+    int slots = 0;                                    // left in the block
+    for (unsigned t = 0; t < TOKENS; t++, slots--) {  // unsigned: start + t may pass INT_MAX
         if (start + t < end) {
             at += row;
             if (slots == 0) {
-                at = token_offset(view, seq, start + t, kv_head);
-                slots = view->config.block_size - (start + t) % view->config.block_size;
+                at = token_offset(job, begin, start + t, kv_head);
+                slots = job->config.block_size - (start + t) % job->config.block_size;
             }
         }
-        tile.at[0][t] = at * dtype_size(view->config.dtype);
+        tile.at[0][t] = at * dtype_size(job->config.dtype);
         tile.at[1][t % RUN * RUNS + t / RUN] = tile.at[0][t];
     }
     return tile;
 }
 
 // Some rows of one sequence, some KV heads.
-static void attend_piece(const AttendJob *job, int row, int rows, int kv_head, int heads)
+static void attend_piece(const Job *job, Query *query, int row, int rows, int kv_head, int heads)
 {
-    const View *view = &job->view;
-    const PoolConfig *c = &view->config;
-    int seq = view->queries[row].seq;
-    int end = view->queries[row + rows - 1].position + 1;
+    const PoolConfig *c = &job->config;
+    SeqOffset begin = job->offsets[job->queries[row].seq];
+    unsigned end = job->queries[row + rows - 1].position + 1;
     int group = job->num_q_heads / c->num_kv_heads;
     int count = rows * group;  // query vectors of a KV head
-    size_t head_elements = token_offset(view, seq, 0, 1) - token_offset(view, seq, 0, 0);
-    Query *query = (Query *)job->states + omp_get_thread_num() * VECTORS;  // [heads][count]
+    size_t head_elements = token_offset(job, begin, 0, 1) - token_offset(job, begin, 0, 0);
+    query += omp_get_thread_num() * VECTORS;  // [heads][count]
     EACH (i, heads * count) {
         int head = (kv_head + i / count) * group + i % group;
         start_query(job, row + i / group % rows, head, &query[i]);
     }
-    Tile next = find_tile(view, seq, 0, end, kv_head);
-    for (int start = 0; start < end; start += TOKENS)
+    Tile next = find_tile(job, begin, 0, end, kv_head);
+    for (unsigned start = 0; start < end; start += TOKENS)
         for (int head = 0; head < heads; head++) {
             Tile tile = next;
             Query *q = query + head * count;
@@ -343,7 +349,7 @@ static void attend_piece(const AttendJob *job, int row, int rows, int kv_head, i
                 next.k += head_elements * dtype_size(c->dtype);
                 next.v += head_elements * dtype_size(c->dtype);
             } else if (start + TOKENS < end) {
-                next = find_tile(view, seq, start + TOKENS, end, kv_head);
+                next = find_tile(job, begin, start + TOKENS, end, kv_head);
             }
             for (int i = 0, n; i < count; i += n) {
                 int tokens = min_int(q[i].visible - start, TOKENS);
@@ -357,42 +363,40 @@ static void attend_piece(const AttendJob *job, int row, int rows, int kv_head, i
 
 // Attends for a whole step. Returns an error, or -1 if the shape is one for attend_row(). Pieces
 // are as large as they can be, rows times KV heads, unless that makes fewer of them than threads.
-static int attend_on_cpu(Pool *pool, AttendJob *job)
+static int attend_on_cpu(Pool *pool, Job *job)
 {
-    const View *view = &job->view;
-    int total = view->num_query_tokens;
-    int kv_heads = view->config.num_kv_heads;
+    int total = job->num_query_tokens;
+    int kv_heads = job->config.num_kv_heads;
     int group = job->num_q_heads / kv_heads;
-    if (group > VECTORS || view->max_seq_len > INT_MAX - 2 * TOKENS) return -1;
-    double elements = 2.0 * total * kv_heads * view->max_seq_len * view->config.head_dim;
+    if (group > VECTORS) return -1;
+    double elements = 2.0 * total * kv_heads * job->max_seq_len * job->config.head_dim;
     int threads = 1;
     if (elements > THREADS_FROM) threads = omp_get_max_threads();
     int most = min_int(VECTORS / group, ceil_div((int64_t)total * kv_heads, threads));
     size_t bytes = multiply(threads, VECTORS * sizeof(Query));
     if (memory_reserve(PAGED_CPU, &pool->states, &pool->states_bytes, bytes))
         return PAGED_OUT_OF_MEMORY;
-    job->states = (float *)pool->states;
     OMP(omp parallel num_threads(threads))
     OMP(omp single)
     for (int row = 0, rows; row < total; row += rows) {
-        const QueryToken *query = view->queries + row;
+        const QueryToken *query = job->queries + row;
         for (rows = 1; rows < min_int(most, total - row) && query[rows].seq == query->seq;) rows++;
         int heads = most / rows;
-        for (int h = 0; h < kv_heads; h += heads)
-            OMP(omp task) attend_piece(job, row, rows, h, min_int(heads, kv_heads - h));
+        for (int h = 0; h < kv_heads; h += heads) OMP(omp task)
+        attend_piece(job, (Query *)pool->states, row, rows, h, min_int(heads, kv_heads - h));
     }
     return PAGED_OK;
 }
 
 #else  // another compiler, or an x87, with floats of too many bits: attend_row() does it all
-static int attend_on_cpu(Pool *pool, AttendJob *job) { return (void)pool, (void)job, -1; }
+static int attend_on_cpu(Pool *pool, Job *job) { return (void)pool, (void)job, -1; }
 #endif
 
 #include "gpu.c"
 
 // Attends for a whole step. Returns an error, or -1 if the shape is one for the plain code.
-static int attend_fast(Pool *pool, AttendJob *job)
+static int attend_fast(Pool *pool, Job *job)
 {
-    if (job->view.config.device == PAGED_CPU) return attend_on_cpu(pool, job);
+    if (job->config.device == PAGED_CPU) return attend_on_cpu(pool, job);
     return attend_on_gpu(pool, job);
 }

@@ -23,16 +23,16 @@ HD static int count_splits(int position) { return position / split_length(positi
 
 // Where a split has the state of a row and query head: job->states are
 // [num_query_tokens][num_q_heads][splits][head_dim + 2], in global memory.
-DEVICE float *split_state(const AttendJob *job, int row, int head, int split)
+__device__ static float *split_state(const Job *job, int row, int head, int split)
 {
     size_t q_index = (size_t)row * job->num_q_heads + head;
-    return job->states + (q_index * job->splits + split) * (job->view.config.head_dim + 2);
+    return job->states + (q_index * job->splits + split) * (job->config.head_dim + 2);
 }
 
 // blockIdx: x is the row, y the query head, z the split, which this row may not have.
-KERNEL(attend_split, AttendJob)
+__global__ static void attend_split(Job job)
 {
-    int position = job.view.queries[blockIdx.x].position;
+    int position = job.queries[blockIdx.x].position;
     int start = blockIdx.z * split_length(position);
     int end = min_int(start + split_length(position), position + 1);
     float *state = split_state(&job, blockIdx.x, blockIdx.y, blockIdx.z);
@@ -41,10 +41,10 @@ KERNEL(attend_split, AttendJob)
 
 // Makes the result of a row and query head from the states of its splits: each warp merges a part
 // of them, then those of the warps become one.
-KERNEL(merge_splits, AttendJob)
+__global__ static void merge_splits(Job job)
 {
-    int head_dim = job.view.config.head_dim;
-    int splits = count_splits(job.view.queries[blockIdx.x].position);
+    int head_dim = job.config.head_dim;
+    int splits = count_splits(job.queries[blockIdx.x].position);
     int warp = threadIdx.x / WARP;
     int first = splits * warp / WARPS;
     int end = splits * (warp + 1) / WARPS;
@@ -92,31 +92,34 @@ typedef struct __attribute__((aligned(16), may_alias)) Piece {
 } Piece;
 
 // The pieces of a row go to `lanes` lanes in turn. Returns the index of element i of lane n.
-DEVICE int element_of_lane(int i, int n, int lanes) { return (i / 8 * lanes + n) * 8 + i % 8; }
+__device__ static int element_of_lane(int i, int n, int lanes)
+{
+    return (i / 8 * lanes + n) * 8 + i % 8;
+}
 
 // Loads the pieces of lane n of token t. What lies outside is 0, since 0 times NaN would be NaN.
-DEVICE void load_pieces(const View *view, const void *plane, int t, int count, int n, int lanes,
-                        int max_dim, Piece *to)
+__device__ static void load_pieces(const Job *job, const void *plane, int t, int count, int n,
+                                   int lanes, int max_dim, Piece *to)
 {
     const uint16_t *row = (const uint16_t *)plane + OFFSETS[t];
     EACH (i, max_dim / 8 / lanes) {
         int d = element_of_lane(i * 8, n, lanes);
         to[i] = (Piece){{0, 0, 0, 0}};
-        if (t < count && d < view->config.head_dim) to[i] = *(const Piece *)(row + d);
+        if (t < count && d < job->config.head_dim) to[i] = *(const Piece *)(row + d);
     }
 }
 
-DEVICE uint32_t tf32(float x) { return float_bits(x) & 0xffffe000; }
+__device__ static uint32_t tf32(float x) { return float_bits(x) & 0xffffe000; }
 
 // Returns the sum of both parts of column i of d. An infinite first part makes NaN of the other.
-DEVICE float sum_of_parts(const float *d, int i)
+__device__ static float sum_of_parts(const float *d, int i)
 {
     if (fabsf(d[i]) < INFINITY) return d[i] + d[i + 2];
     return d[i];
 }
 
 // a: two columns, to be cut in parts
-DEVICE void mma(float *d, const float *a, float b0, float b1)
+__device__ static void mma(float *d, const float *a, float b0, float b1)
 {
     uint32_t a0 = tf32(a[0]);
     uint32_t a1 = tf32(a[1]);
@@ -147,24 +150,21 @@ DEVICE void mma(float *d, const float *a, float b0, float b1)
 // tokens, so the last split of a row is its own. (Split lengths change at multiples of 8, so
 // neighbours have the same splits.) Returns how many rows share the split that ends before token
 // `end`, this one included, or 0 if an earlier row leads them.
-DEVICE int rows_sharing(const View *view, int row, QueryToken query, QueryToken before, int most,
-                        int end)
+__device__ static int rows_sharing(const Job *job, int row, QueryToken query, QueryToken before,
+                                   int length, int most, int end)
 {
     int place = query.position % most;
     if (query.position < end) return 1;
     if (place > 0 && row > 0 && before.seq == query.seq) return 0;
-    const SeqOffset *offset = view->offsets + query.seq;
-    int left = (int)(offset[1].token - offset[0].token) - query.position;  // in the sequence
-    return min_int(min_int(left, most - place), view->num_query_tokens - row);
+    return min_int(min_int(length - query.position, most - place), job->num_query_tokens - row);
 }
 
 // blockIdx: x is the row and which eight query heads of a group; y the KV head; z the split.
 // head_dim is at most max_dim, a constant, 64 or 128.
-DEVICE void attend_mma(const AttendJob *job, int dtype, int max_dim)
+__device__ static void attend_mma(const Job *job, int dtype, int max_dim)
 {
-    const View *view = &job->view;
-    int head_dim = view->config.head_dim;
-    int group = job->num_q_heads / view->config.num_kv_heads;
+    int head_dim = job->config.head_dim;
+    int group = job->num_q_heads / job->config.num_kv_heads;
     int parts = ceil_div(group, 8);  // neighbours in the grid, so that they share the L2 cache
     int row = blockIdx.x / parts;
     int kv_head = blockIdx.y;
@@ -174,15 +174,18 @@ DEVICE void attend_mma(const AttendJob *job, int dtype, int max_dim)
     int r = threadIdx.x % WARP / 4;
     int c = threadIdx.x % 4;
 
-    // 1. Which rows? Here and below, all loads are under way before the first is used.
-    QueryToken query = view->queries[row];
-    QueryToken before = view->queries[row - min_int(row, 1)];
+    // 1. Which rows? Both loads are under way before the first is used; the barrier sees to it,
+    // here and below.
+    QueryToken query = job->queries[row];
+    QueryToken before = job->queries[row - min_int(row, 1)];
     __syncwarp();
     int length = split_length(query.position);
     int from = blockIdx.z * length;
     int count = min_int(query.position + 1 - from, length);
     if (count <= 0) return;
-    int vectors = heads * rows_sharing(view, row, query, before, 8 / heads, from + length);
+    SeqOffset begin = job->offsets[query.seq];
+    int64_t seq_len = job->offsets[query.seq + 1].token - begin.token;
+    int vectors = heads * rows_sharing(job, row, query, before, seq_len, 8 / heads, from + length);
     if (vectors == 0) return;
 
     // 2. The query vectors: the elements that the lane will have of K.
@@ -196,16 +199,15 @@ DEVICE void attend_mma(const AttendJob *job, int dtype, int max_dim)
     // 3. The walk, for the whole split, so that later loads have nothing to wait for. Tokens past
     // the end get the offset of the last one.
     for (int t = threadIdx.x; t < length; t += THREADS)
-        OFFSETS[t] = token_offset(view, query.seq, from + min_int(t, count - 1), kv_head);
+        OFFSETS[t] = token_offset(job, begin, from + min_int(t, count - 1), kv_head);
     __syncthreads();
     EACH (i, max_dim / 4) q[i] *= job->scale;
 
     for (int start = warp * 16; start < count; start += WARPS * 16) {
         Piece k[2][4], v[4][2];
         EACH (t, 2)
-            load_pieces(view, view->k, start + r / 2 * 4 + t * 2 + r % 2, count, c, 4, max_dim,
-                        k[t]);
-        EACH (i, 4) load_pieces(view, view->v, start + c * 4 + i, count, r, 8, max_dim, v[i]);
+            load_pieces(job, job->k, start + r / 2 * 4 + t * 2 + r % 2, count, c, 4, max_dim, k[t]);
+        EACH (i, 4) load_pieces(job, job->v, start + c * 4 + i, count, r, 8, max_dim, v[i]);
         __syncwarp();
 
         // 4. Scores.
@@ -254,16 +256,16 @@ DEVICE void attend_mma(const AttendJob *job, int dtype, int max_dim)
               WARP);
 }
 
-KERNEL(attend_mma_f16, AttendJob) { attend_mma(&job, PAGED_F16, 128); }
-KERNEL(attend_mma_bf16, AttendJob) { attend_mma(&job, PAGED_BF16, 128); }
-KERNEL(attend_mma_f16_64, AttendJob) { attend_mma(&job, PAGED_F16, 64); }
-KERNEL(attend_mma_bf16_64, AttendJob) { attend_mma(&job, PAGED_BF16, 64); }
+__global__ static void attend_mma_f16(Job job) { attend_mma(&job, PAGED_F16, 128); }
+__global__ static void attend_mma_bf16(Job job) { attend_mma(&job, PAGED_BF16, 128); }
+__global__ static void attend_mma_f16_64(Job job) { attend_mma(&job, PAGED_F16, 64); }
+__global__ static void attend_mma_bf16_64(Job job) { attend_mma(&job, PAGED_BF16, 64); }
 
 // Starts the kernels for some rows.
-static void launch_splits(AttendJob job)
+static void launch_splits(Job job)
 {
-    const PoolConfig *c = &job.view.config;
-    int rows = job.view.num_query_tokens;
+    const PoolConfig *c = &job.config;
+    int rows = job.num_query_tokens;
     int heads = job.num_q_heads;
     int parts = rows * ceil_div(heads / c->num_kv_heads, 8);  // rows times parts of a group
     int states = WARPS * (c->head_dim + 2);
@@ -313,14 +315,14 @@ static int rows_together(const QueryToken *queries, int count, size_t room, int 
 
 // Attends for a whole step. Returns an error, or -1 if the plain kernel has to do it: a sequence
 // has more splits than a grid can have, or there is no memory for their states.
-static int attend_on_gpu(Pool *pool, const AttendJob *job)
+static int attend_on_gpu(Pool *pool, const Job *job)
 {
-    const QueryToken *queries = pool->plan->queries;
-    int total = job->view.num_query_tokens;
-    int device = job->view.config.device;
-    int head_dim = job->view.config.head_dim;
+    const QueryToken *queries = pool->plan->host.queries;
+    int total = job->num_query_tokens;
+    int device = job->config.device;
+    int head_dim = job->config.head_dim;
     size_t bytes = (size_t)job->num_q_heads * (head_dim + 2) * sizeof(float);  // a row's split
-    AttendJob part = *job;  // for some of the rows
+    Job part = *job;  // for some of the rows
     for (int row = 0, rows; row < total; row += rows) {
         rows = rows_together(queries + row, total - row, states_limit / bytes, &part.splits);
         size_t needed = multiply(multiply(rows, part.splits), bytes);
@@ -328,8 +330,8 @@ static int attend_on_gpu(Pool *pool, const AttendJob *job)
         if (memory_reserve(device, &pool->states, &pool->states_bytes, needed)) return -1;
         size_t q_index = (size_t)row * job->num_q_heads;
         part.states = (float *)pool->states;
-        part.view.queries = job->view.queries + row;
-        part.view.num_query_tokens = rows;
+        part.queries = job->queries + row;
+        part.num_query_tokens = rows;
         part.q = job->q + q_index * head_dim;
         part.out = job->out + q_index * head_dim;
         if (job->lse) part.lse = job->lse + q_index;
