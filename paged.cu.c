@@ -16,9 +16,7 @@
 //
 //     cc -O2 paged.cu.c -o paged -lm && ./paged
 
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE  // makes headers expose GNU names even under -std=c11
-#endif
+#define _GNU_SOURCE 1  // makes headers expose GNU names even under -std=c11
 #include "paged.h"
 
 #include <limits.h>
@@ -77,28 +75,6 @@ static void *realloc_or_panic(void *old, size_t size)
 #define PAGED_NO_STANDIN
 #endif
 
-const char *paged_error(int error)
-{
-    static const char *const texts[] = {"ok",
-                                        "bad argument",
-                                        "too few free blocks",
-                                        "longer than the whole pool",
-                                        "out of memory",
-                                        "the block is shared",
-                                        "there is no GPU"};
-    if (error < 0 || error > PAGED_NO_GPU) return "unknown error code";
-#ifdef __CUDACC__
-    static __thread char text[200];
-    int count;
-    if (error == PAGED_NO_GPU && cudaGetDeviceCount(&count) != cudaSuccess) {
-        const char *reason = cudaGetErrorString(cudaGetLastError());  // the driver may be too old
-        snprintf(text, sizeof text, "%s: %s", texts[error], reason);
-        return text;
-    }
-#endif
-    return texts[error];
-}
-
 // ---- layout -----------------------------------------------------------------------------------
 // From a token to its bytes; an operating system calls this the page table walk. K and V are planes
 // [num_layers][num_blocks][num_kv_heads][block_size][head_dim], so the slots of one block and head
@@ -135,13 +111,10 @@ static void *memory_create(int device, size_t bytes)
 #ifdef __CUDACC__
     if (device == PAGED_GPU) {
         void *p = NULL;
-        cudaError_t error = cudaMalloc(&p, bytes);
-        if (error != cudaErrorMemoryAllocation) {
-            CUDA(error);  // it may be that of an earlier kernel
-            return p;
-        }
-        (void)cudaGetLastError();  // clears the error, which the next check would report
-        return NULL;
+        if (cudaMalloc(&p, bytes) == cudaErrorMemoryAllocation)
+            (void)cudaGetLastError();  // clears the error, which the next check would report
+        CUDA(cudaPeekAtLastError());   // any other error, such as that of an earlier kernel
+        return p;
     }
 #endif
     (void)device;
@@ -186,18 +159,13 @@ static void memory_poison(int device, void *p, size_t bytes)
 }
 
 // Makes room for `bytes` bytes at *memory; growing discards the contents. It allocates half as much
-// again as requested, so that a batch that grows with every step seldom allocates; if that fails,
-// it tries the request alone.
+// again as requested, so that a batch that grows with every step seldom allocates.
 static int memory_reserve(int device, void **memory, size_t *capacity, size_t bytes)
 {
     if (bytes == 0 || bytes > PTRDIFF_MAX) return PAGED_OUT_OF_MEMORY;  // 0: it has overflowed
     if (bytes <= *capacity) return PAGED_OK;
     size_t size = bytes + bytes / 2;
     void *larger = memory_create(device, size);
-    if (!larger) {
-        size = bytes;
-        larger = memory_create(device, size);
-    }
     if (!larger) return PAGED_OUT_OF_MEMORY;
     memory_free(device, *memory);
     *memory = larger;
@@ -210,7 +178,8 @@ static int memory_reserve(int device, void **memory, size_t *capacity, size_t by
 // directions through the records; record num_blocks is its sentinel, so the ends need no special
 // case. A block is taken from the front and, when its count falls to 0, returned to the front: the
 // most recently used block is reused first, while it may still be in the processor's cache.
-// Published blocks (prefix cache) go to the back, so that they can be found as long as possible.
+// Published blocks go to the back: the prefix cache, which comes later, finds such a block by its
+// tokens for as long as its memory is not needed. A block with a serial is published.
 
 static int config_ok(const PoolConfig *c)
 {
@@ -611,9 +580,8 @@ int seq_publish(Seq *seq, const int *tokens, int n)
 // ---- a step -----------------------------------------------------------------------------------
 // In a step, every layer needs the same lists: which tokens are new, and which blocks hold the
 // tokens of each sequence. pool_plan() validates the batch and flattens these lists into arrays,
-// once. A Job points to them. It is what a kernel gets: the step as it was planned, and the few
-// fields that a call adds, such as the layer. It has all that is needed to find K and V, without a
-// Pool or a Seq.
+// once. A Job points to them. It is what a kernel gets, instead of a Pool or a Seq: the step as it
+// was planned, and the fields that a call adds, such as the layer.
 
 typedef struct QueryToken {
     int seq;       // index in the batch
@@ -631,7 +599,6 @@ typedef struct Job {
     void *k, *v;  // the planes of the pool, or the dense copy
     int num_seqs;
     int num_query_tokens;  // total_tokens in paged.h
-    int max_seq_len;       // the length of the longest sequence
     SeqOffset *offsets;    // [num_seqs + 1]; the last one is the end of the last sequence
     QueryToken *queries;   // [num_query_tokens]
     int *tables;           // all entries; NULL: k and v are the dense copy
@@ -689,37 +656,13 @@ static void place_arrays(Job *job, void *memory)
     job->tables = (int *)(job->queries + job->num_query_tokens);
 }
 
-// Adds sequence i of the batch, with its newest n tokens: from row `row` on.
-static void plan_add(Plan *plan, int i, const Seq *seq, int n, int row)
-{
-    const Pool *pool = seq->pool;
-    Job *job = &plan->host;
-    SeqOffset *end = &job->offsets[i + 1];
-    int first = (seq->length - n) / pool->config.block_size;  // table entry of the first new token
-    for (int entry = 0; entry < (int)arrlen(seq->block_table); entry++) {
-        int block = seq->block_table[entry];
-        INVARIANT(block >= 0 && block < pool->config.num_blocks, "a table entry is not a block");
-        if (entry >= first && block_sealed(pool, block)) plan->sealed = 1;
-        job->tables[end->entry] = block;
-        end->entry++;
-    }
-    for (int position = seq->length - n; position < seq->length; position++) {
-        job->queries[row].seq = i;
-        job->queries[row].position = position;
-        row++;
-    }
-    end->token += seq->length;
-    if (job->max_seq_len < seq->length) job->max_seq_len = seq->length;
-    if (seq->num_computed_tokens < seq->length) plan->num_written_layers = 0;
-}
-
 int pool_plan(Pool *pool, const Batch *batch)
 {
     int64_t num_tokens, num_entries;
     if (!pool || !batch_check(pool, batch, &num_tokens, &num_entries)) return PAGED_BAD_ARGUMENT;
 
-    // 1. Memory. The arrays are built here and then copied to the device. Even for a CPU pool, so
-    //    that there is only one way: the copy takes a fraction of the time of building them.
+    // 1. Memory. The arrays are built here, then copied to the device: even for a CPU pool, so that
+    //    there is only one way.
     int device = pool->config.device;
     int64_t bytes = ((int64_t)batch->num_seqs + 1) * sizeof(SeqOffset);
     bytes += num_tokens * sizeof(QueryToken);
@@ -735,7 +678,7 @@ int pool_plan(Pool *pool, const Batch *batch)
     plan->seqs = (Seq **)((char *)plan->memory + bytes);
     plan->num_written_layers = pool->config.num_layers;  // unless a token is not computed
 
-    // 2. The job, with its arrays here.
+    // 2. The step, with its arrays here.
     Job *job = &plan->host;
     job->config = pool->config;
     job->k = pool->k;
@@ -743,16 +686,32 @@ int pool_plan(Pool *pool, const Batch *batch)
     job->num_seqs = batch->num_seqs;
     job->num_query_tokens = (int)num_tokens;
     place_arrays(job, plan->memory);
-    memset(job->offsets, 0, sizeof(SeqOffset));
-    int row = 0;
+    QueryToken *query = job->queries;
+    SeqOffset end = {0, 0};
     for (int i = 0; i < batch->num_seqs; i++) {
         Seq *seq = batch->seqs[i];
+        int start = seq->length - batch->num_tokens[i];  // position of the first query token
+        int first = start / pool->config.block_size;     // its table entry
         seq->plan_number = pool->plan_number;
         plan->seqs[i] = seq;
-        job->offsets[i + 1] = job->offsets[i];
-        if (batch->num_tokens[i] > 0) plan_add(plan, i, seq, batch->num_tokens[i], row);
-        row += batch->num_tokens[i];
+        job->offsets[i] = end;
+        if (start == seq->length) continue;
+        for (int entry = 0; entry < (int)arrlen(seq->block_table); entry++) {
+            int block = seq->block_table[entry];
+            INVARIANT(block >= 0 && block < pool->config.num_blocks,
+                      "a table entry is not a block");
+            if (entry >= first && block_sealed(pool, block)) plan->sealed = 1;
+            job->tables[end.entry + entry] = block;
+        }
+        for (int position = start; position < seq->length; position++, query++) {
+            query->seq = i;
+            query->position = position;
+        }
+        end.token += seq->length;
+        end.entry += arrlen(seq->block_table);
+        if (seq->num_computed_tokens < seq->length) plan->num_written_layers = 0;
     }
+    job->offsets[batch->num_seqs] = end;
 
     // 3. The same on the device.
     plan->job = plan->host;
@@ -770,8 +729,7 @@ static int plan_usable(const Pool *pool, int layer)
 // Tensors outside the cache are float32; the cache may store 16 bits. Both 16-bit types are a
 // float32 with fewer bits: f16 has 5 bits of exponent and 10 of mantissa, bf16 has 8 and 7, the
 // upper half of a float32. Reading one back is exact, so only storing rounds: to nearest, ties to
-// even. (These lines need IEEE arithmetic with subnormals; -ffast-math breaks them, and every test
-// for NaN.)
+// even. (-ffast-math would break these lines, and every test for NaN.)
 
 HD static uint32_t float_bits(float x)
 {
@@ -860,15 +818,8 @@ HD static size_t token_offset(const Job *job, SeqOffset begin, int position, int
     return kv_offset(c, job->layer, block, kv_head, position % c->block_size);
 }
 
-// Copies a vector whose dtype stays the same: at once, as element by element takes twice as long.
-HD static void copy_vector(const PoolConfig *c, void *to, size_t to_at, const void *from,
-                           size_t from_at)
-{
-    size_t size = dtype_size(c->dtype);
-    memcpy((char *)to + to_at * size, (const char *)from + from_at * size, c->head_dim * size);
-}
-
-// Writes query token `row`: to its slot.
+// Writes query token `row` to its slot. One thread copies what it need not convert at once, since
+// element by element takes twice as long.
 HD static void write_token(const Job *job, int row, int thread, int threads)
 {
     const PoolConfig *c = &job->config;
@@ -878,8 +829,8 @@ HD static void write_token(const Job *job, int row, int thread, int threads)
         size_t from = ((size_t)row * c->num_kv_heads + head) * c->head_dim;
         size_t to = token_offset(job, begin, query.position, head);
         if (threads == 1 && c->dtype == PAGED_F32) {
-            copy_vector(c, job->k, to, job->new_k, from);
-            copy_vector(c, job->v, to, job->new_v, from);
+            memcpy((float *)job->k + to, job->new_k + from, c->head_dim * sizeof(float));
+            memcpy((float *)job->v + to, job->new_v + from, c->head_dim * sizeof(float));
             continue;
         }
         for (int i = thread; i < c->head_dim; i += threads) {
@@ -889,16 +840,18 @@ HD static void write_token(const Job *job, int row, int thread, int threads)
     }
 }
 
-// Gathers one token: to its place in the dense copy.
+// Gathers one token: copies it to its place in the dense copy.
 HD static void gather_token(const Job *job, SeqOffset begin, int position, int thread, int threads)
 {
     const PoolConfig *c = &job->config;
+    size_t size = dtype_size(c->dtype);
+    size_t bytes = c->head_dim * size;
     for (int head = 0; head < c->num_kv_heads; head++) {
         size_t from = token_offset(job, begin, position, head);
         size_t to = dense_offset(job, begin, position, head);
         if (threads == 1 && job->dense_dtype == c->dtype) {
-            copy_vector(c, job->dense_k, to, job->k, from);
-            copy_vector(c, job->dense_v, to, job->v, from);
+            memcpy((char *)job->dense_k + to * size, (char *)job->k + from * size, bytes);
+            memcpy((char *)job->dense_v + to * size, (char *)job->v + from * size, bytes);
             continue;
         }
         for (int i = thread; i < c->head_dim; i += threads) {
@@ -958,7 +911,7 @@ static void attend_row(const Job *job, int row, int head)
 // ---- kernels ----------------------------------------------------------------------------------
 // A kernel is a function that many threads run at once. 32 threads form a warp and mostly run in
 // lockstep; each is a lane of it, and a shuffle reads a variable of another lane. Several warps
-// form a thread block. It has memory of its own, `shared`, and its threads can meet at a barrier,
+// form a thread block. It has memory of its own, `__shared__`, and its threads can meet at a barrier,
 // where each waits until all have arrived. A launch starts a grid of thread blocks: on a GPU, or on
 // the stand-in.
 
@@ -967,12 +920,9 @@ enum { WARP = 32, THREADS = 128, WARPS = THREADS / WARP };
 
 #ifdef __CUDACC__
 
-extern __shared__ __align__(16) float shared[];
-
-#define LAUNCH(kernel, x, y, z, shared_floats, job) \
+#define LAUNCH(kernel, x, y, z, job) \
     (INVARIANT(cudaPeekAtLastError() == cudaSuccess, "left by an earlier call of the program"), \
-     kernel<<<dim3(x, y, z), THREADS, (shared_floats) * sizeof(float)>>>(job), \
-     CUDA(cudaPeekAtLastError()))
+     kernel<<<dim3(x, y, z), THREADS>>>(job), CUDA(cudaPeekAtLastError()))
 
 #else
 
@@ -980,39 +930,33 @@ extern __shared__ __align__(16) float shared[];
 // goes to launch(), and from there to one thread after the other.
 #define __global__
 #define __device__
-
 #ifdef PAGED_NO_STANDIN
-#define LAUNCH(kernel, x, y, z, shared_floats, job) (void)(kernel)  // no device calls it
+#define __shared__ static
+#define LAUNCH(kernel, x, y, z, job) (void)(kernel)  // no device calls it
 #define __syncthreads() (void)0
 #define __shfl_xor_sync(mask, value, bits) (value)
 #else
-#define LAUNCH(kernel, x, y, z, shared_floats, job) \
-    launch(kernel, #kernel, x, y, z, shared_floats, job)
+#define __shared__ static __attribute__((section("gpu_shared")))
+#define LAUNCH(kernel, x, y, z, job) launch(kernel, #kernel, x, y, z, job)
 #define __syncthreads() gpu_barrier(__LINE__)
 #define __shfl_xor_sync(mask, value, bits) gpu_shuffle_xor(mask, value, bits, __LINE__)
 static void gpu_barrier(int line);
 static float gpu_shuffle_xor(unsigned mask, float x, int bits, int line);
-static void launch(void (*kernel)(Job), const char *name, int x, int y, int z, int shared_floats,
-                   Job job);
+static void launch(void (*kernel)(Job), const char *name, int x, int y, int z, Job job);
 #endif
 static struct {
     unsigned x, y, z;
 } threadIdx, blockIdx, gridDim;
-enum { SHARED_FLOATS = 12288 };  // 48 KB, which any thread block can have
-static __attribute__((aligned(16))) float shared[SHARED_FLOATS];
 
 #endif
 
 // K and V are moved by the same code as on the CPU.
-__global__ static void write_kernel(Job job)
-{
-    write_token(&job, blockIdx.x, threadIdx.x, THREADS);
-}
+__global__ static void write_kv(Job job) { write_token(&job, blockIdx.x, threadIdx.x, THREADS); }
 
 // Attention is a ladder of kernels; rungs 3 and 4 are in fast/. Rung 1, dense gather:
-// gather_kernel copies each sequence into one contiguous array, and attend_paged reads that copy.
+// gather_kv() copies each sequence into one contiguous array, and attend_paged() reads that copy.
 // A sequence has gridDim.y thread blocks, each of which takes every gridDim.y-th token.
-__global__ static void gather_kernel(Job job)
+__global__ static void gather_kv(Job job)
 {
     SeqOffset begin = job.offsets[blockIdx.x];
     unsigned length = (unsigned)(job.offsets[blockIdx.x + 1].token - begin.token);
@@ -1020,13 +964,13 @@ __global__ static void gather_kernel(Job job)
         gather_token(&job, begin, t, threadIdx.x, THREADS);
 }
 
-// The kernels add up in float32. Every weight gets this factor, 2^-32, so that sums of weights
-// times V cannot overflow.
+// The kernels add up in float32, and the CPU in double. Every weight in a kernel gets this factor,
+// 2^-32: a sequence has fewer than 2^32 tokens, so a sum of weights times V cannot overflow.
 #define HEADROOM 2.3283064365386963e-10f
 
 // Attention over some of the tokens yields a state: m, l, o, in head_dim + 2 floats. The threads of
-// a thread block, or of a warp, merge several states into one. If other threads of this kernel
-// wrote the states, call __syncthreads() first; call it again before reading `to`.
+// a thread block, or of a warp, merge several states into one.
+enum { STATE = PAGED_MAX_HEAD_DIM + 2 };
 __device__ static void merge(const float *states, int count, int head_dim, float *to, int thread,
                              int threads)
 {
@@ -1106,15 +1050,16 @@ __device__ static void attend_tokens(const Job *job, int head, unsigned start, u
     }
 
     // 3. The states of the warps meet in shared memory, and become one.
-    float *state = shared + warp * (head_dim + 2);
+    __shared__ float states[WARPS * STATE];
+    float *state = states + warp * (head_dim + 2);
     if (lane == 0) {
         state[0] = m;
         state[1] = l;
     }
     for (int i = 0, d = lane; i < PER_LANE; i++, d += WARP)
         if (d < head_dim) state[2 + d] = o[i];
-    __syncthreads();
-    merge(shared, WARPS, head_dim, to, threadIdx.x, THREADS);
+    __syncthreads();  // merge() reads what other warps wrote
+    merge(states, WARPS, head_dim, to, threadIdx.x, THREADS);
 }
 
 // Rung 2, paged: attend_tokens() finds each token through the block table. Each query token and
@@ -1122,14 +1067,11 @@ __device__ static void attend_tokens(const Job *job, int head, unsigned start, u
 // query head, instead of read, written and read again.
 __global__ static void attend_paged(Job job)
 {
-    float *state = shared + WARPS * (job.config.head_dim + 2);  // after those of the warps
+    __shared__ float state[STATE];
     attend_tokens(&job, blockIdx.y, 0, job.queries[blockIdx.x].position + 1, state);
     __syncthreads();  // thread 0 has merged l, which all threads read
     finish(&job, blockIdx.y, state);
 }
-
-// The shared memory of attend_paged(): a state for each warp, and the merged one.
-static int attend_paged_floats(int head_dim) { return (WARPS + 1) * (head_dim + 2); }
 
 #ifdef PAGED_FAST  // optional: vector code for the CPU; splits and tensor cores for a GPU
 #include "fast/fast.c"
@@ -1152,7 +1094,7 @@ int pool_write(Pool *pool, int layer, const float *k, const float *v)
     if (pool->config.device == PAGED_CPU) {
         for (int row = 0; row < job.num_query_tokens; row++) write_token(&job, row, 0, 1);
     } else {
-        LAUNCH(write_kernel, job.num_query_tokens, 1, 1, 0, job);
+        LAUNCH(write_kv, job.num_query_tokens, 1, 1, job);
     }
     if (layer == plan->num_written_layers) plan->num_written_layers++;
     if (plan->num_written_layers < pool->config.num_layers) return PAGED_OK;
@@ -1163,11 +1105,11 @@ int pool_write(Pool *pool, int layer, const float *k, const float *v)
     return PAGED_OK;
 }
 
-// Copies K and V of the sequences into job->dense_k and dense_v.
-static void gather(const Job *job)
+// Copies K and V of the sequences, num_tokens in all, into job->dense_k and dense_v.
+static void gather(const Job *job, int64_t num_tokens)
 {
     if (job->config.device != PAGED_CPU) {
-        LAUNCH(gather_kernel, job->num_seqs, min_int(job->max_seq_len, 64), 1, 0, *job);
+        LAUNCH(gather_kv, job->num_seqs, min_int(ceil_div(num_tokens, job->num_seqs), 64), 1, *job);
         return;
     }
     for (int seq = 0; seq < job->num_seqs; seq++) {
@@ -1189,16 +1131,20 @@ int seq_gather(const Seq *seq, int layer, float *k, float *v)
     if (memory_reserve(device, &pool->workspace, &pool->workspace_bytes,
                        sizeof offsets + table_bytes))
         return PAGED_OUT_OF_MEMORY;
-    Job job = {.config = pool->config, .k = pool->k, .v = pool->v, .num_seqs = 1};
+    Job job;
+    memset(&job, 0, sizeof job);
+    job.config = pool->config;
+    job.k = pool->k;
+    job.v = pool->v;
+    job.num_seqs = 1;
     place_arrays(&job, pool->workspace);
     memory_copy(device, job.offsets, offsets, sizeof offsets);
     memory_copy(device, job.tables, seq->block_table, table_bytes);
-    job.max_seq_len = seq->length;
     job.layer = layer;
     job.dense_k = k;
     job.dense_v = v;
     job.dense_dtype = PAGED_F32;
-    gather(&job);
+    gather(&job, seq->length);
     return PAGED_OK;
 }
 
@@ -1231,7 +1177,7 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
         job.dense_k = pool->workspace;
         job.dense_v = (char *)pool->workspace + bytes / 2;
         job.dense_dtype = c->dtype;
-        gather(&job);
+        gather(&job, tokens);
         job.k = job.dense_k;
         job.v = job.dense_v;
         job.tables = NULL;  // from here on, K and V are the copy
@@ -1244,7 +1190,7 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
 #endif
     int rows = job.num_query_tokens;
     if (c->device != PAGED_CPU) {
-        LAUNCH(attend_paged, rows, num_q_heads, 1, attend_paged_floats(c->head_dim), job);
+        LAUNCH(attend_paged, rows, num_q_heads, 1, job);
         return PAGED_OK;
     }
     for (int row = 0; row < rows; row++)
@@ -1270,7 +1216,25 @@ void tensor_copy(const Pool *pool, float *to, const float *from, size_t count)
 }
 
 // ---- check and dump ---------------------------------------------------------------------------
-// For tests and debuggers: recount everything the pool keeps, and draw it.
+// For people, tests and debuggers: texts of errors, a recount of all that a pool keeps, drawings.
+
+const char *paged_error(int error)
+{
+    static const char *const texts[] = {"ok",
+                                        "bad argument",
+                                        "too few free blocks",
+                                        "longer than the whole pool",
+                                        "out of memory",
+                                        "the block is shared",
+                                        "there is no GPU"};
+    if (error < 0 || error > PAGED_NO_GPU) return "unknown error code";
+#ifdef __CUDACC__
+    int count;
+    if (error == PAGED_NO_GPU && cudaGetDeviceCount(&count) != cudaSuccess)
+        return cudaGetErrorString(cudaGetLastError());  // the driver may be too old
+#endif
+    return texts[error];
+}
 
 static const char *broken(const char *format, ...)
 {
@@ -1320,8 +1284,7 @@ static const char *check_free_list(const Pool *pool, int *seen)
         if (block < 0 || block > sentinel) return broken("free list: %d is not a block", block);
         const Block *b = &blocks[block];
         if (b->prev != prev) return broken("free list: block %d has a wrong link back", block);
-        if (b->ref_count != 0)
-            return broken("free list: ref_count of block %d is %d", block, b->ref_count);
+        if (b->ref_count != 0) return broken("free block %d: ref_count is %d", block, b->ref_count);
         if (blocks[prev].serial && !b->serial)
             return broken("free list: block %d comes after published ones", block);
         prev = block;
@@ -1333,8 +1296,7 @@ static const char *check_free_list(const Pool *pool, int *seen)
         return broken("free list: num_free is %d, should be %d", pool->num_free, count);
     for (int block = 0; block < sentinel; block++) {
         const Block *b = &blocks[block];
-        if (seen[block] == 0)
-            return broken("block %d: not in use, but not on the free list", block);
+        if (seen[block] == 0) return broken("block %d: not in use, not on the free list", block);
         if (b->ref_count > 0 && (b->prev != -1 || b->next != -1))
             return broken("block %d: in use, but linked into the free list", block);
     }
@@ -1361,8 +1323,7 @@ static const char *check_prefixes(const Pool *pool)
             found++;
             if (found > published) return broken("prefix cache: bucket %d has no end", i);
         }
-    if (found != published)
-        return broken("prefix cache: found %d of %d published blocks", found, published);
+    if (found != published) return broken("found %d of %d published blocks", found, published);
     return NULL;
 }
 
@@ -1446,9 +1407,7 @@ Oracle *oracle_fork(const Oracle *parent, int at)
 {
     Oracle *child = oracle_create(&parent->config, parent->max_tokens);
     child->length = at;
-    size_t all = oracle_offset(parent, parent->config.num_layers, 0, 0);
-    memcpy(child->k, parent->k, all * sizeof(float));
-    memcpy(child->v, parent->v, all * sizeof(float));
+    memcpy(child->k, parent->k, 2 * (parent->v - parent->k) * sizeof(float));  // both planes
     return child;
 }
 
@@ -1558,14 +1517,14 @@ typedef struct Thread {
     char stack[128 << 10];
 } Thread;
 
-enum { ASCENDING = 0, DESCENDING = 1 };  // any other order is a permutation of its own
+extern char __start_gpu_shared[], __stop_gpu_shared[];  // the linker knows them
+enum { DESCENDING = 1 };  // 0 is the natural order of lanes; any other is a permutation
 static unsigned gpu_lane_order;
 static struct {
     Thread threads[THREADS];        // the running one is threads[threadIdx.x]
     const Meeting *waits[THREADS];  // what each thread waits for; NULL: it can run
     Meeting block, warps[WARPS];
-    Meeting end;        // what threads that have returned wait for
-    int shared_floats;  // of this launch
+    Meeting end;  // what threads that have returned wait for
     jmp_buf launcher;
     void (*kernel)(Job);
     const char *name;
@@ -1657,18 +1616,18 @@ static float gpu_shuffle_xor(unsigned mask, float x, int bits, int line)
 // The thread whose turn it is. THREADS turns in a row are one turn for every thread.
 static unsigned gpu_thread_of(unsigned turn)
 {
-    if (gpu_lane_order == ASCENDING) return turn % THREADS;
     if (gpu_lane_order == DESCENDING) return THREADS - 1 - turn % THREADS;
     // The factor is odd and THREADS a power of two, so no thread is left out.
-    return (turn * (2 * gpu_lane_order - 1) + gpu_lane_order) % THREADS;
+    return (turn * (2 * gpu_lane_order + 1) + gpu_lane_order) % THREADS;
 }
 
 // Runs a thread block: the threads take turns, each running as far as it can.
 static void gpu_run_block(void)
 {
     unsigned turn = 0;
-    int idle = 0;                         // turns since a thread last ran
-    memset(shared, 0xff, sizeof shared);  // NaN, so that reading unwritten memory shows up
+    int idle = 0;  // turns since a thread last ran
+    // NaN, so that reading unwritten shared memory shows up
+    memset(__start_gpu_shared, 0xff, __stop_gpu_shared - __start_gpu_shared);
     memset(gpu.waits, 0, sizeof gpu.waits);
     while (idle < THREADS) {
         threadIdx.x = gpu_thread_of(turn);
@@ -1683,21 +1642,15 @@ static void gpu_run_block(void)
         if (gpu.waits[threadIdx.x] != &gpu.end)
             gpu_panic("deadlock: it waits for threads that never arrive",
                       gpu.waits[threadIdx.x]->line);
-    for (int i = gpu.shared_floats; i < SHARED_FLOATS; i++)
-        INVARIANT(float_bits(shared[i]) == UINT32_MAX,
-                  "written after the end of the shared memory of this launch");
 }
 
-static void launch(void (*kernel)(Job), const char *name, int x, int y, int z, int shared_floats,
-                   Job job)
+static void launch(void (*kernel)(Job), const char *name, int x, int y, int z, Job job)
 {
-    INVARIANT(shared_floats <= SHARED_FLOATS, "too much shared memory");
     const char *order = getenv("PAGED_LANE_ORDER");
     if (!gpu.kernel && order) gpu_lane_order = (unsigned)atoi(order);  // the first launch
     gpu.kernel = kernel;
     gpu.name = name;
     gpu.job = job;
-    gpu.shared_floats = shared_floats;
     gridDim.x = x;
     gridDim.y = y;
     gridDim.z = z;
@@ -1713,12 +1666,7 @@ static void launch(void (*kernel)(Job), const char *name, int x, int y, int z, i
 
 #ifndef PAGED_NO_MAIN
 
-static void must(int error)
-{
-    if (!error) return;
-    fprintf(stderr, "paged: %s\n", paged_error(error));
-    exit(1);
-}
+static void must(int error) { INVARIANT(error == PAGED_OK, paged_error(error)); }
 
 static Seq *new_seq(Pool *pool, int length)
 {
@@ -1770,51 +1718,49 @@ static void show_tables(void)
     show("Copy-on-write: A appends. Its last block is shared, so A gets a copy.", a, b);
     must(seq_append(b, 1));
     show("B appends: the original is now its own, so it writes in place.", a, b);
-    must(seq_rewind(a, 6));
-    show("Rewind: A drops 6 tokens, say a rejected draft. A block becomes free.", a, b);
+    must(seq_append(a, 5));
+    show("Draft: A guesses five tokens ahead, so that one step can verify them all.", a, b);
+    must(seq_rewind(a, 4));
+    show("Rewind: only the first guess was right. A block becomes free.", a, b);
     pool_destroy(pool);
 }
 
 // Attention of 45 tokens, gathered and paged, against the oracle. Exits if it fails.
 static void show_attention(int device, const char *device_name)
 {
-    enum { TOKENS = 45, Q_HEADS = 4, KV = TOKENS * 2 * 32, Q = TOKENS * Q_HEADS * 32 };
+    enum { TOKENS = 45, Q_HEADS = 4, KV = TOKENS * 2 * 32, QUERIES = TOKENS * Q_HEADS * 32 };
+    enum { K = 0, V = KV, Q = 2 * KV, OUT = Q + QUERIES, COUNT = OUT + QUERIES };  // in one tensor
     static const char *const ways[] = {"paged", "dense gather"};
-    static float in[KV + KV + Q], out[Q], expected[Q];  // in: K, V and q, one after the other
-    for (int i = 0; i < KV + KV + Q; i++) in[i] = sinf((float)i * i);  // some numbers in [-1, 1]
+    static float here[COUNT], expected[QUERIES];
+    for (int i = 0; i < OUT; i++) here[i] = sinf((float)i * i);  // some numbers in [-1, 1]
     Oracle *oracle = oracle_create(&config, TOKENS);
     oracle->length = TOKENS;
-    oracle_write(oracle, 0, TOKENS, in, in + KV);
-    oracle_attend(oracle, 0, TOKENS, Q_HEADS, 0, in + KV + KV, expected, NULL);
+    oracle_write(oracle, 0, TOKENS, here + K, here + V);
+    oracle_attend(oracle, 0, TOKENS, Q_HEADS, 0, here + Q, expected, NULL);
     oracle_release(oracle);
 
     Pool *pool;
     config.device = device;
     must(pool_create(&config, &pool));
     Seq *seq = new_seq(pool, TOKENS);
-    int tokens = TOKENS;
-    Batch batch = {.num_seqs = 1, .seqs = &seq, .num_tokens = &tokens};
-    float *device_in = tensor_create(pool, KV + KV + Q);
-    float *device_out = tensor_create(pool, Q);
-    INVARIANT(device_in && device_out, "out of memory");
-    tensor_copy(pool, device_in, in, KV + KV + Q);
+    Batch batch = {.num_seqs = 1, .seqs = &seq, .num_tokens = &seq->length};
+    float *there = tensor_create(pool, COUNT);
+    INVARIANT(there, "out of memory");
+    tensor_copy(pool, there, here, COUNT);
     must(pool_plan(pool, &batch));
-    must(pool_write(pool, 0, device_in, device_in + KV));
+    must(pool_write(pool, 0, there + K, there + V));
     for (int flags = ATTEND_GATHER; flags >= ATTEND_PAGED; flags--) {
-        must(attend(pool, flags, 0, Q_HEADS, 0, device_in + KV + KV, device_out, NULL));
-        tensor_copy(pool, out, device_out, Q);
+        must(attend(pool, flags, 0, Q_HEADS, 0, there + Q, there + OUT, NULL));
+        tensor_copy(pool, here + OUT, there + OUT, QUERIES);
         float largest = 0;
-        for (int i = 0; i < Q; i++) {
-            float difference = fabsf(out[i] - expected[i]);
+        for (int i = 0; i < QUERIES; i++) {
+            float difference = fabsf(here[OUT + i] - expected[i]);
             if (difference > largest || isnan(difference)) largest = difference;
         }
-        int ok = largest <= 1e-5f;
-        printf("  %-12s on %-24s differs by %.1e at most  %s\n", ways[flags], device_name, largest,
-               ok ? "[ok]" : "[FAILED]");
-        if (!ok) exit(1);
+        printf("  %-12s on %-24s differs by %.1e at most\n", ways[flags], device_name, largest);
+        INVARIANT(largest <= 1e-5f, "attention is wrong");
     }
-    tensor_free(pool, device_in);
-    tensor_free(pool, device_out);
+    tensor_free(pool, there);
     pool_destroy(pool);
 }
 
@@ -1828,8 +1774,6 @@ int main(void)
            "no blocks and computes in double precision:\n");
     for (int device = PAGED_CPU; device <= PAGED_STANDIN; device++)
         if (device_exists(device)) show_attention(device, names[device]);
-    if (!device_exists(PAGED_GPU) && !device_exists(PAGED_STANDIN))
-        printf("  the kernels: skipped, %s\n", paged_error(PAGED_NO_GPU));
     return fflush(stdout) != 0 || ferror(stdout);  // output that cannot be written is a failure
 }
 

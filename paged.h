@@ -36,7 +36,8 @@
 //
 // Devices. A pool lives on the CPU, on a GPU, or on the stand-in, which runs the CUDA kernels on
 // the CPU with each thread as a coroutine. The stand-in is 7 to 300 times slower than a CPU pool.
-// It exists for debuggers, sanitizers and tests.
+// It exists for debuggers, sanitizers and tests, and needs glibc. -DPAGED_NO_STANDIN leaves it out,
+// and with it the 17 MB that its stacks reserve.
 //
 // Threads. A pool and its sequences belong to one thread at a time. Different pools are
 // independent, except that a program may use only one pool on the stand-in at a time.
@@ -71,7 +72,7 @@ enum { PAGED_F32, PAGED_F16, PAGED_BF16 };  // PoolConfig.dtype: how K and V are
 enum {              // PoolConfig.device: where the memory is, and which processor computes
     PAGED_CPU,      // in every build
     PAGED_GPU,      // only in builds by nvcc
-    PAGED_STANDIN,  // in all other builds: the kernels, run one thread at a time on the CPU
+    PAGED_STANDIN,  // in other builds with glibc: the kernels, one thread at a time on the CPU
 };
 
 enum {                  // flags of attend(), combined with |
@@ -160,7 +161,9 @@ size_t pool_bytes_per_block(const PoolConfig *config);
 
 // Creates a pool whose blocks are all free and will be taken in the order 0, 1, 2, ... K and V are
 // allocated but not touched: in host memory, even a huge pool takes up only 36 bytes per block
-// until it is used. A GPU sets the memory aside at once.
+// until it is used. Then Linux hands out huge pages of 2 MB, two for each layer that a block
+// touches first: the first token of a pool with 32 layers may take up 134 MB. A GPU sets the memory
+// aside at once.
 // Errors: PAGED_BAD_ARGUMENT, PAGED_NO_GPU, PAGED_OUT_OF_MEMORY.
 int pool_create(const PoolConfig *config, Pool **pool);
 
@@ -183,10 +186,9 @@ void pool_dump(const Pool *pool, FILE *out);
 int seq_create(Pool *pool, Seq **seq);
 
 // Makes room for n >= 0 more tokens: decode (n = 1), a chunk of prefill, a draft. Takes as many
-// blocks as that needs. If the last block is partly filled and either shared or published, it takes
-// one more and copies K and V of every layer into it. (If there is no free block for the copy, a
-// published block that only this sequence uses is withdrawn from the prefix cache and written in
-// place; with `poison`, its unused slots are then poisoned.)
+// blocks as that needs. A partly filled last block is copied, into one more block and for every
+// layer, if another sequence uses it. Otherwise it will be written in place; if it was published,
+// it first leaves the prefix cache.
 // All or nothing. The K and V of the new tokens are undefined until pool_write().
 // Errors: PAGED_BAD_ARGUMENT, PAGED_OUT_OF_BLOCKS, PAGED_TOO_LONG.
 int seq_append(Seq *seq, int n);
@@ -220,19 +222,21 @@ void seq_dump(const Seq *seq, FILE *out);
 // read-only; when no sequence uses it, it waits at the back of the free list, where it can be found
 // until its memory is needed.
 
-// Publishes the full blocks among the first n tokens of the sequence; tokens: [n], the model's
-// input at positions 0 to n - 1. Cheap to call after every step: it starts after the last block
-// that is already published, by this sequence or by one that shares it, and does not compare the
-// tokens up to there. Leave out draft tokens that may yet be rejected. Where another sequence has
-// already published the same tokens, this one drops its own copy and takes that block into its
-// table (removing it from the free list if no sequence uses it).
+// Publishes the full blocks among the first n tokens of the sequence.
+//   - tokens: [n], the model's input at positions 0 to n - 1; it may be null if n is 0.
+//   - Cheap to call after every step: it starts after the last block that is already published, by
+//     this sequence or by one that shares it, and does not compare the tokens up to there.
+//   - Where another sequence has published the same tokens, this one drops its own copy and takes
+//     that block into its table, off the free list if need be.
+//   - Leave out draft tokens that may yet be rejected.
 // Errors: PAGED_BAD_ARGUMENT, also if n is more than num_computed_tokens.
 int seq_publish(Seq *seq, const int *tokens, int n);
 
 // For an empty sequence that is to hold tokens[0] to tokens[n - 1]: takes the longest published
 // beginning of them, in whole blocks, and at most n - 1 tokens, so that the model has one left
 // to compute. seq->length is then the number of tokens found; append the rest. Takes no block
-// away from another sequence, but may take some off the free list. Errors: PAGED_BAD_ARGUMENT.
+// away from another sequence, but may take some off the free list. tokens may be null if n is 0.
+// Errors: PAGED_BAD_ARGUMENT.
 int seq_lookup(Seq *seq, const int *tokens, int n);
 
 // ---- a step: plan, K and V in, attention out --------------------------------------------------
@@ -243,13 +247,14 @@ int seq_lookup(Seq *seq, const int *tokens, int n);
 // replaces it. Any later edit of one of its sequences (append, fork, rewind, release, a publish or
 // lookup that changes something) makes the plan out of date, and pool_write() and attend() refuse
 // it. The arrays of `batch` may change as soon as this returns.
-// Errors: PAGED_BAD_ARGUMENT, PAGED_OUT_OF_MEMORY; the previous plan stays.
+// Errors: PAGED_BAD_ARGUMENT (also if a token before the new ones is not computed: attention would
+// read what was never written), PAGED_OUT_OF_MEMORY; the previous plan stays.
 int pool_plan(Pool *pool, const Batch *batch);
 
 // Stores K and V of one layer for the query tokens of the plan.
 // k, v: [total_tokens][num_kv_heads][head_dim], float32, rounded to the pool's dtype (to nearest,
-// ties to even; values too large for f16 become infinity). Writing the last layer makes the tokens
-// computed.
+// ties to even; values too large for f16 become infinity). The layers are written in order, from 0
+// on; the last one makes the tokens computed. A layer may be written again.
 // Errors: PAGED_BAD_ARGUMENT (also without a plan, or with one that is out of date);
 // PAGED_BLOCK_SHARED if, when the step was planned, a query token was in a block with a count above
 // one (because of a fork after the append) or in a published one.
@@ -257,10 +262,15 @@ int pool_write(Pool *pool, int layer, const float *k, const float *v);
 
 // Causal attention of the query tokens of the plan over their sequences. Token i of the n new ones
 // of a sequence sees the positions up to and including length - n + i. A row whose scores are all
-// -infinity gives 0, and -infinity as lse; any other row gives NaN if it sees NaN in K or V. (The
-// plain kernels add up in float32, token by token: in very long sequences they lose small weights
-// that follow one large score. ATTEND_FAST gives a score that is 65 below the maximum the weight 0,
-// so an infinite V there becomes NaN.)
+// -infinity gives 0, and -infinity as lse; any other row gives NaN if it sees NaN in K or V.
+// Limits of float32, which the plain code of the CPU does not have, as it adds up in double:
+//   - The plain kernels add up token by token: in very long sequences they lose small weights that
+//     follow one large score.
+//   - The kernels and ATTEND_FAST multiply every weight by 2^-32, so that no sum overflows: sums
+//     below about 1e-31 are subnormal and lose digits, such as those of V = 1e-34.
+//   - A weight that float32 cannot hold is 0, and 0 times an infinite V is NaN: from a score 65
+//     below the maximum with ATTEND_FAST on a CPU, about 80 below in the kernels, 104 in the plain
+//     code of the CPU.
 // Results are batch-invariant on every device: with the same flags, a row has the same bits in any
 // batch, in chunks of any length and in blocks of any size. (One exception: if there is no memory
 // for its states, or a sequence has about 2^25 tokens, ATTEND_FAST on a GPU runs the plain kernel
@@ -272,8 +282,8 @@ int pool_write(Pool *pool, int layer, const float *k, const float *v);
 //                 the product is rounded to float32: q * scale must not overflow
 //   q, out        [total_tokens][num_q_heads][head_dim], float32
 //   lse           [total_tokens][num_q_heads], the natural log of the sum of exp(score); or NULL
-// Errors: PAGED_BAD_ARGUMENT (also without a plan, or with one that is out of date),
-// PAGED_OUT_OF_MEMORY.
+// Errors: PAGED_BAD_ARGUMENT (also without a plan, with one that is out of date, or if K and V of
+// the query tokens are not written in this layer), PAGED_OUT_OF_MEMORY.
 int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const float *q,
            float *out, float *lse);
 

@@ -369,9 +369,10 @@ static int attend_on_cpu(Pool *pool, Job *job)
     int kv_heads = job->config.num_kv_heads;
     int group = job->num_q_heads / kv_heads;
     if (group > VECTORS) return -1;
-    double elements = 2.0 * total * kv_heads * job->max_seq_len * job->config.head_dim;
+    double pairs = 0;  // of a query token and a token that it sees
+    EACH (row, total) pairs += job->queries[row].position + 1;
     int threads = 1;
-    if (elements > THREADS_FROM) threads = omp_get_max_threads();
+    if (2 * pairs * kv_heads * job->config.head_dim > THREADS_FROM) threads = omp_get_max_threads();
     int most = min_int(VECTORS / group, ceil_div((int64_t)total * kv_heads, threads));
     size_t bytes = multiply(threads, VECTORS * sizeof(Query));
     if (memory_reserve(PAGED_CPU, &pool->states, &pool->states_bytes, bytes))

@@ -48,12 +48,11 @@ __global__ static void merge_splits(Job job)
     int warp = threadIdx.x / WARP;
     int first = splits * warp / WARPS;
     int end = splits * (warp + 1) / WARPS;
-    float *state = shared + warp * (head_dim + 2);
-    merge(split_state(&job, blockIdx.x, blockIdx.y, first), end - first, head_dim, state,
-          threadIdx.x % WARP, WARP);
+    __shared__ float states[WARPS * STATE], result[STATE];
+    merge(split_state(&job, blockIdx.x, blockIdx.y, first), end - first, head_dim,
+          states + warp * (head_dim + 2), threadIdx.x % WARP, WARP);
     __syncthreads();
-    float *result = shared + WARPS * (head_dim + 2);
-    merge(shared, WARPS, head_dim, result, threadIdx.x, THREADS);
+    merge(states, WARPS, head_dim, result, threadIdx.x, THREADS);
     __syncthreads();
     finish(&job, blockIdx.y, result);
 }
@@ -85,8 +84,8 @@ __global__ static void merge_splits(Job job)
 // the scores of four neighbours, and their weights are its part of a for weights times V, two
 // tokens an mma. Only maxima go from lane to lane.
 
-typedef size_t __attribute__((may_alias)) Offset;
-#define OFFSETS ((Offset *)shared)  // [MAX_SPLIT], of the tokens in a plane
+__shared__ size_t offsets[MAX_SPLIT];  // where the tokens of a split are in a plane
+
 typedef struct __attribute__((aligned(16), may_alias)) Piece {
     uint32_t words[4];  // 8 elements, one load of 16 bytes
 } Piece;
@@ -101,7 +100,7 @@ __device__ static int element_of_lane(int i, int n, int lanes)
 __device__ static void load_pieces(const Job *job, const void *plane, int t, int count, int n,
                                    int lanes, int max_dim, Piece *to)
 {
-    const uint16_t *row = (const uint16_t *)plane + OFFSETS[t];
+    const uint16_t *row = (const uint16_t *)plane + offsets[t];
     EACH (i, max_dim / 8 / lanes) {
         int d = element_of_lane(i * 8, n, lanes);
         to[i] = (Piece){{0, 0, 0, 0}};
@@ -199,7 +198,7 @@ __device__ static void attend_mma(const Job *job, int dtype, int max_dim)
     // 3. The walk, for the whole split, so that later loads have nothing to wait for. Tokens past
     // the end get the offset of the last one.
     for (int t = threadIdx.x; t < length; t += THREADS)
-        OFFSETS[t] = token_offset(job, begin, from + min_int(t, count - 1), kv_head);
+        offsets[t] = token_offset(job, begin, from + min_int(t, count - 1), kv_head);
     __syncthreads();
     EACH (i, max_dim / 4) q[i] *= job->scale;
 
@@ -239,7 +238,7 @@ __device__ static void attend_mma(const Job *job, int dtype, int max_dim)
     }
 
     // 7. The states of the warps meet in shared memory, and become one for each vector.
-    float *states = shared + 2 * MAX_SPLIT;  // [8][WARPS][head_dim + 2]
+    __shared__ float states[8 * WARPS * (128 + 2)];  // [8][WARPS][head_dim + 2]
     float *state = states + (r * WARPS + warp) * (head_dim + 2);
     if (c == 0) {
         state[0] = m;
@@ -268,8 +267,6 @@ static void launch_splits(Job job)
     int rows = job.num_query_tokens;
     int heads = job.num_q_heads;
     int parts = rows * ceil_div(heads / c->num_kv_heads, 8);  // rows times parts of a group
-    int states = WARPS * (c->head_dim + 2);
-    int mma_floats = 2 * MAX_SPLIT + 8 * states;
     int tensor_cores = c->dtype != PAGED_F32 && c->head_dim <= 128 && c->head_dim % 8 == 0;
 #ifdef __CUDACC__
     static int compiled_for;  // 80 is the first generation whose mma knows tf32
@@ -281,16 +278,16 @@ static void launch_splits(Job job)
     if (compiled_for < 80) tensor_cores = 0;
 #endif
     if (!tensor_cores)
-        LAUNCH(attend_split, rows, heads, job.splits, states, job);
+        LAUNCH(attend_split, rows, heads, job.splits, job);
     else if (c->dtype == PAGED_F16 && c->head_dim <= 64)
-        LAUNCH(attend_mma_f16_64, parts, c->num_kv_heads, job.splits, mma_floats, job);
+        LAUNCH(attend_mma_f16_64, parts, c->num_kv_heads, job.splits, job);
     else if (c->dtype == PAGED_F16)
-        LAUNCH(attend_mma_f16, parts, c->num_kv_heads, job.splits, mma_floats, job);
+        LAUNCH(attend_mma_f16, parts, c->num_kv_heads, job.splits, job);
     else if (c->head_dim <= 64)
-        LAUNCH(attend_mma_bf16_64, parts, c->num_kv_heads, job.splits, mma_floats, job);
+        LAUNCH(attend_mma_bf16_64, parts, c->num_kv_heads, job.splits, job);
     else
-        LAUNCH(attend_mma_bf16, parts, c->num_kv_heads, job.splits, mma_floats, job);
-    LAUNCH(merge_splits, rows, heads, 1, states + c->head_dim + 2, job);
+        LAUNCH(attend_mma_bf16, parts, c->num_kv_heads, job.splits, job);
+    LAUNCH(merge_splits, rows, heads, 1, job);
 }
 
 // Rows are taken together while their states fit into so many bytes, or one by one, so that a long
