@@ -1663,6 +1663,39 @@ TEST(long_sums_keep_their_small_terms, ON_BOTH)
 
 // ---- attention --------------------------------------------------------------------------------
 
+// Any finite score is a score: the lowest one stands for nothing else, and a higher one replaces it.
+// Far below the maximum, a weight is 0 from where paged.h says; 0 times an infinite V is NaN.
+TEST(the_lowest_scores_are_scores, ON_BOTH)
+{
+    float k[65], v[65], q = 1, out, lse;
+    for (int t = 0; t < 64; t++) k[t] = -__FLT_MAX__;
+    for (int t = 0; t < 64; t++) v[t] = 1;
+    k[64] = 0;
+    v[64] = 2;
+    PoolConfig config = {1, 1, 1, 16, 5, PAGED_F32, 1, PAGED_CPU};
+    Seq *seq = bare_seq(new_pool(config), 64), *two = bare_seq(seq->pool, 0);
+    for (int way = 0; way < 8; way++) {
+        int n = 64 + way / 4;
+        if (way == 4) CHECK_OK(seq_append(seq, 1));
+        if (way % 4 == 0) CHECK_OK(write_all(seq, n, k, v));
+        CHECK_OK(plan_one(seq, 1));
+        CHECK_OK(t_attend(seq->pool, way % 4, 0, 1, 1, &q, &out, &lse));
+        CHECK(out == n - 63 && lse == k[n - 1]);
+    }
+    CHECK_OK(seq_rewind(seq, 65));
+    CHECK_OK(seq_append(two, 2));
+    for (int i = 0; i < 4 * 4; i++) {
+        const float far[] = {0, -64, -66, -105};
+        const float k_two[] = {far[i % 4], 0}, v_two[] = {INFINITY, 1};
+        int fast = i / 4 >= ATTEND_FAST && NUM_WAYS == 4 && device == PAGED_CPU;
+        note("score %g, flags %d", far[i % 4], i / 4);
+        CHECK_OK(write_all(two, 2, k_two, v_two));
+        CHECK_OK(plan_one(two, 1));
+        CHECK_OK(t_attend(two->pool, i / 4, 0, 1, 1, &q, &out, &lse));
+        CHECK(i % 4 < (fast ? 2 : 3) ? out == INFINITY : isnan(out));
+    }
+}
+
 // Queries far larger and far smaller than f16 holds, infinite ones, and of more bits: two tokens
 // have the same score, but for what is beyond 8 bits of q, made of a large q and a small K or of a
 // small and a large one.
@@ -2793,7 +2826,7 @@ TEST(a_row_has_the_same_bits_in_any_company, ON_BOTH)
         Pool *pool = new_pool(config);
         Seq *seqs[3];
         for (int s = 0; s < 3; s++) seqs[s] = new_seq(pool, lengths[s]);
-        CHECK_OK(write_one(seqs[0], 1, 0, filled(8, NAN), filled(8, NAN)));
+        CHECK_OK(write_one(seqs[0], 1, 0, filled(8, -NAN), filled(8, NAN)));
         float *q = random_floats(16 * 9 * 8), *own = filled(9 * 8, 0), *own_lse = filled(9, 0);
         for (int flags = 0; flags < NUM_WAYS; flags += 2) {
             float *out = filled(16 * 9 * 8, 0), *lse = filled(16 * 9, 0);
@@ -2820,6 +2853,9 @@ TEST(a_row_has_the_same_bits_in_any_company, ON_BOTH)
                     CHECK_BITS(out + row * group * 8, own, group * 8);
                     CHECK_BITS(lse + row * group, own_lse, group);
                     CHECK_EQ(isnan(own[0]), row == 11);
+                    if (NUM_WAYS == 4 && device == PAGED_CPU && flags >= ATTEND_FAST)  // one NaN
+                        for (int j = row * group * 8; j < (row + 1) * group * 8; j++)
+                            CHECK(!isnan(out[j]) || float_bits(out[j]) == 0x7fc00000);
                     seq_release(alone);
                 }
         }
