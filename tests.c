@@ -1168,7 +1168,7 @@ TEST(pool_check_finds_each_kind_of_damage, ON_CPU)
     a->block_table[2] = 8;  // a free block, with the right count
     pool->blocks[8].ref_count = 1;
     pool->blocks[11].ref_count = 0;
-    CHECK_HAS(pool_check(pool), "ref_count of block 8 is 1");
+    CHECK_HAS(pool_check(pool), "free block 8: ref_count is 1");
     a->block_table[2] = 11;
     pool->blocks[8].ref_count = 0;
     pool->blocks[11].ref_count = 1;
