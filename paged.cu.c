@@ -1296,7 +1296,7 @@ static const char *check_free_list(const Pool *pool, int *seen)
         return broken("free list: num_free is %d, should be %d", pool->num_free, count);
     for (int block = 0; block < sentinel; block++) {
         const Block *b = &blocks[block];
-        if (seen[block] == 0) return broken("block %d: not in use, not on the free list", block);
+        if (seen[block] == 0) return broken("block %d: neither in use nor on the free list", block);
         if (b->ref_count > 0 && (b->prev != -1 || b->next != -1))
             return broken("block %d: in use, but linked into the free list", block);
     }

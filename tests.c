@@ -1175,7 +1175,7 @@ TEST(pool_check_finds_each_kind_of_damage, ON_CPU)
     pool->blocks[3].next = 5;  // block 4 is lost: not in a table, and not free
     pool->blocks[5].prev = 3;
     pool->num_free--;
-    CHECK_HAS(pool_check(pool), "block 4: not in use, but not on the free list");
+    CHECK_HAS(pool_check(pool), "block 4: neither in use nor on the free list");
     pool->blocks[3].next = 4;
     pool->blocks[5].prev = 4;
     pool->num_free++;
