@@ -314,7 +314,7 @@ static int rows_together(const QueryToken *queries, int count, size_t room, int 
 // has more splits than a grid can have, or there is no memory for their states.
 static int attend_on_gpu(Pool *pool, const Job *job)
 {
-    const QueryToken *queries = pool->plan->host.queries;
+    const QueryToken *queries = pool->plan->queries;
     int total = job->num_query_tokens;
     int device = job->config.device;
     int head_dim = job->config.head_dim;
