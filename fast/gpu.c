@@ -5,7 +5,7 @@
 // so that one long sequence fills the whole GPU. A second kernel merges their states.
 
 #ifndef __CUDACC__  // for the stand-in
-#define __syncwarp() __shfl_xor_sync(ALL_LANES, 0, 0)
+#define __syncwarp() (void)__shfl_xor_sync(ALL_LANES, 0, 0)
 #endif
 
 // How many tokens a split has, for the row at a position. A short sequence needs short splits to
