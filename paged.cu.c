@@ -515,7 +515,7 @@ static int *prefix_find(const Pool *pool, uint64_t parent, const int *tokens)
 static void prefix_insert(Pool *pool, int block, uint64_t parent, const int *tokens)
 {
     Block *b = &pool->blocks[block];
-    *prefix_find(pool, parent, tokens) = block;
+    *prefix_find(pool, parent, tokens) = block;  // the link at the end of the list
     b->serial = ++pool->last_serial;
     b->parent = parent;
     b->next_in_bucket = -1;
