@@ -515,7 +515,7 @@ static int *prefix_find(const Pool *pool, uint64_t parent, const int *tokens)
 static void prefix_insert(Pool *pool, int block, uint64_t parent, const int *tokens)
 {
     Block *b = &pool->blocks[block];
-    *prefix_find(pool, parent, tokens) = block;
+    *prefix_find(pool, parent, tokens) = block;  // the link at the end of the list
     b->serial = ++pool->last_serial;
     b->parent = parent;
     b->next_in_bucket = -1;
@@ -618,10 +618,11 @@ typedef struct Job {
 } Job;
 
 typedef struct Plan {
-    Job job;     // for kernels: its arrays are on the device, in pool->plan_memory
-    Job host;    // the same step, with the arrays below
+    Job job;     // its arrays are on the device, in pool->plan_memory: copies of those below
     int sealed;  // a query token is in a shared or published block: it must not be written
-    int num_written_layers;  // layers that have K and V of the query tokens: 0 up to this one
+    int num_written_layers;  // leading layers that have K and V of the query tokens
+    int64_t num_tokens;      // in all sequences together
+    QueryToken *queries;     // those of the job, in host memory
     Seq **seqs;              // [num_seqs], those of the batch
     SeqOffset memory[];      // for offsets, queries, tables and seqs, in this order
 } Plan;
@@ -672,14 +673,15 @@ int pool_plan(Pool *pool, const Batch *batch)
         return PAGED_OUT_OF_MEMORY;
     size_t size = sizeof(Plan) + (size_t)bytes + batch->num_seqs * sizeof(Seq *);
     Plan *plan = (Plan *)realloc_or_panic(pool->plan, size);
-    memset(plan, 0, sizeof *plan);
     pool->plan = plan;
     pool->plan_number = pool->batch_number;
     plan->seqs = (Seq **)((char *)plan->memory + bytes);
+    plan->sealed = 0;
     plan->num_written_layers = pool->config.num_layers;  // unless a token is not computed
 
     // 2. The step, with its arrays here.
-    Job *job = &plan->host;
+    Job *job = &plan->job;
+    memset(job, 0, sizeof *job);
     job->config = pool->config;
     job->k = pool->k;
     job->v = pool->v;
@@ -712,10 +714,11 @@ int pool_plan(Pool *pool, const Batch *batch)
         if (seq->num_computed_tokens < seq->length) plan->num_written_layers = 0;
     }
     job->offsets[batch->num_seqs] = end;
+    plan->num_tokens = end.token;
+    plan->queries = job->queries;
 
     // 3. The same on the device.
-    plan->job = plan->host;
-    place_arrays(&plan->job, pool->plan_memory);
+    place_arrays(job, pool->plan_memory);
     memory_copy(device, pool->plan_memory, plan->memory, (size_t)bytes);
     return PAGED_OK;
 }
@@ -788,7 +791,7 @@ HD static inline float load_element(const void *plane, size_t i, int dtype)
     return dtype == PAGED_F16 ? f16_to_f32(h) : bf16_to_f32(h);
 }
 
-HD static void store_element(void *plane, size_t i, int dtype, float x)
+HD static inline void store_element(void *plane, size_t i, int dtype, float x)
 {
     if (dtype == PAGED_F32)
         ((float *)plane)[i] = x;
@@ -932,7 +935,7 @@ enum { WARP = 32, THREADS = 128, WARPS = THREADS / WARP };
 #define __device__
 #ifdef PAGED_NO_STANDIN
 #define __shared__ static
-#define LAUNCH(kernel, x, y, z, job) (void)(kernel)  // no device calls it
+#define LAUNCH(kernel, x, y, z, job) ((void)(kernel), (void)(x), (void)(y))  // never reached
 #define __syncthreads() (void)0
 #define __shfl_xor_sync(mask, value, bits) (value)
 #else
@@ -1023,13 +1026,11 @@ __device__ static void attend_tokens(const Job *job, int head, unsigned start, u
 
     // 1. The query, in the registers of each warp.
     size_t q_at = ((size_t)blockIdx.x * job->num_q_heads + head) * head_dim;
-    float q[PER_LANE], o[PER_LANE];
+    float q[PER_LANE], o[PER_LANE] = {0};
     float m = -INFINITY;
     float l = 0;
-    for (int i = 0, d = lane; i < PER_LANE; i++, d += WARP) {
+    for (int i = 0, d = lane; i < PER_LANE; i++, d += WARP)
         q[i] = d < head_dim ? job->q[q_at + d] * job->scale : 0;
-        o[i] = 0;
-    }
 
     // 2. This warp's tokens: compute the score, update the state.
     for (unsigned t = start + warp; t < end; t += WARPS) {  // unsigned: t may pass INT_MAX
@@ -1099,7 +1100,7 @@ int pool_write(Pool *pool, int layer, const float *k, const float *v)
     if (layer == plan->num_written_layers) plan->num_written_layers++;
     if (plan->num_written_layers < pool->config.num_layers) return PAGED_OK;
     for (int row = 0; row < job.num_query_tokens; row++) {
-        Seq *seq = plan->seqs[plan->host.queries[row].seq];
+        Seq *seq = plan->seqs[plan->queries[row].seq];
         seq->num_computed_tokens = seq->length;
     }
     return PAGED_OK;
@@ -1170,14 +1171,13 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
 
     if (flags & ATTEND_GATHER) {  // into the workspace: K of all sequences, then V
         size_t token_bytes = (size_t)c->num_kv_heads * c->head_dim * dtype_size(c->dtype);
-        int64_t tokens = plan->host.offsets[job.num_seqs].token;
-        size_t bytes = (multiply(tokens, 2 * token_bytes) + 511) / 512 * 512;
+        size_t bytes = (multiply(plan->num_tokens, 2 * token_bytes) + 511) / 512 * 512;
         if (memory_reserve(c->device, &pool->workspace, &pool->workspace_bytes, bytes))
             return PAGED_OUT_OF_MEMORY;
         job.dense_k = pool->workspace;
         job.dense_v = (char *)pool->workspace + bytes / 2;
         job.dense_dtype = c->dtype;
-        gather(&job, tokens);
+        gather(&job, plan->num_tokens);
         job.k = job.dense_k;
         job.v = job.dense_v;
         job.tables = NULL;  // from here on, K and V are the copy
@@ -1467,8 +1467,7 @@ void oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_he
 {
     int head_dim = oracle->config.head_dim;
     int group = num_q_heads / oracle->config.num_kv_heads;
-    double s = scale;
-    if (scale == 0) s = 1 / sqrt((double)head_dim);
+    double s = scale != 0 ? scale : 1 / sqrt((double)head_dim);
     for (int token = 0; token < num_tokens; token++) {
         int visible = oracle->length - num_tokens + token + 1;
         for (int head = 0; head < num_q_heads; head++) {

@@ -1014,7 +1014,7 @@ TEST(a_plan_takes_no_more_than_its_tables, ON_CPU)
     }
     Batch newest = {COUNT, seqs, ones};
     CHECK_OK(pool_plan(pool, &newest));
-    CHECK_EQ(pool->plan->host.offsets[COUNT].entry, LENGTH + COUNT - 1);
+    CHECK_EQ(pool->plan->job.offsets[COUNT].entry, LENGTH + COUNT - 1);
     CHECK_EQ(pool->plan->job.num_query_tokens, COUNT);
 }
 
@@ -1888,13 +1888,14 @@ static uint64_t fingerprint(const Pool *pool)
         h = hash_bytes(h, seq->block_table, arrlenu(seq->block_table) * sizeof(int));
     }
     if (pool->plan_number != 0) {
-        const Job *job = &pool->plan->host;
+        Job job = pool->plan->job;
+        place_arrays(&job, pool->plan->memory);
         HASH(pool->plan->sealed);
         HASH(pool->plan->num_written_layers);
-        HASH(job->num_query_tokens);
-        h = hash_bytes(h, job->offsets, ((size_t)job->num_seqs + 1) * sizeof *job->offsets);
-        size_t bytes = (size_t)((char *)(job->tables + job->offsets[job->num_seqs].entry) -
-                                (char *)job->offsets);
+        HASH(job.num_query_tokens);
+        h = hash_bytes(h, job.offsets, ((size_t)job.num_seqs + 1) * sizeof *job.offsets);
+        size_t bytes =
+            (size_t)((char *)(job.tables + job.offsets[job.num_seqs].entry) - (char *)job.offsets);
         void *copy = alloc(bytes);
         memory_copy(pool->config.device, copy, pool->plan_memory, bytes);
         h = hash_bytes(h, copy, bytes);

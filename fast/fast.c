@@ -148,13 +148,15 @@ __attribute__((noinline)) static void weigh(Query *query, Vec *score, int tokens
         if (m[i] > m[0]) m[0] = m[i];
     query->m = m[0];
     Vec shrink = exp_lanes((Vec){0} + (old_m - m[0]));
-    for (int i = 0; m[0] > old_m && i <= 1 + last; i++) {
+    int scaled = m[0] > old_m && old_m > -INFINITY;  // at first, the sums are 0
+    for (int i = 0; scaled && i <= 1 + last; i++) {
         query->sum[i] *= shrink;
         query->lost[i] *= shrink;
     }
+    float base = fmaxf(m[0], -__FLT_MAX__);  // -infinity less itself is NaN
     Vec l = {0};
     EACH (i, count) {
-        score[i] = exp_lanes(score[i] - m[0]) * HEADROOM;
+        score[i] = exp_lanes(score[i] - base) * HEADROOM;
         l += score[i];
     }
     add_exactly(query, 0, l);
@@ -267,7 +269,7 @@ __attribute__((noinline)) static void attend_tile_of(const Tile *tile, const Til
 static void start_query(const Job *job, int row, int head, Query *query)
 {
     int head_dim = job->config.head_dim;
-    query->m = -__FLT_MAX__;  // not -infinity: -infinity less that would be NaN
+    query->m = -INFINITY;
     query->visible = job->queries[row].position + 1;
     query->at = ((size_t)row * job->num_q_heads + head) * head_dim;
     query->q[(head_dim - 1) / LANES] = (Vec){0};
@@ -275,23 +277,30 @@ static void start_query(const Job *job, int row, int head, Query *query)
     EACH (i, 1 + ceil_div(head_dim, LANES)) query->sum[i] = query->lost[i] = (Vec){0};
 }
 
-// Instances of attend_tile() may add the same numbers in another order of operands, which changes
-// nothing but the sign of NaN.
-INLINE float one_nan(float x) { return isnan(x) ? NAN : x; }
+// The sign of a NaN depends on the order of operands, which is another one in each instance of
+// attend_tile(). So all NaN become one.
+INLINE Vec one_nan(Vec x)
+{
+    Bits nan = (Bits)(x != x);
+    return (Vec)(((Bits)x & ~nan) | (nan & 0x7fc00000));
+}
 
 static void finish_query(const Job *job, const Query *query)
 {
     int head_dim = job->config.head_dim;
-    const float *sum = (const float *)query->sum;
-    const float *lost = (const float *)query->lost;
+    Vec out[COLUMNS];
     double l = 0;
-    EACH (i, LANES) l += (double)sum[i] + lost[i];
-    EACH (d, head_dim) {
-        float o = sum[LANES + d];
-        if (fabsf(o) < INFINITY) o += lost[LANES + d];  // after infinity, that is NaN
-        job->out[query->at + d] = one_nan(l != 0 ? o / (float)l : 0);
+    EACH (i, LANES) l += (double)query->sum[0][i] + query->lost[0][i];
+    EACH (i, ceil_div(head_dim, LANES)) {
+        Vec o = query->sum[1 + i];
+        Bits finite = (Bits)(o - o == 0);
+        o += (Vec)((Bits)query->lost[1 + i] & finite);  // what infinity has lost is NaN
+        out[i] = one_nan(l != 0 ? o / (float)l : (Vec){0});
     }
-    if (job->lse) job->lse[query->at / head_dim] = one_nan((float)(query->m + log(l / HEADROOM)));
+    memcpy(job->out + query->at, out, head_dim * sizeof(float));
+    if (!job->lse) return;
+    Vec lse = (Vec){0} + (float)(query->m + log(l / HEADROOM));
+    job->lse[query->at / head_dim] = one_nan(lse)[0];
 }
 
 // How many of `count` query vectors, from the first one on, can go through the tile at `start`

@@ -1,11 +1,11 @@
 // gpu.c: the optional fast paths for a GPU, rungs 3 and 4 of the ladder; 1, gather, and 2, paged,
 // are in paged.cu.c. fast.c includes it.
 //
-// Rung 3, split: against rung 2, a sequence is cut into splits, each for a thread block of its own,
-// so that one long sequence fills the whole GPU. A second kernel merges their states.
+// Rung 3, split: unlike on rung 2, a sequence is cut into splits, each for a thread block of its
+// own, so that one long sequence fills the whole GPU. A second kernel merges their states.
 
 #ifndef __CUDACC__  // for the stand-in
-#define __syncwarp() __shfl_xor_sync(ALL_LANES, 0, 0)
+#define __syncwarp() (void)__shfl_xor_sync(ALL_LANES, 0, 0)
 #endif
 
 // How many tokens a split has, for the row at a position. A short sequence needs short splits to
@@ -51,15 +51,16 @@ __global__ static void merge_splits(Job job)
     __shared__ float states[WARPS * STATE], result[STATE];
     merge(split_state(&job, blockIdx.x, blockIdx.y, first), end - first, head_dim,
           states + warp * (head_dim + 2), threadIdx.x % WARP, WARP);
-    __syncthreads();
+    __syncthreads();  // all warps have merged their part
     merge(states, WARPS, head_dim, result, threadIdx.x, THREADS);
-    __syncthreads();
+    __syncthreads();  // thread 0 has merged l, which all threads read
     finish(&job, blockIdx.y, result);
 }
 
-// Rung 4, tensor cores, for K and V in 16 bits and head_dim up to 128 in multiples of 8. Against
-// rung 3, up to eight query vectors share all that is loaded and converted: the heads of a group,
-// and of neighbouring rows if there are fewer than eight. A warp's instruction mma does d += a * b.
+// Rung 4, tensor cores, for K and V in 16 bits and head_dim up to 128 in multiples of 8. Unlike
+// on rung 3, up to eight query vectors share all that is loaded and converted: the heads of a
+// group, and of neighbouring rows if there are fewer than eight. A warp's instruction mma does
+// d += a * b.
 // Lane 4 * r + c holds
 //
 //     of a, 16 x 8   column c of rows r and r + 8, then column c + 4 of both
@@ -314,7 +315,7 @@ static int rows_together(const QueryToken *queries, int count, size_t room, int 
 // has more splits than a grid can have, or there is no memory for their states.
 static int attend_on_gpu(Pool *pool, const Job *job)
 {
-    const QueryToken *queries = pool->plan->host.queries;
+    const QueryToken *queries = pool->plan->queries;
     int total = job->num_query_tokens;
     int device = job->config.device;
     int head_dim = job->config.head_dim;
