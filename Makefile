@@ -132,7 +132,7 @@ quick:            ## the engine's tests on the CPU, in seconds: run it after an 
 check:            ## what is slow or needs rare tools: C=lint; without C: the list
 	@sh checks/check.sh $(C)
 
-mutants:          ## plants the bugs of checks/bugs.txt: which test catches each?
+mutants:          ## plants the bugs of checks/bugs.txt: is each caught? ten minutes
 	@$(PYTHON3) learn/plant.py mutants
 
 fuzz:             ## fuzzes calls and files, SECONDS=60 for each target; needs clang
