@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The build track: the reader writes the engine, stage by stage.
 
-`make help` lists the commands: learn, stage, debug-stage. The file is learn/paged.cu.c: the engine
+`make help` lists the commands: learn, stage, debug-stage. They return 0 whatever the tests say, but
+`python3 learn/learn.py stage 4` returns 1 if one fails. The file is learn/paged.cu.c: the engine
 without the bodies of the functions in stages.txt. What the reader writes may be wrong in any way,
 so each test is a process with its own limits.
 """
@@ -138,7 +139,7 @@ def run_suite(arguments, engine=None):
     write(BUILD + '/tests.c', read('tests.c'))
     compiles, text = build(BUILD + '/tests', ['-Og'], BUILD + '/tests.c', engine)
     if not compiles:
-        return text
+        return '\n'.join(explain(text)[0] + [text])
     text, status = run([BUILD + '/tests', *arguments], 300)
     if status == 0 and re.search(r'^\d+ passed, 0 failed, \d+ skipped$', text, re.M):
         return None
@@ -171,16 +172,28 @@ def say(text, indent=4):
               if len(line) > 80 else line, flush=True)
 
 
+def explain(text):
+    """What messages of the compiler and the linker mean, and whether functions are missing."""
+    missing = sorted(set(re.findall(r'(?:undefined (?:reference to|symbol:)|implicit declaration of '
+                                    r'function|undeclared function) \W*(\w+)', text)))
+    taken = sorted(set(re.findall(r'tests\.c:\S+ error: (?=.*(?:conflicting|redef|redecl)).*?'
+                                  r'[\'‘](\w+)', text)))
+    lines = ['%s() is missing.' % name for name in missing]
+    if any(name.startswith('__') for name in missing):
+        lines.append('The stand-in has __shfl_xor_sync() and __syncthreads() only.')
+    lines += ['The tests have a %s, too: give yours another name.' % name for name in taken]
+    return lines, missing
+
+
 def compile_mine():
     if not os.path.exists(MINE):
         raise SystemExit('There is no %s yet. To write it: make learn' % MINE)
     compiles, text = build(BUILD + '/stage_tests', ['-O0'])
-    lines = text.splitlines()
-    missing = sorted(set(re.findall(r'undefined (?:reference to|symbol:) \W*(\w+)', text)))
+    lines, missing = explain(text)
     if compiles:
-        lines = [line for line in lines if MINE in line and 'warning:' in line]
-    if missing:  # not what the linker says of every call
-        lines = ['%s() is missing.' % name for name in missing]
+        lines = [line for line in text.splitlines() if MINE in line and 'warning:' in line]
+    elif not missing:  # otherwise the linker says it of every call
+        lines += text.splitlines()
     say('\n'.join(lines[:20] + ['...'] * (len(lines) > 20)))
     if not compiles:
         raise SystemExit('%s does not compile.' % MINE)
