@@ -304,7 +304,7 @@ static void draw_steps(void)
     SCENE("arrive", "Requests A and C arrive, with prompts of 6 and 8 tokens.",
           "They take blocks from the front of the free list.");
 
-    append(seqs[A], 4, NULL);
+    for (int i = 0; i < 4; i++) append(seqs[A], 1, NULL);
     int last = seqs[A]->block_table[2];
     EXPECT(last != seqs[A]->block_table[1] + 1);
     SCENE("append", "A generates four tokens, one at a time. When its last block",
