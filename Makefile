@@ -55,16 +55,18 @@ bench: examples/bench.c examples/util.h build/fast.o  ## speed against the machi
 	$(COMPILE) $(FAST) examples/bench.c build/fast.o -o build/bench -lm
 	build/bench $(BENCH)
 
-build/draw: examples/draw.c examples/util.h build/paged.o
-	$(COMPILE) examples/draw.c build/paged.o -o $@ -lm
+build/draw: examples/draw.c examples/util.h $(ENGINE)
+	@mkdir -p build
+	$(COMPILE) examples/draw.c -o $@ -lm
 
-pictures: replay build/draw  ## draws those of the README into build/: TRACE=file.csv
+pictures: replay build/draw  ## draws those of docs/ into build/: TRACE=file.csv
 	./replay $(or $(TRACE),--generate 10000) --saturate --csv build/replay.csv
 	./replay $(or $(TRACE),--generate 10000) --saturate --block-size 64 --blocks 160 \
 	    --life build/life.csv >build/log
 	build/draw memory <build/replay.csv >build/replay-memory.svg
 	build/draw life <build/life.csv >build/life.svg
-	build/draw steps >build/steps.svg
+	for name in steps vectors free-list table walk warps copy publish; do \
+	    build/draw $$name >build/$$name.svg || exit; done
 
 build/debug: $(ENGINE)
 	@mkdir -p build
