@@ -1717,9 +1717,9 @@ static void show_tables(void)
     show("Copy-on-write: A appends. Its last block is shared, so A gets a copy.", a, b);
     must(seq_append(b, 1));
     show("B appends: the original is now its own, so it writes in place.", a, b);
-    must(seq_append(a, 5));
-    show("Draft: A guesses five tokens ahead, so that one step can verify them all.", a, b);
-    must(seq_rewind(a, 4));
+    must(seq_append(a, 4));
+    show("Draft: A guesses four tokens ahead, so that one step can verify them all.", a, b);
+    must(seq_rewind(a, 3));
     show("Rewind: only the first guess was right. A block becomes free.", a, b);
     pool_destroy(pool);
 }
