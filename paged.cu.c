@@ -111,9 +111,11 @@ static void *memory_create(int device, size_t bytes)
 #ifdef __CUDACC__
     if (device == PAGED_GPU) {
         void *p = NULL;
-        if (cudaMalloc(&p, bytes) == cudaErrorMemoryAllocation)
+        cudaError_t error = cudaMalloc(&p, bytes);
+        if (error == cudaErrorMemoryAllocation)
             (void)cudaGetLastError();  // clears the error, which the next check would report
-        CUDA(cudaPeekAtLastError());   // any other error, such as that of an earlier kernel
+        else
+            CUDA(error);  // any other error, such as that of an earlier kernel
         return p;
     }
 #endif
