@@ -16,11 +16,8 @@ DEBUG   = $(CC) -O0 -g3 $(WARN) $(CPPFLAGS)
 ENGINE  = paged.cu.c paged.h
 PYTHON3 = command -v python3 >/dev/null || { echo "python3 is not installed"; exit 1; }; \
             CC="$(CC)" CPPFLAGS="$(CPPFLAGS)" python3
-ARCH   ?= $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | \
-            sed -n '1s/^\([0-9][0-9]*\)[.]\([0-9]\)$$/sm_\1\2/p')
 NVCC    = command -v nvcc >/dev/null || { echo "nvcc is not installed"; exit 1; }; \
-            nvcc -x cu -O2 -g $(CPPFLAGS) -Xcompiler -Wall,-Wextra $(if $(ARCH),-arch=$(ARCH), \
-            -gencode arch=compute_75,code=sm_75 -gencode arch=compute_80,code=[sm_80,compute_80])
+            nvcc -x cu -O2 -g $(CPPFLAGS) -Xcompiler -Wall,-Wextra $$(sh checks/cuda.sh --arch)
 
 ## Build and read
 all: paged tour llama replay hello tests  ## what make builds without a target: the programs and the tests
