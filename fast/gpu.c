@@ -172,8 +172,8 @@ __device__ static void attend_mma(const Job *job, int dtype, int max_dim)
     int r = threadIdx.x % WARP / 4;
     int c = threadIdx.x % 4;
 
-    // 1. Which rows? Both loads are under way before the first is used; the barrier sees to it,
-    // here and below.
+    // 1. Which rows? Both loads are under way before the first is used, as __syncwarp() sees to;
+    // below, so are those of K and V.
     QueryToken query = job->queries[row];
     QueryToken before = job->queries[row - min_int(row, 1)];
     __syncwarp();
