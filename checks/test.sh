@@ -13,7 +13,7 @@ trap 'exit 1' INT TERM
 kernels="every_kernel_agrees_with_the_oracle queries_may_be_of_any_size
     unused_slots_may_hold_anything extreme_values_agree_with_the_oracle
     any_shape_agrees_with_the_oracle equal_scores_of_any_size_weigh_the_same
-    floats_round_to_nearest_ties_to_even"
+    floats_round_to_nearest_ties_to_even tensor_cores_take_16_bits"
 cat >$out/parts <<END
 python3 checks/walkthrough.py
 sh checks/cuda.sh
