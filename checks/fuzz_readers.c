@@ -9,7 +9,7 @@
 //     ./fuzz_model           all inputs that are drawn
 //     ./fuzz_model FOLDER    writes them there, for libFuzzer to begin with
 
-#define _GNU_SOURCE  // fmemopen(), and what the programs need
+#define _GNU_SOURCE 1  // fmemopen(), and what the programs need
 
 #include <setjmp.h>
 #include <stdint.h>
