@@ -172,11 +172,8 @@ portability() {
         machine "$arch" qemu-$arch-static "$LEFT_OUT|$SLOW" $arch-linux-gnu-gcc$version -O2 -static
     done
     # musl has no makecontext(), so the engine leaves out the stand-in, of which the tests name this.
-    cat >$OUT/musl.h <<'END'
-static unsigned gpu_lane_order;
-static struct { const char *name; } gpu;
-#define __has_feature(feature) 0
-END
+    printf '%s\n' 'static struct { const char *name; } gpu; static unsigned gpu_lane_order;' \
+        '#define __has_feature(feature) 0' >$OUT/musl.h
     kernels=
     machine "musl" "" "$LEFT_OUT" musl-gcc -O2 -static -fno-builtin -include $OUT/musl.h || return
     quietly "musl: the one command" musl-gcc -O2 $WARN -static -isystem $OUT/include paged.cu.c \

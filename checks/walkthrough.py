@@ -9,7 +9,8 @@ commands start ./tour and the others. --actual prints failing console and gdb bl
 to be. What it looks at:
 
     ```c         stands word for word in one source; `...` alone on a line leaves lines out, of one
-                 function or between a line and one that begins at the margin
+                 function or between a line and one that begins at the margin. A block `c simple`
+                 is the first body of a function of two stages, which checks/learn.py tests
     ```console   `$ command`, then exactly what it prints to stdout; `...` stands for any lines. The
                  exit status is 0. `console needs=FILE` is skipped aloud without that file, which
                  is looked for in MODELS or, without this, here and in ../shared/models
@@ -18,8 +19,7 @@ to be. What it looks at:
                  not count. build/debug is ./paged, build/debug-tour is ./tour, both with -O0 -g3
     prose        what it names exists: functions, fields and other names of the code, files, links,
                  make targets, tests, options of programs, bugs, exercises, chapters, stages, scenes
-
-A block of kind text, a drawing or a table, is not checked.
+    ```text      a drawing or a table: it is not checked
 """
 
 import argparse
@@ -67,7 +67,7 @@ def read(pattern):
 
 
 SOURCES = {name: lines for pattern in ('paged.*', 'fast/*.c', 'tests.c', 'examples/*.[ch]',
-                                       'learn/simple.c', 'learn/hunts.c')
+                                       'learn/hunts.c')
            for name, lines in read(pattern).items()}
 FUNCTIONS = {name for lines in (*SOURCES.values(), *read('learn/*.[ch]').values())
              for line in lines for name in re.findall(r'\b([A-Za-z_]\w*)\(', line.split('//')[0])}
@@ -121,7 +121,8 @@ def parse(path, text):
         prose.lines.append('' if is_fence or (fence and fence.kind != 'sh') else line)
     if fence:
         raise SystemExit(f'{path}:{fence.number}: the block has no end')
-    return [block for block in blocks if block.kind not in ('text', 'sh')] + [prose]
+    return [block for block in blocks if block.kind not in ('text', 'sh')
+            and block.needs != ['simple']] + [prose]
 
 
 def pattern(lines):

@@ -174,8 +174,8 @@ def say(text, indent=4):
 
 def explain(text):
     """What messages of the compiler and the linker mean, and whether functions are missing."""
-    missing = sorted(set(re.findall(r'(?:undefined (?:reference to|symbol:)|implicit declaration of '
-                                    r'function|undeclared function) \W*(\w+)', text)))
+    missing = sorted(set(re.findall(
+        r'(?:undefined (?:reference to|symbol:)|of function|undeclared function) \W*(\w+)', text)))
     taken = sorted(set(re.findall(r'tests\.c:\S+ error: (?=.*(?:conflicting|redef|redecl)).*?'
                                   r'[\'‘](\w+)', text)))
     lines = ['%s() is missing.' % name for name in missing]
@@ -317,7 +317,7 @@ def show(number, name, stages):
     if later and not simple:
         what = later[0].again[name].replace('again: ', '')
         say('Not needed before stage %d: %s.' % (later[0].number, what))
-    path = 'learn/simple.c' if simple else 'paged.cu.c'
+    path = 'walkthrough.md' if simple else 'paged.cu.c'
     for who, path in ("The engine's", path), ('Yours', MINE):
         if os.path.exists(path):
             text = read(path)
