@@ -153,7 +153,7 @@ static void close_to(double actual, double expected)
     if (difference <= 1e-5 * fmax(1, fabs(expected)) && !isinf(difference)) return;
     if (device == PAGED_STANDIN && isnan(actual) && moderate)
         now.why =
-            "__shared__ begins as NaN, and a thread has read what no thread had written yet: "
+            "shared memory begins as NaN, and a thread has read what no thread had written: "
             "a barrier is missing, or no thread ever writes it (each warp's m and l? elements "
             "from 128 on?)";
     if (device == PAGED_STANDIN && fabs(actual - expected - 32 * log(2)) < 1e-3)
