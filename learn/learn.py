@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The build track: the reader writes the engine, stage by stage.
 
-`make help` lists the commands: learn, stage, debug-stage. They return 0 whatever the tests say, but
+`make help` lists the commands: learn, stage, debug-stage, story. They return 0 whatever the tests say, but
 `python3 learn/learn.py stage 4` returns 1 if one fails. The file is learn/paged.cu.c: the engine
 without the bodies of the functions in stages.txt. What the reader writes may be wrong in any way,
 so each test is a process with its own limits.
@@ -9,6 +9,7 @@ so each test is a process with its own limits.
 import argparse
 import os
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -49,6 +50,7 @@ class Stage:
         self.number, self.name = int(number), name
         self.chapter, self.minutes = int(chapter), int(minutes)
         self.write, self.again, self.tests, self.suite = {}, {}, [], []
+        self.now, self.story = '', []
 
 
 def read_stages():
@@ -70,6 +72,10 @@ def read_stages():
             stages[-1].tests.extend(rest.split())
         elif word == 'suite':
             stages[-1].suite.append(rest.split())
+        elif word == 'now':
+            stages[-1].now = rest
+        elif word == 'story':
+            stages[-1].story.append(rest)
         elif word not in ('', '#'):
             raise SystemExit('learn/stages.txt: what is "%s"?' % line)
     return stages
@@ -280,6 +286,7 @@ def stage_command(number, stages):
         what_to_do(number, stage, name)
         return 1
     print('Stage%s %d: all tests pass.' % ('s 1 to' * (number > 1), number))
+    say(stages[number - 1].now)
     if number == len(stages):
         print('%s is an engine:\n    cc -O2 -I. %s -o build/mine -lm && build/mine' % (MINE, MINE))
         return 0
@@ -305,6 +312,45 @@ def list_stages(stages):
         say('%5d  %-16s %8d %8d  %s' % (stage.number, stage.name, stage.chapter, stage.minutes,
                                         state), 43)
     return 0
+
+
+def tell(stage, program):
+    """Runs llama with what this stage makes possible. Returns whether it worked."""
+    options = shlex.split(' '.join(stage.story))
+    text, status = run([*program, *options], 60, LIMITS)
+    tale = [line for line in text.splitlines() if not line.startswith('llama: ')]
+    said = [line for line in text.splitlines() if line.startswith('llama: ')]
+    say('\n'.join(tale), 0)
+    if status == 0 and {'--samples', '--speculate', '--prefix-cache'} & set(options):
+        say(said[-1])  # what was gained
+    if status != 0:
+        say('\n'.join(said))
+        say('make stage N=%d says what is wrong.' % stage.number)
+    return status == 0
+
+
+def story(number, stages):
+    """A tale, told by the reader's engine: by what is written, or by the stage that is asked for."""
+    if not os.path.exists(MINE):
+        raise SystemExit('There is no %s yet. To write it: make learn' % MINE)
+    mine, written = read(MINE), 0
+    missing = [[name for name in stage.write if unwritten(mine, name)] for stage in stages]
+    while written < len(stages) and not missing[written]:
+        written += 1
+    first = next(stage.number for stage in stages if stage.story)
+    number = max(number or written, first)
+    if written < number:
+        gap = stages[written]
+        say('Your engine %s after stage %d. Still to write, in stage %d, %s: %s.' % (
+            'speaks' if number == first else 'can do that', number, gap.number, gap.name,
+            ', '.join(missing[written])))
+        return 1
+    program = BUILD + '/llama'
+    compiles, text = build(program, ['-O2', '-DPAGED_NO_MAIN', MINE], 'examples/llama.c')
+    if not compiles:
+        say(text)
+        raise SystemExit('%s does not compile.' % MINE)
+    return 0 if tell(stages[number - 1], [program]) else 1
 
 
 def show(number, name, stages):
@@ -352,7 +398,7 @@ def debug(number, stages, start=os.execvp):
 
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument('command', choices=['make', 'stage', 'debug'])
+    parser.add_argument('command', choices=['make', 'stage', 'debug', 'story'])
     parser.add_argument('number', nargs='?', default='0')
     parser.add_argument('--force', action='store_true')
     parser.add_argument('--show')
@@ -368,6 +414,8 @@ def main():
         return show(number or len(stages), options.show, stages)
     if options.command == 'debug':
         return debug(number or len(stages), stages)
+    if options.command == 'story':
+        return story(number, stages)
     return stage_command(number, stages) if number else list_stages(stages)
 
 
