@@ -892,6 +892,8 @@ TEST(wrong_options_are_refused, ON_CPU)
                    "--cache contiguous --prefix-cache/--cache contiguous --block-size 16";
     for (char *options = strtok(wrong, "/"); options; options = strtok(NULL, "/"))
         fails(options, 2, "llama: ");
+    CHECK_EQ(run(format_text("llama=$(realpath %s); cd / && $llama", llama_path())), 1);
+    CHECK_HAS(err, "examples/tales.bin: No such file or directory; start llama in the folder of");
 }
 
 TEST(short_options_are_long_ones_and_all_are_in_the_help, ON_CPU)
@@ -919,7 +921,8 @@ TEST(output_that_cannot_be_written_is_a_failure, ON_CPU)
 
 // ---- tales, a story, kernels ------------------------------------------------------------------
 
-// In all at most 256 requests at a time. What the tales say is judged by checks/tales.py.
+// Ten tales at temperature 0, where the two best logits are at least 0.02 apart, so that the fast
+// paths choose the same, and forty at 0.7. checks/tales.py judges what they say.
 TEST(fifty_tales_are_the_same_however_they_are_served, ON_CPU)
 {
     const char *how[] = {"--beam 4", "-t 0", "-t 0 --plain", "-t 0.7 --samples 4",
@@ -928,10 +931,10 @@ TEST(fifty_tales_are_the_same_however_they_are_served, ON_CPU)
                           "--block-size 16 --blocks 60",   "--block-size 1 --prefix-cache",
                           "--block-size 4 --speculate 4",  "--cache gather --speculate 2"};
     const char *prompts =
-        "-p '' -p 'One day a block named Bo' -p 'Once upon a time a block named Cleo had four' "
-        "-p 'Long ago a block named Hal had two' -p 'One day a block named Ivy had three' "
-        "-p 'Long ago a block named Lou' -p 'Once upon a time a block named Gus had three' "
-        "-p 'One day a block named Ken had four' -p Long -p 'Once upon a time a block named Jim'";
+        "-p '' -p 'One day' -p 'Long ago' -p 'One day a block named Bo' -p 'Long ago a block named "
+        "Lou' -p 'Long ago a block named Hal had two' -p 'One day a block named Ivy had three' "
+        "-p 'Once upon a time a block named Eli had three' -p 'Long ago a block named Fay had two' "
+        "-p 'Once upon a time a block named Bo had two'";
     char *texts[5];
     for (int i = 0; i < 5; i++) {
         const char *base = format_text("%s %s", quick || i == 0 ? "-p ''" : prompts, how[i]);
@@ -944,7 +947,7 @@ TEST(fifty_tales_are_the_same_however_they_are_served, ON_CPU)
 
 // The published text of the 260K-parameter model of karpathy/tinyllamas: `expected_stdout` of
 // karpathy/llama2.c, test_all.py.
-TEST(the_story_is_the_one_that_was_published, ON_CPU)
+TEST(every_cache_prints_the_published_text, ON_CPU)
 {
     const char *models = access("stories260K.bin", R_OK) == 0 ? "." : "../shared/models";
     if (getenv("MODELS")) models = getenv("MODELS");
@@ -959,7 +962,8 @@ TEST(the_story_is_the_one_that_was_published, ON_CPU)
         "what to do.\"\n"
         "Lily didn't want to help her mom, so she\n";
     if (run(format_text("ls %s", files)) != 0) skip("MODELS=folder build/llama-tests");
-    CHECK_TEXT(text_of("--steps 200"), expected);
+    CHECK_TEXT(text_of("--steps 200 --cache contiguous"), expected);
+    CHECK_TEXT(text_of("--steps 200 --cache gather --block-size 1"), expected);
     CHECK_TEXT(text_of("--steps 200 --plain --block-size 7"), expected);
 }
 

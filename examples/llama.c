@@ -277,8 +277,7 @@ static void choose_files(Options *o, int count, char **files)
     o->checkpoint = "examples/tales.bin";
     o->tokenizer = "examples/tales-tokenizer.bin";
     if (access(o->checkpoint, R_OK) != 0)
-        die(1, "%s: %s; start llama in the folder of paged.cu.c", o->checkpoint,
-            strerror(errno));
+        die(1, "%s: %s; start llama in the folder of paged.cu.c", o->checkpoint, strerror(errno));
 }
 
 // Capital letters in the table: there is only the long name.
