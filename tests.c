@@ -10,10 +10,9 @@
 //     ./tests --standin     on the stand-in for a GPU only (any other build)
 //     ./tests --ops N       how many operations the random test makes
 //
-// First come the helpers, as a test calls them, then the tests that a hand can check. How the helpers
-// work comes next; then random tests, which the oracle of paged.h judges: a cache without blocks. The
-// program that runs the tests is at the end. (checks/fuzz_api.c includes this file, for its
-// operations.)
+// First come the helpers, then the tests that a hand can check. How the larger helpers work comes
+// next; then random tests, which the oracle of paged.h judges: a cache without blocks. The program
+// that runs the tests is at the end. (checks/fuzz_api.c includes this file, for its operations.)
 //
 // A failing check prints where it stands and ends its test; the others go on. In a debugger: break
 // on failed, then look up the stack.
@@ -1200,11 +1199,11 @@ TEST(attend_gathers_into_a_dense_copy, ON_BOTH)
     CHECK(pool->workspace_bytes == bytes && pool->workspace == workspace);
 }
 
+#if defined PAGED_FAST && defined HAS_STANDIN
 // More bytes of states than 32 bits count, and more splits than a grid can have: both are left to
 // the plain kernel.
 TEST(without_states_the_plain_kernel_runs, ON_DEVICE)
 {
-#if defined PAGED_FAST && defined HAS_STANDIN
     const int lengths[] = {1 << 15, 1 << 26}, heads[] = {65535, 1}, dims[] = {256, 1};
     if (sizeof(size_t) < 8) skip("only where size_t has 64 bits");
     for (int i = 0; i < 2; i++) {
@@ -1219,10 +1218,8 @@ TEST(without_states_the_plain_kernel_runs, ON_DEVICE)
         fail_after = -1;
         CHECK(i == 0 ? bytes_asked / 65535 / 64 >= 258 * sizeof(float) : bytes_asked == 0);
     }
-#else
-    skip("stand-in with -DPAGED_FAST only");
-#endif
 }
+#endif
 
 // A block of 65536 tokens and 65536 forks of it. More query tokens than an int counts are refused.
 // One token each can be planned, but there is no memory for a dense copy of the 2^32 tokens that
@@ -1901,15 +1898,6 @@ static int num_operations = OPERATIONS;
 static volatile int operation;  // number of the random operation that runs, for a debugger
 static unsigned turns;          // what is done only every so often: counted in each test anew
 
-// ---- how the helpers work: all there is to know about a pool ------------------------------------
-
-static unsigned char *plane_copy(const Pool *pool, const void *plane)
-{
-    unsigned char *bytes = (unsigned char *)alloc(plane_bytes(pool));
-    memory_copy(pool->config.device, bytes, plane, plane_bytes(pool));
-    return bytes;
-}
-
 static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t size)  // FNV-1a
 {
     const unsigned char *b = (const unsigned char *)bytes;
@@ -1954,8 +1942,11 @@ static uint64_t fingerprint(const Pool *pool)
         memory_copy(pool->config.device, copy, pool->plan_memory, bytes);
         h = hash_bytes(h, copy, bytes);
     }
-    h = hash_bytes(h, plane_copy(pool, pool->k), plane_bytes(pool));
-    h = hash_bytes(h, plane_copy(pool, pool->v), plane_bytes(pool));
+    void *plane = alloc(plane_bytes(pool));
+    for (int i = 0; i < 2; i++) {
+        memory_copy(pool->config.device, plane, i == 0 ? pool->k : pool->v, plane_bytes(pool));
+        h = hash_bytes(h, plane, plane_bytes(pool));
+    }
     free_to(mark);
     return h;
 }
@@ -3071,14 +3062,10 @@ static void run_wrong_kernel(int kind, const char *order)
     gpu.kernel = NULL;  // as before the first launch
     LAUNCH(wrong_kernel, 2, 1, 1, job);
 }
-#endif
 
 // It stops kernels that would hang a real GPU, or compute anything there, and names the lane.
 TEST(the_stand_in_panics_on_wrong_kernels, ON_DEVICE)
 {
-#ifndef HAS_STANDIN
-    skip("on a real GPU");
-#else
     const char *const lane = "wrong_kernel, thread block (0, 0, 0), thread 0 (warp 0, lane 0):";
     const char *const place = "paged.cu.c:";
     PANICS("the other threads wait at another barrier",
@@ -3090,8 +3077,8 @@ TEST(the_stand_in_panics_on_wrong_kernels, ON_DEVICE)
     run_wrong_kernel(UNWRITTEN, "3");
     CHECK(isnan(found));  // also in the second thread block
     CHECK_EQ(gpu_lane_order, 3);
-#endif
 }
+#endif
 
 // ---- the runner -------------------------------------------------------------------------------
 

@@ -37,8 +37,8 @@ ends() {
 
 narrow() { awk 'length > 80 { print "too wide: " $0; bad = 1 } END { exit bad }' "$1"; }
 
-# one_screen PROGRAM: what the first look at the engine has to be. Attention differs from the oracle,
-# by little: a difference of 0 would be none that was measured.
+# one_screen PROGRAM: what the first look at the engine has to be. Attention differs from the oracle
+# by little, but not by 0: that would be none that was measured.
 one_screen() {
     ends 0 some 0 "$1" && narrow "$dir/out" || return 1
     [ "$(wc -l <"$dir/out")" -le 44 ] || { echo "more than 44 lines"; return 1; }
