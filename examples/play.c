@@ -4,7 +4,7 @@
 #include "util.h"
 
 #define CALL(call) report(#call, call)
-#define RELEASE(seq) (seq_release(seq), (seq) = NULL, report("seq_release(" #seq ")", PAGED_OK))
+#define seq_release(seq) (seq_release(seq), (seq) = NULL, PAGED_OK)
 
 enum { LAYERS = 2, HEAD_DIM = 16, MAX_TOKENS = 1024, SEQS = 8 };
 
@@ -14,11 +14,6 @@ Pool *pool;
 Seq *a, *b, *c, *d, *e, *f, *g, *h;
 Seq **const seqs[SEQS] = {&a, &b, &c, &d, &e, &f, &g, &h};
 
-#ifdef __wasi__  // wasi-libc declares it, but does not have it
-int madvise(void *memory, size_t bytes, int advice) { return !memory || !bytes || !advice; }
-#endif
-
-// Begins again, with a new pool.
 int start(int block_size, int num_blocks)
 {
     pool_destroy(pool);
@@ -30,24 +25,18 @@ int start(int block_size, int num_blocks)
     return error;
 }
 
-// A made-up model, in which a token is a letter. Element 0 of each key is the letter, so that it
-// can be read back. Further ones match the query best if the letters are equal; the last one gives
-// newer tokens more weight. All products are exact, so every compiler gets the same scores.
-static float element(int letter, int position, int i)
-{
-    if (i % HEAD_DIM == 0) return letter / 128.0f;
-    if (i % HEAD_DIM == HEAD_DIM - 1) return position / 4.0f;
-    return letter * 2654435761u >> i & 1 ? 0.5f : -0.5f;
-}
-
-// K and V of the tokens from position `first` to `end` - 1.
+// K and V of a made-up model, in which a token is a letter: of the tokens from `first` to `end` - 1.
+// Element 0 of K is the letter, so that it can be read back; the last one is the position. Products
+// of these numbers are exact, so every compiler gets the same scores.
 static void compute(const char *text, int first, int end)
 {
-    for (int i = 0; i < (end - first) * HEAD_DIM; i++) {
-        int t = first + i / HEAD_DIM;
-        k[i] = element(text[t], t, i % HEAD_DIM);
-        v[i] = element(text[t], t, i % HEAD_DIM + HEAD_DIM);
-    }
+    for (int t = first, i = 0; t < end; t++)
+        for (int d = 0; d < HEAD_DIM; d++, i++) {
+            k[i] = text[t] * 2654435761u >> d & 1 ? 0.5f : -0.5f;
+            v[i] = (text[t] + t) * 2654435761u >> d & 1 ? 0.5f : -0.5f;
+            if (d == 0) k[i] = text[t] / 128.0f;
+            if (d == HEAD_DIM - 1) k[i] = t / 4.0f;
+        }
 }
 
 // A step of the model, for the tokens that are not computed yet.
@@ -61,32 +50,33 @@ int step(Seq *seq, const char *text)
     return error;
 }
 
-// Prints attention of the newest token in layer 1: through the table, gathered, in the oracle.
+// Prints attention of the newest token in layer 1: through the table, gathered, in the oracle. The
+// query matches the keys of the same letter best, and near ones better than far ones.
 int attention(Seq *seq, const char *text)
 {
     static float q[HEAD_DIM], paged[HEAD_DIM], gathered[HEAD_DIM], expected[HEAD_DIM], lse;
     double difference = 0;
-    int n = 1;
-    int error = pool_plan(pool, &(Batch){1, &seq, &n});
+    int error = pool_plan(pool, &(Batch){1, &seq, &(int){1}});
     if (error) return error;
-    n = seq->length;
-    for (int i = 1; i < HEAD_DIM; i++) q[i] = 2 * element(text[n - 1], 4, i);
-    must(attend(pool, ATTEND_GATHER, 1, 1, 0, q, gathered, NULL), "attend");
-    must(attend(pool, ATTEND_PAGED, 1, 1, 0, q, paged, &lse), "attend");
+    int n = seq->length;
     compute(text, 0, n);
+    for (int i = 1; i < HEAD_DIM; i++) q[i] = 2 * k[(n - 1) * HEAD_DIM + i];
+    q[HEAD_DIM - 1] = 2;
     Oracle *oracle = oracle_create(&config, n);
     oracle->length = n;
     oracle_write(oracle, 1, n, k, v);
     oracle_attend(oracle, 1, 1, 1, 0, q, expected, NULL);
     oracle_release(oracle);
+    must(attend(pool, ATTEND_GATHER, 1, 1, 0, q, gathered, NULL), "attend");
+    must(attend(pool, ATTEND_PAGED, 1, 1, 0, q, paged, &lse), "attend");
+    must(seq_gather(seq, 1, k, v), "seq_gather");
     for (int i = 0; i < HEAD_DIM; i++) difference += fabs((double)paged[i] - expected[i]);
     printf("{\"same\":%d,\"difference\":\"%.0e\",\"lse\":\"%.3f\",\"scores\":[",
            memcmp(paged, gathered, sizeof paged) == 0, difference, lse);
-    must(seq_gather(seq, 1, k, v), "seq_gather");
     for (int t = 0; t < n; t++) {
         float score = 0;
-        for (int i = 0; i < HEAD_DIM; i++) score += q[i] * k[t * HEAD_DIM + i] / 4;
-        printf("%s\"%.3f\"", t ? "," : "", score);  // 4: sqrt(HEAD_DIM)
+        for (int i = 0; i < HEAD_DIM; i++) score += q[i] * k[t * HEAD_DIM + i];
+        printf("%s\"%.3f\"", t ? "," : "", score / 4);  // 4: sqrt(HEAD_DIM)
     }
     printf("]}\n");
     return PAGED_OK;
@@ -95,26 +85,25 @@ int attention(Seq *seq, const char *text)
 // Prints a call and, as JSON, the code it returned and the state after it.
 void report(const char *call, int code)
 {
-    const Block *b = pool->blocks;
+    const Block *blocks = pool->blocks;
     const float *key = (const float *)pool->k;  // of all slots in turn, in layer 0
     const char *wrong = pool_check(pool);
     printf("%s\n{\"code\":%d,\"wrong\":\"%s\",\"copies\":%d,\"free\":[", call, code,
            wrong ? wrong : "", (int)pool->num_copies);
-    for (int i = 0, block = b[config.num_blocks].next; i < pool->num_free; block = b[block].next)
-        printf("%s%d", i++ ? "," : "", block);
+    for (int i = 0, block = config.num_blocks; i < pool->num_free; i++)
+        printf("%s%d", i ? "," : "", block = blocks[block].next);
     for (int i = 0; i < config.num_blocks; i++) {
         printf("%s{\"ref_count\":%d,\"serial\":%d,\"slots\":\"", i ? "," : "],\"blocks\":[",
-               b[i].ref_count, (int)b[i].serial);
+               blocks[i].ref_count, (int)blocks[i].serial);
         for (int slot = 0; slot < config.block_size; slot++, key += HEAD_DIM)
-            putchar(*key > 0 && *key < '~' / 128.0f ? (int)(*key * 128) : '~');  // '~': none
+            putchar(*key > 0 && *key < '~' / 128.0f ? (int)(*key * 128) : '~');  // '~': no letter
         printf("\"}");
     }
     printf("],\"seqs\":{");
     for (int i = 0, count = 0; i < SEQS; i++) {
         const Seq *seq = *seqs[i];
         if (!seq) continue;
-        printf("%s\"%c\":{\"length\":%d,\"computed\":%d,\"table\":[", count++ ? "," : "", 'a' + i,
-               seq->length, seq->num_computed_tokens);
+        printf("%s\"%c\":{\"length\":%d,\"table\":[", count++ ? "," : "", 'a' + i, seq->length);
         for (int j = 0; j < (int)arrlen(seq->block_table); j++)
             printf("%s%d", j ? "," : "", seq->block_table[j]);
         printf("]}");
