@@ -71,7 +71,7 @@ int attention(Seq *seq, const char *text)
     must(attend(pool, ATTEND_PAGED, 1, 1, 0, q, paged, &lse), "attend");
     must(seq_gather(seq, 1, k, v), "seq_gather");
     for (int i = 0; i < HEAD_DIM; i++) difference += fabs((double)paged[i] - expected[i]);
-    printf("{\"same\":%d,\"difference\":\"%.0e\",\"lse\":\"%.3f\",\"scores\":[",
+    printf("{\"same\":%d,\"difference\":\"%.1g\",\"lse\":\"%.3f\",\"scores\":[",
            memcmp(paged, gathered, sizeof paged) == 0, difference, lse);
     for (int t = 0; t < n; t++) {
         float score = 0;
