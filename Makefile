@@ -72,7 +72,7 @@ EXPORT  = start step report attention pool seqs malloc $(addprefix seq_,create a
             release publish lookup)
 play:             ## docs/play.html: the engine in a browser; ENGINE=learn/paged.cu.c: yours, in build/
 	@mkdir -p build
-	@echo 'int main(void) { return 0; }' | $(WASM) -x c - -o build/play.wasm 2>build/log || { echo \
+	@echo 'int main(void) { return 0; }' | $(WASM) -x c - -o build/play.wasm 2>/dev/null || { echo \
 	    "sudo apt-get install clang lld wasi-libc libclang-rt-dev-wasm32"; exit 1; }
 	$(WASM) -mexec-model=reactor -Oz -s $(WARN) $(CPPFLAGS) -idirafter /usr/include -I. \
 	    -D_WASI_EMULATED_MMAN -D_SYS_MMAN_H -DPAGED_NO_MAIN examples/play.c $(firstword $(ENGINE)) \

@@ -5,7 +5,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 sum=$(sed 's|//.*||' "${2-paged.cu.c}" paged.h examples/play.[ch]* | tr -d '[:space:]' | cksum)
 [ "${1-}" != sum ] || { echo "$sum" && exit; }  # for the Makefile: comments are left out
-. checks/report.sh
+LOG=build/play.log && . checks/report.sh
 out=build/play-$$ && mkdir -p $out && trap 'rm -rf "$out"' EXIT
 chromium=$(command -v chromium || command -v chromium-browser || command -v google-chrome)
 log_of() {

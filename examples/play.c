@@ -1,5 +1,5 @@
-// play: what docs/play.html adds to paged.h. The page has this file and the engine in it, as
-// WebAssembly; it makes calls, and draws what report() prints after each.
+// play: what docs/play.html adds to paged.h. The page has both in it; it makes calls and draws what
+// report() prints. Its calls, copied as C: cc -DPAGED_NO_MAIN calls.c paged.cu.c -lm && ./a.out
 
 #include "util.h"
 
