@@ -1,8 +1,7 @@
 #!/bin/sh
 # docs/play.html: is it made of today's sources? Do its calls print in Chromium what they print
 # natively, and those of a page made now, too? Do planted bugs show?
-set -u
-cd "$(dirname "$0")/.." || exit 1
+set -u && cd "$(dirname "$0")/.." || exit 1
 sum=$(sed 's|//.*||' "${2-paged.cu.c}" paged.h examples/play.[ch]* | tr -d '[:space:]' | cksum)
 [ "${1-}" != sum ] || { echo "$sum" && exit; }  # for the Makefile: comments are left out
 LOG=build/play.log && . checks/report.sh

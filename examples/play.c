@@ -88,11 +88,9 @@ void report(const char *call, int code)
     const char *wrong = pool_check(pool);
     printf("%s\n{\"code\":%d,\"wrong\":\"%s\",\"copies\":%d,\"free\":[", call, code,
            wrong ? wrong : "", (int)pool->num_copies);
-    int free = config.num_blocks;
-    for (int i = 0; i < pool->num_free; i++) {
-        free = blocks[free].next;
-        printf("%s%d", i ? "," : "", free);
-    }
+    for (int i = 0, block = blocks[config.num_blocks].next; i < pool->num_free;
+         i++, block = blocks[block].next)
+        printf("%s%d", i ? "," : "", block);
     for (int i = 0; i < config.num_blocks; i++) {
         printf("%s{\"ref_count\":%d,\"serial\":%d,\"slots\":\"", i ? "," : "],\"blocks\":[",
                blocks[i].ref_count, (int)blocks[i].serial);
