@@ -113,6 +113,9 @@ stage:            ## tests your functions: N=4, SHOW=seq_append; without N: list
 debug-stage:      ## gdb in the first of these tests that fails: N=4
 	@$(PYTHON3) learn/learn.py debug $(N) || true
 
+story:            ## what your engine can say, from stage 5 on: N=7, with stage 7
+	@$(PYTHON3) learn/learn.py story $(N) || true
+
 COMMA    = ,
 EXERCISE = $(if $(wildcard learn/$(N).c),$(N),predict)
 exercise:         ## an exercise of the walkthrough: N=5b, or N=1a ANSWER=10
@@ -150,7 +153,7 @@ quick:            ## the engine's tests on the CPU, in seconds: run it after an 
 check:            ## what is slow or needs rare tools: C=lint; without C: the list
 	@sh checks/check.sh $(C)
 
-mutants:          ## plants the bugs of checks/bugs.txt: which test catches each?
+mutants:          ## plants the bugs of checks/bugs.txt: is each caught? ten minutes
 	@$(PYTHON3) learn/plant.py mutants
 
 fuzz:             ## fuzzes calls and files, SECONDS=60 for each target; needs clang
@@ -177,5 +180,5 @@ format:           ## clang-format over the sources
 clean:            ## removes what was built
 	rm -rf paged tour llama replay hello tests tests-fast build *.o
 
-.PHONY: all help bench pictures play debug read learn stage debug-stage exercise hunt mutant test quick check
-.PHONY: mutants fuzz cuda cuda-bench gpu-check format clean
+.PHONY: all help bench pictures play debug read learn stage debug-stage story exercise hunt mutant test
+.PHONY: quick check mutants fuzz cuda cuda-bench gpu-check format clean

@@ -263,14 +263,14 @@ int pool_write(Pool *pool, int layer, const float *k, const float *v);
 // Causal attention of the query tokens of the plan over their sequences. Token i of the n new ones
 // of a sequence sees the positions up to and including length - n + i. A row whose scores are all
 // -infinity gives 0, and -infinity as lse; any other row gives NaN if it sees NaN in K or V.
-// Limits of float32, which the plain code of the CPU does not have, as it adds up in double:
+// Limits of float32. The plain code of the CPU adds up in double and has only the last one:
 //   - The plain kernels add up token by token: in very long sequences they lose small weights that
 //     follow one large score.
-//   - The kernels and ATTEND_FAST multiply every weight by 2^-32, so that no sum overflows: sums
-//     below about 1e-31 are subnormal and lose digits, such as those of V = 1e-34.
+//   - The kernels and ATTEND_FAST multiply every weight by 2^-32, so that no sum overflows. Values
+//     of V below about 5e-29 then lose digits: 1e-31 is exact to 3e-5, 1e-34 becomes 1.023e-34.
 //   - A weight that float32 cannot hold is 0, and 0 times an infinite V is NaN: from a score 65
-//     below the maximum with ATTEND_FAST on a CPU, about 80 below in the kernels, 104 in the plain
-//     code of the CPU.
+//     below the maximum with ATTEND_FAST on a CPU, 104 below in the plain code of the CPU, and 72
+//     to 104 below in the kernels, depending on which tokens a warp adds up.
 // Results are batch-invariant on every device: with the same flags, a row has the same bits in any
 // batch, in chunks of any length and in blocks of any size. (One exception: if there is no memory
 // for its states, or a sequence has about 2^25 tokens, ATTEND_FAST on a GPU runs the plain kernel

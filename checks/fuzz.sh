@@ -34,7 +34,10 @@ look() {
     build "look-$1" "$1" clang -O1 -w -fsanitize=fuzzer $SAN -DLIBFUZZER || return
     found=$BUILD/found-$1
     mkdir -p "$found"
-    [ "$1" = api ] || { build "$1" "$1" "$CC" -O1 && "$BUILD/$1" "$found" >$LOG; } || return
+    if [ "$1" != api ]; then
+        build "$1" "$1" "$CC" -O1 || return
+        "$BUILD/$1" "$found" >$LOG || { bad "$1: writes no inputs"; return; }
+    fi
     if "$BUILD/look-$1" -max_total_time="$SECONDS" -max_len=3000 -close_fd_mask=1 \
         -print_final_stats=1 -artifact_prefix="$BUILD/stops-$1-" "$found" >$LOG 2>&1
     then

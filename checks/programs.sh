@@ -37,11 +37,12 @@ ends() {
 
 narrow() { awk 'length > 80 { print "too wide: " $0; bad = 1 } END { exit bad }' "$1"; }
 
-# one_screen PROGRAM: what the first look at the engine has to be.
+# one_screen PROGRAM: what the first look at the engine has to be. Attention differs from the oracle
+# by little, but not by 0: that would be none that was measured.
 one_screen() {
     ends 0 some 0 "$1" && narrow "$dir/out" || return 1
-    [ "$(wc -l <"$dir/out")" -le 40 ] || { echo "more than 40 lines"; return 1; }
-    grep -qF '[ok]' "$dir/out" && ! grep FAIL "$dir/out"
+    [ "$(wc -l <"$dir/out")" -le 44 ] || { echo "more than 44 lines"; return 1; }
+    grep 'differs by' "$dir/out" >"$dir/differs" && ! grep -v 'e-0[6-9] at most$' "$dir/differs"
 }
 
 # The longest part runs beside the others.
@@ -152,7 +153,7 @@ check "paged: one screen" one_screen "$PAGED"
 # The numbers that the public texts on PagedAttention give, and the maps of the pools, in the order
 # in which the scenes print them; but for those that walkthrough.md quotes, which are checked there.
 cat >"$dir/numbers" <<'END'
-250 MiB, 24.4 %
+250 MiB, 24.4 %. Wasted: 774 MiB a request, 75.6 GiB over 100 requests.
 0  +++++++++++++...................
 104 MiB in place of 1040 MiB: 117 blocks, 936.0 MiB saved.
 12        13       9          1

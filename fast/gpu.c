@@ -133,7 +133,8 @@ __device__ static void mma(float *d, const float *a, float b0, float b1)
     int warp = threadIdx.x / WARP;
     int r = threadIdx.x % WARP / 4;
     int c = threadIdx.x % 4;
-    EACH (i, 4) a_whole[warp][r + i % 2 * 8][c + i / 2 * 4] = bits_float(part[i]);
+    EACH (i, 4)  // without the lower 13 bits, which tensor cores ignore
+        a_whole[warp][r + i % 2 * 8][c + i / 2 * 4] = bits_float(part[i] & 0xffffe000);
     b_whole[warp][c][r] = bits_float(tf32(b0));
     b_whole[warp][c + 4][r] = bits_float(tf32(b1));
     __syncwarp();  // all have written
