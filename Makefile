@@ -72,7 +72,7 @@ play:             ## docs/play.html: the engine in a browser; ENGINE=learn/paged
 	@echo 'int main(void) { return 0; }' | $(WASM) -x c - -o build/play.wasm 2>/dev/null || { echo \
 	    "sudo apt-get install clang lld wasi-libc libclang-rt-dev-wasm32"; exit 1; }
 	$(WASM) -mexec-model=reactor -Oz -s $(WARN) $(CPPFLAGS) -idirafter /usr/include -I. \
-	    -D_WASI_EMULATED_MMAN -D_SYS_MMAN_H -DPAGED_NO_MAIN examples/play.c $(firstword $(ENGINE)) \
+	    -DPAGED_NO_MAIN examples/play.c $(firstword $(ENGINE)) \
 	    $(EXPORT:%=-Wl,--export=%) -Wl,-z,stack-size=1048576 -o build/play.wasm
 	sed 's|ENGINE_NAME|$(firstword $(ENGINE))|; s|ENGINE_SUM|$(shell sh checks/play.sh sum $(firstword \
 	    $(ENGINE)))|; /id="wasm"/q' examples/play.html >build/page
