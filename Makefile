@@ -20,7 +20,7 @@ NVCC    = command -v nvcc >/dev/null || { echo "nvcc is not installed"; exit 1; 
             nvcc -x cu -O2 -g $(CPPFLAGS) -Xcompiler -Wall,-Wextra $$(sh checks/cuda.sh --arch)
 
 ## Build and read
-all: paged tour llama replay hello tests  ## what make builds without a target: the programs and the tests
+all: paged tour llama replay tests  ## what make builds without a target: the programs and the tests
 
 help:
 	@sed -nE 's/^## (.*)/\n\1/p; s/^([a-z-]+):.*## */  \1\t/p' Makefile | expand -t 16
@@ -38,9 +38,6 @@ build/fast.o: $(ENGINE) $(wildcard fast/*.c)
 
 tour: examples/tour.c examples/util.h build/paged.o  ## ten scenes with the numbers of the literature: ./tour 4
 	$(COMPILE) examples/tour.c build/paged.o -o $@ -lm
-
-hello: examples/hello.c examples/util.h build/paged.o  ## the interface in one page
-	$(COMPILE) examples/hello.c build/paged.o -o $@ -lm
 
 llama: examples/llama.c $(wildcard examples/*.h) build/fast.o  ## a Llama served from the cache: ./llama --help
 	$(COMPILE) $(FAST) examples/llama.c build/fast.o -o $@ -lm
@@ -99,10 +96,11 @@ story:            ## what your engine can say, from stage 5 on: N=7, with stage 
 
 COMMA    = ,
 EXERCISE = $(if $(wildcard learn/$(N).c),$(N),predict)
-exercise:         ## an exercise of the walkthrough: N=5b, or N=1a ANSWER=10
+exercise:         ## N=5b, or N=1a ANSWER=10; N=5: answers to the questions of chapter 5
 	@mkdir -p build
-	@$(CC) -O1 -g $(WARN) $(CPPFLAGS) learn/$(EXERCISE).c -o build/exercise-$(EXERCISE) -lm
-	@{ build/exercise-$(EXERCISE) "$(N)" $(subst $(COMMA), ,$(ANSWER)) || true; } 2>&1 | \
+	@awk '/^chapter/ { on = $$2 == "$(N)"; next } on && NF' learn/answers.txt | grep . || { \
+	    $(CC) -O1 -g $(WARN) $(CPPFLAGS) learn/$(EXERCISE).c -o build/exercise-$(EXERCISE) -lm && \
+	    build/exercise-$(EXERCISE) "$(N)" $(subst $(COMMA), ,$(ANSWER)); } 2>&1 | \
 	    fold -s -w 80 | sed 's/ *$$//'
 
 hunt:             ## a bug to find: N=7, HINT=1, ANSWER=seq_rewind; without N: list
@@ -159,7 +157,7 @@ format:           ## clang-format over the sources
 	    learn/[0-9]*.c learn/predict.c learn/hunts.c learn/stage_tests.c learn/exercise.h
 
 clean:            ## removes what was built
-	rm -rf paged tour llama replay hello tests tests-fast build *.o
+	rm -rf paged tour llama replay tests tests-fast build *.o
 
 .PHONY: all help bench pictures debug read learn stage debug-stage story exercise hunt mutant test
 .PHONY: quick check mutants fuzz cuda cuda-bench gpu-check format clean

@@ -66,18 +66,18 @@ variant() {
 
 # ---- sanitizers, threads, valgrind ---------------------------------------------------------------
 
-# programs NAME COMMAND...: llama, replay, paged, tour and hello, and what their tests say.
+# programs NAME COMMAND...: llama, replay, paged and tour, and what their tests say.
 programs() {
     name=$1 to=$OUT/san-$2; shift
     quietly "$name" "$@" $WARN -g $CPPFLAGS -DPAGED_NO_MAIN -c paged.cu.c -o $to.o || return
-    for program in llama replay tour hello; do
+    for program in llama replay tour; do
         quietly "$name" "$@" $WARN $CPPFLAGS examples/$program.c $to.o -o $to-$program -lm || return
     done
     quietly "$name" "$@" $WARN -g $CPPFLAGS paged.cu.c -o $to-paged -lm || return
     quietly "$name" cc -O1 $WARN checks/llama_tests.c -o $OUT/llama-tests -lm || return
     check "$name: llama" env LLAMA=$to-llama $OUT/llama-tests --quick
     check "$name: replay" env REPLAY=$to-replay TRACE=none sh checks/replay.sh
-    check "$name: paged, tour, hello" env PAGED=$to-paged TOUR=$to-tour HELLO=$to-hello \
+    check "$name: paged, tour" env PAGED=$to-paged TOUR=$to-tour \
         COMPILERS=none sh checks/programs.sh
 }
 

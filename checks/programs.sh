@@ -1,9 +1,9 @@
 #!/bin/sh
-# What is true of the programs ./paged, ./tour and ./hello as a user meets them, of paged.cu.c and
+# What is true of the programs ./paged and ./tour as a user meets them, of paged.cu.c and
 # paged.h alone in a folder, of llama2.c on top of them, and of the pictures. Part of make test. Ends
 # with the usual line.
 #
-#     PAGED=build/paged TOUR=build/tour HELLO=build/hello sh checks/programs.sh
+#     PAGED=build/paged TOUR=build/tour sh checks/programs.sh
 #
 # COMPILERS, if it is set, names the compilers to try. LLAMA2C names a folder with the run.c of
 # llama2.c, and MODELS one with stories260K.bin and tok512.bin, if they are not here.
@@ -11,7 +11,6 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 PAGED=${PAGED:-./paged}
 TOUR=${TOUR:-./tour}
-HELLO=${HELLO:-./hello}
 CPPFLAGS=${CPPFLAGS:-}
 COMPILERS=${COMPILERS:-gcc clang}
 export LC_ALL=C NO_COLOR=1
@@ -139,7 +138,7 @@ else skip "llama2.c: LLAMA2C=folder MODELS=folder sh checks/programs.sh"; fi
 # ---- output that cannot be written, and ./paged
 
 full() {
-    for program in "$PAGED" "$TOUR" "$HELLO"; do
+    for program in "$PAGED" "$TOUR"; do
         "$program" >/dev/full 2>"$dir/err"
         [ $? = 1 ] || { echo "$program does not fail"; return 1; }
     done

@@ -288,7 +288,7 @@ def main():
     right = [right for tale in told for right in names(tale)]
     true = len(told) - len(list(filter(untrue, told)))
     report(f'at temperature 0.7, {sum(right)} of {len(right)} names in {samples} of llama are right'
-           f', and {true} of these are true', [] if sum(right) >= 0.98 * len(right) > 0 else told)
+           f', and {true} of these are true', [] if sum(right) >= 0.97 * len(right) > 0 else told)
     print(f'{results.count(True)} passed, {results.count(False)} failed, 0 skipped')
     return not all(results)
 

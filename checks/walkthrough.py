@@ -3,7 +3,7 @@
 
     python3 checks/walkthrough.py [--actual] [FILE.md ...]
 
-Without a file: walkthrough.md, README.md and checks/sessions.md, and then SAMPLE below with edits
+Without a file: walkthrough.md, README.md, docs/systems.md, checks/sessions.md, and then SAMPLE below with edits
 of a few characters, each of which must be noticed. Run it after `make all build/llama-tests`, as
 commands start ./tour and the others. --actual prints failing console and gdb blocks as they ought
 to be. What it looks at:
@@ -36,7 +36,7 @@ from concurrent.futures import ThreadPoolExecutor
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ENV = {**os.environ, 'LC_ALL': 'C', 'NO_COLOR': '1', 'TERM': 'dumb', 'DEBUGINFOD_URLS': '',
        'OMP_WAIT_POLICY': 'passive'}
-DOCUMENTS = ['walkthrough.md', 'README.md', 'checks/sessions.md']
+DOCUMENTS = ['walkthrough.md', 'README.md', 'docs/systems.md', 'checks/sessions.md']
 PROGRAMS = ['build/debug', 'build/debug-tour']
 
 
@@ -67,7 +67,7 @@ def read(pattern):
 
 
 SOURCES = {name: lines for pattern in ('paged.*', 'fast/*.c', 'tests.c', 'examples/*.[ch]',
-                                       'learn/hunts.c')
+                                       'learn/hunts.c', 'learn/add.c')
            for name, lines in read(pattern).items()}
 FUNCTIONS = {name for lines in (*SOURCES.values(), *read('learn/*.[ch]').values())
              for line in lines for name in re.findall(r'\b([A-Za-z_]\w*)\(', line.split('//')[0])}
@@ -78,6 +78,7 @@ WORDS = {word for pattern in ('Makefile', '*.[ch]', *(folder + '/*.[!bm]*' for f
 TARGETS = set(re.findall(r'^([a-z-]+):', load(ROOT + '/Makefile'), re.M))
 BUGS = set(re.findall(r'^([a-z][\w-]*) +\|', load(ROOT + '/checks/bugs.txt'), re.M))
 PREDICT = load(ROOT + '/learn/predict.c')
+ANSWERS = load(ROOT + '/learn/answers.txt')
 # How many there are of what has numbers; the options that a program's source explains.
 NUMBERED = {name: len(re.findall(place, load(f'{ROOT}/{path}'), re.M)) for names, path, place in (
     ('chapter|make read', 'walkthrough.md', r'^## \d+\.'), ('stage', 'learn/stages.txt', '^stage '),
@@ -265,8 +266,8 @@ IN_CODE = [
     (r'(?:^(?=\w+$)|->|\b(?=[A-Za-z]+_))([A-Za-z]\w*)\b(?![/.-]\w)',
      lambda x: x in WORDS or x == 'quit' or exists(x), 'is no word of the sources'),
     (r'(?:^|[;&] )make ([a-z][a-z-]*)', lambda x: x in TARGETS, 'is no target of make'),
-    (r'make exercise N=(\w+)', lambda x: f'"{x}"' in PREDICT or exists(f'learn/{x}.c') and
-     exists(f'learn/{x}.patch'), 'is no exercise'),
+    (r'make exercise N=(\w+)', lambda x: f'"{x}"' in PREDICT or f'chapter {x}\n' in ANSWERS or
+     exists(f'learn/{x}.c') and exists(f'learn/{x}.patch'), 'is no exercise'),
     (r'((?:\./|build/llama-)tests [a-z]\w*)', lambda x: x in tests(), 'is no test'),
     (r'\bBUG=([\w-]+)', lambda x: x in BUGS, 'is no bug'),
     (r'((?:\./|build/)[\w-]+(?: [^ |;&<>]+)* --[\w-]+)', lambda x: set(

@@ -176,6 +176,7 @@ def train():
     global torch
     import torch
     torch.manual_seed(1)
+    torch.set_num_threads(1)  # sums, and so the files, do not depend on the number of cores
     rng = random.Random(1)
     texts = ['<unk>', '\n<s>\n', '\n</s>\n', *(f'<0x{byte:02X}>' for byte in range(256))]
     words = collections.Counter(word for _ in range(2000) for word in split(' ' + tell(rng)))
