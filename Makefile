@@ -62,6 +62,25 @@ pictures: replay build/draw  ## draws those of docs/ into build/: TRACE=file.csv
 	for name in steps vectors free-list table walk warps copy publish; do \
 	    build/draw $$name >build/$$name.svg || exit; done
 
+# WebAssembly: `pip install ziglang` has a compiler, too: WASM="python3 -m ziglang cc --target=wasm32-wasi"
+WASM    = clang --target=wasm32-wasi
+PAGE    = $(if $(filter paged.cu.c,$(ENGINE)),docs,build)/play.html
+EXPORT  = start step report attention pool seqs malloc $(addprefix seq_,create append fork rewind \
+            release publish lookup)
+play:             ## docs/play.html: the engine in a browser; ENGINE=learn/paged.cu.c: yours, in build/
+	@mkdir -p build
+	@echo 'int main(void) { return 0; }' | $(WASM) -x c - -o build/play.wasm 2>/dev/null || { echo \
+	    "sudo apt-get install clang lld wasi-libc libclang-rt-dev-wasm32"; exit 1; }
+	$(WASM) -mexec-model=reactor -Oz -s $(WARN) $(CPPFLAGS) -idirafter /usr/include -I. \
+	    -D_WASI_EMULATED_MMAN -D_SYS_MMAN_H -DPAGED_NO_MAIN examples/play.c $(firstword $(ENGINE)) \
+	    $(EXPORT:%=-Wl,--export=%) -Wl,-z,stack-size=1048576 -o build/play.wasm
+	sed 's|ENGINE_NAME|$(firstword $(ENGINE))|; s|ENGINE_SUM|$(shell sh checks/play.sh sum $(firstword \
+	    $(ENGINE)))|; /id="wasm"/q' examples/play.html >build/page
+	gzip -9nc build/play.wasm | base64 >>build/page
+	sed '1,/id="wasm"/d' examples/play.html >>build/page
+	mv build/page $(PAGE)
+	@echo "Open $(PAGE) in a browser."
+
 build/debug: $(ENGINE)
 	@mkdir -p build
 	$(DEBUG) paged.cu.c -o $@ -lm
@@ -159,5 +178,5 @@ format:           ## clang-format over the sources
 clean:            ## removes what was built
 	rm -rf paged tour llama replay tests tests-fast build *.o
 
-.PHONY: all help bench pictures debug read learn stage debug-stage story exercise hunt mutant test
+.PHONY: all help bench pictures play debug read learn stage debug-stage story exercise hunt mutant test
 .PHONY: quick check mutants fuzz cuda cuda-bench gpu-check format clean

@@ -190,6 +190,7 @@ invalidPointerCast # one allocation holds a table and then floats, or K and V of
 (llama|bench).c.*[Nn]ull pointer # NULL is the empty array of stb_ds
 replay.c.*Null pointer passed # a request has a token, so its array is not empty
 (bench|draw).c.*(integer division|FloatLoopCounter) # of pixels and marks; whole floats of a vector
+play.c.*object representation # the same bits are what it asks for
 paged.cu.c.*global variable 'gpu' # the stand-in uses the job during launch() only
 check/wrong.c # planted here: a tool that does not find it would find nothing
 END

@@ -16,6 +16,7 @@ sh checks/cuda.sh
 python3 checks/learn.py
 build/llama-tests
 sh checks/programs.sh
+sh checks/play.sh
 python3 checks/golden.py
 sh checks/fuzz.sh
 ./tests --standin

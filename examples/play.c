@@ -1,0 +1,112 @@
+// play: what docs/play.html adds to paged.h. The page has both in it; it makes calls and draws what
+// report() prints. Its calls, copied as C: cc -DPAGED_NO_MAIN calls.c paged.cu.c -lm && ./a.out
+
+#include "util.h"
+
+#define CALL(call) report(#call, call)
+#define seq_release(seq) (seq_release(seq), (seq) = NULL, PAGED_OK)  // of this name
+
+enum { LAYERS = 2, HEAD_DIM = 16, MAX_TOKENS = 1024, SEQS = 6 };
+
+static PoolConfig config = {LAYERS, 1, HEAD_DIM, 4, 16, PAGED_F32, 1, PAGED_CPU};
+static float k[MAX_TOKENS * HEAD_DIM], v[MAX_TOKENS * HEAD_DIM];
+Pool *pool;
+Seq *a, *b, *c, *d, *e, *f;
+Seq **const seqs[SEQS] = {&a, &b, &c, &d, &e, &f};
+
+int start(int block_size, int num_blocks)
+{
+    pool_destroy(pool);
+    for (int i = 0; i < SEQS; i++) *seqs[i] = NULL;
+    config.block_size = block_size;
+    config.num_blocks = num_blocks;
+    int error = pool_create(&config, &pool);
+    if (!error) memset(pool->k, 0, num_blocks * pool_bytes_per_block(&config) / 2);  // no letters
+    return error;
+}
+
+// K and V of tokens `first` to `end` - 1 in a made-up model: element 0 of a key is the letter, the
+// last one is the position. Products of these are exact: all compilers get the same scores.
+static void compute(const char *text, int first, int end)
+{
+    for (int t = first, i = 0; t < end; t++)
+        for (int d = 0; d < HEAD_DIM; d++, i++) {
+            k[i] = text[t] * 2654435761u >> d & 1 ? 0.5f : -0.5f;
+            v[i] = (text[t] + t) * 2654435761u >> d & 1 ? 0.5f : -0.5f;
+            if (d == 0) k[i] = text[t] / 128.0f;
+            if (d == HEAD_DIM - 1) k[i] = t / 4.0f;
+        }
+}
+
+// A step of the model, for the tokens that are not computed yet.
+int step(Seq *seq, const char *text)
+{
+    if (!seq || (int)strlen(text) < seq->length) return PAGED_BAD_ARGUMENT;
+    int n = seq->length - seq->num_computed_tokens;
+    int error = pool_plan(pool, &(Batch){1, &seq, &n});
+    compute(text, seq->num_computed_tokens, seq->length);
+    for (int layer = 0; layer < LAYERS && !error; layer++) error = pool_write(pool, layer, k, v);
+    return error;
+}
+
+// Prints attention of the newest token in layer 1: through the table, gathered, in the oracle. The
+// query matches the keys of the same letter best, and near ones better than far ones.
+int attention(Seq *seq, const char *text)
+{
+    static float q[HEAD_DIM], paged[HEAD_DIM], gathered[HEAD_DIM], expected[HEAD_DIM], lse;
+    double difference = 0;
+    int n = seq->length;
+    must(pool_plan(pool, &(Batch){1, &seq, &(int){1}}), "pool_plan");
+    compute(text, 0, n);
+    for (int i = 1; i < HEAD_DIM; i++) q[i] = 2 * k[(n - 1) * HEAD_DIM + i];
+    q[HEAD_DIM - 1] = 2;
+    Oracle *oracle = oracle_create(&config, n);
+    oracle->length = n;
+    oracle_write(oracle, 1, n, k, v);
+    oracle_attend(oracle, 1, 1, 1, 0, q, expected, NULL);
+    oracle_release(oracle);
+    must(attend(pool, ATTEND_GATHER, 1, 1, 0, q, gathered, NULL), "attend");
+    must(attend(pool, ATTEND_PAGED, 1, 1, 0, q, paged, &lse), "attend");
+    must(seq_gather(seq, 1, k, v), "seq_gather");
+    for (int i = 0; i < HEAD_DIM; i++) difference += fabs((double)paged[i] - expected[i]);
+    printf("{\"same\":%d,\"difference\":\"%s than 1e-6\",\"lse\":\"%.3f\",\"scores\":[",
+           memcmp(paged, gathered, sizeof paged) == 0, difference < 1e-6 ? "less" : "more", lse);
+    for (int t = 0; t < n; t++) {
+        float score = 0;
+        for (int i = 0; i < HEAD_DIM; i++) score += q[i] * k[t * HEAD_DIM + i];
+        printf("%s\"%.3f\"", t ? "," : "", score / 4);  // 4: sqrt(HEAD_DIM)
+    }
+    printf("]}\n");
+    return PAGED_OK;
+}
+
+// Prints a call and, as JSON, the code it returned and the state after it.
+void report(const char *call, int code)
+{
+    const Block *blocks = pool->blocks;
+    const float *key = (const float *)pool->k;  // of all slots in turn, in layer 0
+    const char *wrong = pool_check(pool);
+    printf("%s\n{\"code\":%d,\"wrong\":\"%s\",\"copies\":%d,\"free\":[", call, code,
+           wrong ? wrong : "", (int)pool->num_copies);
+    for (int i = 0, block = blocks[config.num_blocks].next; i < pool->num_free;
+         i++, block = blocks[block].next)
+        printf("%s%d", i ? "," : "", block);
+    for (int i = 0; i < config.num_blocks; i++) {
+        printf("%s{\"ref_count\":%d,\"serial\":%d,\"slots\":\"", i ? "," : "],\"blocks\":[",
+               blocks[i].ref_count, (int)blocks[i].serial);
+        for (int slot = 0; slot < config.block_size; slot++, key += HEAD_DIM)
+            putchar(*key > 0 && *key < '~' / 128.0f ? (int)(*key * 128) : '~');  // '~': no letter
+        printf("\"}");
+    }
+    printf("],\"seqs\":{");
+    for (int i = 0, count = 0; i < SEQS; i++) {
+        const Seq *seq = *seqs[i];
+        if (!seq) continue;
+        printf("%s\"%c\":{\"length\":%d,\"table\":[", count++ ? "," : "", 'a' + i, seq->length);
+        for (int j = 0; j < (int)arrlen(seq->block_table); j++)
+            printf("%s%d", j ? "," : "", seq->block_table[j]);
+        printf("]}");
+    }
+    printf("}}\n");
+    fflush(stdout);
+}
