@@ -3,10 +3,9 @@
 
     python3 checks/walkthrough.py [--actual] [FILE.md ...]
 
-Without a file: walkthrough.md, README.md, docs/systems.md, checks/sessions.md, and then SAMPLE below with edits
-of a few characters, each of which must be noticed. Run it after `make all build/llama-tests`, as
-commands start ./tour and the others. --actual prints failing console and gdb blocks as they ought
-to be. What it looks at:
+Without a file: the DOCUMENTS, and then SAMPLE below with edits of a few characters, each of which
+must be noticed. Run it after `make all build/llama-tests`, as commands start ./tour and the others.
+--actual prints failing console and gdb blocks as they ought to be. What it looks at:
 
     ```c         stands word for word in one source; `...` alone on a line leaves lines out, of one
                  function or between a line and one that begins at the margin. A block `c simple`

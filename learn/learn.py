@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """The build track: the reader writes the engine, stage by stage.
 
-`make help` lists the commands: learn, stage, debug-stage, story. They return 0 whatever the tests say, but
-`python3 learn/learn.py stage 4` returns 1 if one fails. The file is learn/paged.cu.c: the engine
-without the bodies of the functions in stages.txt. What the reader writes may be wrong in any way,
-so each test is a process with its own limits.
+`make help` lists the commands: learn, stage, debug-stage, story. They return 0 whatever the tests
+say, but `python3 learn/learn.py stage 4` returns 1 if one fails. The file is learn/paged.cu.c: the
+engine without the bodies of the functions in stages.txt. What the reader writes may be wrong in any
+way, so each test is a process with its own limits.
 """
 import argparse
 import os
@@ -330,7 +330,7 @@ def tell(stage, program):
 
 
 def story(number, stages):
-    """A tale, told by the reader's engine: by what is written, or by the stage that is asked for."""
+    """A tale, told by the reader's engine: by what is written, or by the stage asked for."""
     if not os.path.exists(MINE):
         raise SystemExit('There is no %s yet. To write it: make learn' % MINE)
     mine, written = read(MINE), 0
