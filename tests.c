@@ -1789,7 +1789,7 @@ TEST(long_sums_keep_their_small_terms, ON_BOTH)
 TEST(float32_ends_where_the_header_says, ON_BOTH)
 {
     const struct {
-        float score, v, other_v;  // the other score is 0
+        float score, v, other_v;  // the largest score is 0, in the middle; v: before it, or after
         float expected[3];        // of the plain code, of fast/fast.c, of the kernels
     } rows[] = {{-64, INFINITY, 1, {INFINITY, INFINITY, INFINITY}},
                 {-71, INFINITY, 1, {INFINITY, NAN, INFINITY}},
@@ -1798,9 +1798,13 @@ TEST(float32_ends_where_the_header_says, ON_BOTH)
                 {0, 1e-34f, 1e-34f, {1e-34f, 1.023e-34f, 1.023e-34f}}};
     for (int i = 0; i < 5 * 2; i++) {
         const int row = i / 2;
-        const float q[8] = {1}, k[2 * 8] = {rows[row].score};
-        float v[2 * 8] = {rows[row].v, 0, 0, 0, 0, 0, 0, 0, rows[row].other_v}, out[8];
-        Seq *seq = seq_of(2, 8, i % 2 ? PAGED_BF16 : PAGED_F32, k, v);
+        const float q[8] = {1};
+        float k[9 * 8] = {0}, v[9 * 8] = {0}, out[8];
+        for (int t = 0; t < 9; t++) {
+            k[t * 8] = t == 4 ? 0 : rows[row].score;
+            v[t * 8] = (i % 2 ? t < 4 : t > 4) ? rows[row].v : rows[row].other_v;
+        }
+        Seq *seq = seq_of(9, 8, i % 2 ? PAGED_BF16 : PAGED_F32, k, v);
         CHECK_OK(plan_one(seq, 1));
         for (int flags = 0; flags < 4; flags++) {
             int code = device != PAGED_CPU ? 2 : flags >= ATTEND_FAST && NUM_WAYS == 4;
@@ -2805,7 +2809,7 @@ TEST(a_row_has_the_same_bits_in_any_company, ON_BOTH)
         Pool *pool = new_pool(config);
         Seq *seqs[3];
         for (int s = 0; s < 3; s++) seqs[s] = new_seq(pool, lengths[s]);
-        CHECK_OK(write_one(seqs[0], 1, 0, filled(8, -NAN), filled(8, NAN)));
+        CHECK_OK(write_one(seqs[0], 1, 0, filled(8, -NAN), filled(8, -NAN)));
         float *q = random_floats(16 * 9 * 8), *own = filled(9 * 8, 0), *own_lse = filled(9, 0);
         for (int way = 0; way < NUM_WAYS - 1; way++) {  // plain, fast with little room, fast
             int flags = way > 0 ? ATTEND_FAST : ATTEND_PAGED;
@@ -3138,8 +3142,7 @@ static int run_test(const Test *test)
 
 static void clean_up(void)
 {
-    fail_after = -1;
-    fault_after = -1;
+    fail_after = fault_after = -1;
     faulty_pool = NULL;
     free_to(0);
     arrfree(memory);
@@ -3219,10 +3222,8 @@ static int find_device(void)
 
 int main(int argc, char **argv)
 {
-    int count[3] = {0, 0, 0};
-    int num_named = 0;
-    int on[3] = {0, 0, 0};  // the devices that are asked for
-    int list = 0;
+    int count[3] = {0}, num_named = 0, list = 0;
+    int on[3] = {0};  // the devices that are asked for
     const struct option options[] = {{"quick", no_argument, &quick, 1},
                                      {"list", no_argument, &list, 1},
                                      {"cpu", no_argument, &on[PAGED_CPU], 1},
