@@ -1971,8 +1971,9 @@ typedef struct Twin {
     long last_edit;  // of which `num_edits` was this; being created is one, too
 } Twin;
 
-static __thread Twin *twins;     // an array of stb_ds
-static __thread long num_edits;  // so far, of all sequences
+static __thread Twin *twins;        // an array of stb_ds
+static __thread long num_edits;     // so far, of all sequences
+static __thread long tokens_found;  // by lookups
 static int token_odds;  // 0: no two tokens are alike; else one in token_odds tokens is 1, others 0
 
 // With `wild` set, the id of some tokens is minus one of these, or minus a sum, and one of their
@@ -2237,6 +2238,7 @@ static void look_up(Seq *seq, const int *tokens, int n)
     int length = num_found(pool, tokens, n);
     CHECK_OK(seq_lookup(seq, tokens, n));
     if (length > 0) edited(seq);
+    tokens_found += length;
     CHECK_EQ(seq->length, length);
     CHECK_EQ(seq->num_computed_tokens, length);
     CHECK_EQ(num_published(seq) * pool->config.block_size, length);
@@ -2665,8 +2667,7 @@ static void check_same_bits(Pool *pool, int num_q_heads, int flags)
 static void operate(PoolConfig config, int length, int num_q_heads, int operations, int every,
                     int most)
 {
-    int refused = 0, hits = 0;
-    int chunk = every < 50 ? between(3, 40) : 3 * config.block_size;
+    int refused = 0, chunk = every < 50 ? between(3, 40) : 3 * config.block_size;
     Pool *pool = new_pool(config);
     if (!config.poison) fill_planes(pool, 0);  // for valgrind: all bytes are compared
     const char *shape = format_text("%s", noted);
@@ -2681,7 +2682,6 @@ static void operate(PoolConfig config, int length, int num_q_heads, int operatio
         note("%s\n  in gdb: break random_operation if operation == %d", shape, operation);
         refused += !random_operation(pool, seq, count < most);
         check_pool(pool);
-        if (arrlen(pool->seqs) > count && arrlast(pool->seqs)->num_computed_tokens > 0) hits++;
         count = (int)arrlen(pool->seqs);
         for (int j = 0; j < count; j++)  // the one it was, if it is still there, or any other
             if (pool->seqs[j] == seq || between(0, 15) == 0) check_seq(pool->seqs[j]);
@@ -2690,7 +2690,6 @@ static void operate(PoolConfig config, int length, int num_q_heads, int operatio
         free_to(mark);
     }
     if (operations > 1000) CHECK(refused > 0 && (config.block_size == 1 || pool->num_copies > 0));
-    if (operations > 10000 && token_odds) CHECK(hits > 0 && pool->last_serial > 20);
     if (arrlen(pool->seqs) > 0) check_same_bits(pool, num_q_heads, between(0, NUM_WAYS - 1));
     while (arrlen(pool->seqs) > 0) release(arrlast(pool->seqs));
     end_pool(pool);
@@ -2708,6 +2707,7 @@ TEST(random_operations_agree_with_the_oracle, ON_BOTH)
         int operations = times(num_operations, 20) / (on_stand_in() ? 1350 : 27);
         operate(config, 0, 2 * between(1, 3), operations, on_stand_in() ? 500 : 50, MAX_SEQS);
     }
+    if (!on_stand_in() && num_operations == OPERATIONS) CHECK(tokens_found > 1000);
 }
 
 static void some_operations(Pool *pool, int count)
@@ -3264,7 +3264,7 @@ int main(int argc, char **argv)
             count[SKIPPED]++;
     }
     printf("%d passed, %d failed, %d skipped\n", count[PASSED], count[FAILED], count[SKIPPED]);
-    return count[FAILED] > 0;
+    return count[FAILED] > 0 || count[PASSED] + count[SKIPPED] == 0;
 }
 
 #endif
