@@ -1053,10 +1053,8 @@ TEST(a_pool_asks_for_exactly_its_memory, ON_CPU)
     PoolConfig config = small_config(4, 128);
     Pool *pool = NULL;
     Seq *seqs[3];
-    const int ones[] = {1, 1, 1};
-    const float *x = filled(3 * 8, 1);
-    float out[3 * 8];
-    const int before = num_live;
+    float *x = filled(3 * 8, 1), *out = filled(3 * 8, 0);
+    const int ones[] = {1, 1, 1}, before = num_live;
     bytes_asked = 0;
     CHECK_OK(pool_create(&config, &pool));
     size_t records = 129 * sizeof(Block) + 128 * 4 * sizeof(int) + 128 * sizeof(int);
@@ -1065,12 +1063,14 @@ TEST(a_pool_asks_for_exactly_its_memory, ON_CPU)
         seqs[i] = bare_seq(pool, i == 0 ? 400 : 5);
         seqs[i]->num_computed_tokens = seqs[i]->length - 1;  // as if they had been written
     }
+    CHECK_OK(plan_one(seqs[1], 1));
     bytes_asked = 0;
     plan(pool, seqs, ones, 3);
     size_t bytes = 4 * sizeof(SeqOffset) + 3 * sizeof(QueryToken) + 104 * sizeof(int);
     CHECK(bytes_asked <= bytes / 2 * 3 + 128);
     for (int layer = 0; layer < 2; layer++) CHECK_OK(pool_write(pool, layer, x, x));
     CHECK_OK(attend(pool, ATTEND_GATHER | ATTEND_FAST, 1, 2, 0, x, out, NULL));
+    check_pool(pool);
     pool_destroy(pool);
     CHECK_EQ(num_live, before);
     for (int i = 0; i < 6; i++) {
@@ -1201,9 +1201,11 @@ TEST(attend_gathers_into_a_dense_copy, ON_BOTH)
 
 #if defined PAGED_FAST && defined HAS_STANDIN
 // More bytes of states than 32 bits count, and more splits than a grid can have: both are left to
-// the plain kernel.
+// the plain kernel. Rows that may share a split have splits of one length, for which there is room.
 TEST(without_states_the_plain_kernel_runs, ON_DEVICE)
 {
+    for (int p = 0; p < 1 << 15; p++)
+        CHECK(split_length(p) == split_length(p / 8 * 8) && split_length(p) <= MAX_SPLIT);
     const int lengths[] = {1 << 15, 1 << 26}, heads[] = {65535, 1}, dims[] = {256, 1};
     if (sizeof(size_t) < 8) skip("only where size_t has 64 bits");
     for (int i = 0; i < 2; i++) {
