@@ -16,11 +16,8 @@ DEBUG   = $(CC) -O0 -g3 $(WARN) $(CPPFLAGS)
 ENGINE  = paged.cu.c paged.h
 PYTHON3 = command -v python3 >/dev/null || { echo "python3 is not installed"; exit 1; }; \
             CC="$(CC)" CPPFLAGS="$(CPPFLAGS)" python3
-ARCH   ?= $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | \
-            sed -n '1s/^\([0-9][0-9]*\)[.]\([0-9]\)$$/sm_\1\2/p')
 NVCC    = command -v nvcc >/dev/null || { echo "nvcc is not installed"; exit 1; }; \
-            nvcc -x cu -O2 -g $(CPPFLAGS) -Xcompiler -Wall,-Wextra $(if $(ARCH),-arch=$(ARCH), \
-            -gencode arch=compute_75,code=sm_75 -gencode arch=compute_80,code=[sm_80,compute_80])
+            nvcc -x cu -O2 -g $(CPPFLAGS) -Xcompiler -Wall,-Wextra $$(sh checks/cuda.sh --arch)
 
 ## Build and read
 all: paged tour llama replay hello tests  ## what make builds without a target: the programs and the tests
@@ -55,16 +52,18 @@ bench: examples/bench.c examples/util.h build/fast.o  ## speed against the machi
 	$(COMPILE) $(FAST) examples/bench.c build/fast.o -o build/bench -lm
 	build/bench $(BENCH)
 
-build/draw: examples/draw.c examples/util.h build/paged.o
-	$(COMPILE) examples/draw.c build/paged.o -o $@ -lm
+build/draw: examples/draw.c examples/util.h $(ENGINE)
+	@mkdir -p build
+	$(COMPILE) examples/draw.c -o $@ -lm
 
-pictures: replay build/draw  ## draws those of the README into build/: TRACE=file.csv
+pictures: replay build/draw  ## draws those of docs/ into build/: TRACE=file.csv
 	./replay $(or $(TRACE),--generate 10000) --saturate --csv build/replay.csv
 	./replay $(or $(TRACE),--generate 10000) --saturate --block-size 64 --blocks 160 \
 	    --life build/life.csv >build/log
 	build/draw memory <build/replay.csv >build/replay-memory.svg
 	build/draw life <build/life.csv >build/life.svg
-	build/draw steps >build/steps.svg
+	for name in steps vectors free-list table walk warps copy publish; do \
+	    build/draw $$name >build/$$name.svg || exit; done
 
 build/debug: $(ENGINE)
 	@mkdir -p build
@@ -94,6 +93,9 @@ stage:            ## tests your functions: N=4, SHOW=seq_append; without N: list
 
 debug-stage:      ## gdb in the first of these tests that fails: N=4
 	@$(PYTHON3) learn/learn.py debug $(N) || true
+
+story:            ## what your engine can say, from stage 5 on: N=7, with stage 7
+	@$(PYTHON3) learn/learn.py story $(N) || true
 
 COMMA    = ,
 EXERCISE = $(if $(wildcard learn/$(N).c),$(N),predict)
@@ -132,7 +134,7 @@ quick:            ## the engine's tests on the CPU, in seconds: run it after an 
 check:            ## what is slow or needs rare tools: C=lint; without C: the list
 	@sh checks/check.sh $(C)
 
-mutants:          ## plants the bugs of checks/bugs.txt: which test catches each?
+mutants:          ## plants the bugs of checks/bugs.txt: is each caught? ten minutes
 	@$(PYTHON3) learn/plant.py mutants
 
 fuzz:             ## fuzzes calls and files, SECONDS=60 for each target; needs clang
@@ -159,5 +161,5 @@ format:           ## clang-format over the sources
 clean:            ## removes what was built
 	rm -rf paged tour llama replay hello tests tests-fast build *.o
 
-.PHONY: all help bench pictures debug read learn stage debug-stage exercise hunt mutant test quick check
-.PHONY: mutants fuzz cuda cuda-bench gpu-check format clean
+.PHONY: all help bench pictures debug read learn stage debug-stage story exercise hunt mutant test
+.PHONY: quick check mutants fuzz cuda cuda-bench gpu-check format clean

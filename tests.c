@@ -2507,6 +2507,29 @@ TEST(every_kernel_agrees_with_the_oracle, ON_BOTH)
     }
 }
 
+// The states show which kernel ran: on tensor cores, a maximum begins as -FLT_MAX, elsewhere as
+// -infinity, and a score of -infinity raises neither.
+TEST(tensor_cores_take_16_bits, ON_DEVICE)
+{
+    if (NUM_WAYS != 4) skip("-DPAGED_FAST only");
+#ifdef __CUDACC__
+    cudaDeviceProp gpu;
+    CUDA(cudaGetDeviceProperties(&gpu, 0));
+    if (gpu.major < 8) skip("this GPU has none for tf32");
+#endif
+    for (int i = 0; i < 6; i++) {
+        int dtype = i % 3, dim = 64 << i / 3;
+        PoolConfig config = {1, 1, dim, 1, 1, dtype, 1, PAGED_CPU};
+        Pool *pool = new_pool(config);
+        Seq *seq = bare_seq(pool, 1);
+        float max = 0;
+        CHECK_OK(write_one(seq, 1, 0, filled(dim, INFINITY), filled(dim, 1)));
+        CHECK_OK(t_attend(pool, ATTEND_FAST, 0, 1, 0, filled(dim, -1), filled(dim, 0), NULL));
+        memory_copy(pool->config.device, &max, pool->states, sizeof max);
+        CHECK_EQ(max == -INFINITY, dtype == PAGED_F32);
+    }
+}
+
 // One random operation on one of the sequences. Returns 0 if it was an append that was refused. Not
 // inlined, so that a debugger can stop at it.
 __attribute__((noinline)) static int random_operation(Pool *pool, Seq *seq, int may_create)

@@ -1,14 +1,16 @@
 #!/bin/sh
-# The CUDA build: it compiles without a warning, no kernel spills registers, and the hot loops have
-# no more instructions than the goals below. What needs a GPU is skipped without one, aloud.
+# The CUDA build: it compiles without a warning, no kernel spills registers or has an array outside
+# of them, and the hot loops have no more instructions than the goals below. What needs a GPU is
+# skipped without one, aloud.
 #
 #     sh checks/cuda.sh               part of make test: for one generation of GPUs, the program,
 #                                     the tests and the fast kernels; with a GPU, the tests run
-#     sh checks/cuda.sh --all         make check C=cuda: three generations, and the benchmark, llama
-#                                     and replay
+#     sh checks/cuda.sh --all         make check C=cuda: the kernels for four generations, and the
+#                                     benchmark, llama and replay
 #     sh checks/cuda.sh --gpu [PART]  make gpu-check: all that can be seen on a real GPU, each part
-#                                     in at most nine minutes. Where a tool is missing, it says at
-#                                     the end that this was incomplete, with exit status 3
+#                                     in at most nine minutes. Exit status 3: incomplete, for want
+#                                     of a tool that works here
+#     sh checks/cuda.sh --arch        prints the options that say what make cuda is to compile for
 #
 # ARCH=sm_90 says what to compile for; otherwise that is the generation of the GPU, or sm_90. If the
 # GPU is newer than nvcc, its driver compiles the PTX of an older generation, ARCH=compute_90, say.
@@ -19,46 +21,67 @@ LOG=build/cuda.log
 . checks/report.sh
 MODELS=${DEPS:-${MODELS:-../shared/models}}
 CPPFLAGS="${CPPFLAGS:-}${DEPS:+ -I$DEPS}"
-FLAGS="-O2 -g -lineinfo $CPPFLAGS -Xcompiler -Wall,-Wextra"
+FLAGS="-O2 -g $CPPFLAGS -Xcompiler -Wall,-Wextra"
 FAST="-x cu -DPAGED_FAST -DPAGED_NO_MAIN"
 PARTS="compile tests memcheck racecheck initcheck synccheck bench story debugger"
 mode=${1:-test}
 
-# What cannot be done is skipped; where a GPU was asked for, it is a failure.
-missing() { if [ "$mode" = --gpu ]; then bad "$1"; else skip "$1"; fi; }
+# Ends where something is missing: a failure only if a GPU was asked for.
+missing() { if [ $mode = --gpu ]; then bad "CUDA: $1"; else skip "CUDA: $1"; fi; finish; }
 
-command -v nvcc >/dev/null || { missing "CUDA: there is no nvcc"; finish; }
+command -v nvcc >/dev/null || missing "there is no nvcc"
+
+# The GPU that programs run on, "90 NVIDIA H200" for sm_90, or why there is none. Only CUDA itself
+# knows: nvidia-smi ignores CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER.
+find_gpu() {
+    cat >build/device-$$.cpp <<'END'
+#include <cstdio>
+#include <cuda_runtime.h>
+int main()
+{
+    cudaDeviceProp gpu;
+    cudaError_t error = cudaGetDeviceProperties(&gpu, 0);
+    if (error != cudaSuccess) return puts(cudaGetErrorString(error)), 1;
+    printf("%d%d %s\n", gpu.major, gpu.minor, gpu.name);
+}
+END
+    if nvcc build/device-$$.cpp -o build/device-$$ >$LOG 2>&1; then build/device-$$
+    else head -n 1 $LOG; false; fi
+}
+
+gpu=$(find_gpu) || { no_gpu="there is no GPU to run it on: $gpu" gpu=; }
+rm -f build/device-$$*
+generation=${gpu%% *}
+known=$(nvcc --list-gpu-arch 2>/dev/null | sed 's/compute_//' | sort -n)
+general="-gencode arch=compute_75,code=sm_75 -gencode arch=compute_80,code=[sm_80,compute_80]"
+[ "$mode${ARCH-}$gpu" != --arch ] || { echo "$general"; exit; }
+if [ -z "${ARCH-}" ]; then
+    ARCH=sm_${generation:=90}
+    newest=$(echo "$known" | awk -v gpu=$generation '$1 <= gpu' | tail -n 1)
+    [ "${newest:-$generation}" = $generation ] || ARCH=compute_$newest
+fi
+[ $mode != --arch ] || { echo "-arch=$ARCH"; exit; }
 nvcc --version | sed -n 's/.*release/nvcc: release/p'
 
-# The GPU that will run: the first that CUDA_VISIBLE_DEVICES names, by its index or the beginning of
-# its UUID. If the variable is empty, programs see no GPU.
-export CUDA_DEVICE_ORDER=PCI_BUS_ID  # as nvidia-smi counts them
-visible=${CUDA_VISIBLE_DEVICES-0}
-gpu=$(nvidia-smi --query-gpu=index,uuid,name,driver_version,compute_cap --format=csv,noheader \
-    2>/dev/null | awk -F ', *' -v card="${visible%%,*}" 'card == "" { next }
-        $1 == card || index($2, card) == 1 { print; exit }')
-if [ -z "${ARCH-}" ]; then
-    arch=$(echo "${gpu:-9.0}" | sed 's/.*, *//; s/[.]//')
-    newest=$(nvcc --list-gpu-arch | sed 's/compute_//' | sort -n | awk -v arch=$arch '$1 <= arch' |
-        tail -n 1)
-    ARCH=sm_$arch
-    [ "${newest:-$arch}" = $arch ] || ARCH=compute_$newest
-fi
+# cuda ARGUMENTS...: nvcc, with line numbers for compute-sanitizer. ptxas 11.8 breaks down over them
+# for sm_90, so there is a second try without.
+cuda() {
+    nvcc -lineinfo $FLAGS "$@" >$LOG 2>&1 && return
+    nvcc $FLAGS "$@" >$LOG 2>&1 && echo "      nvcc fails with -lineinfo, not without: $*"
+}
 
 # compile OUT ARGUMENTS...: for one generation. On a GPU a warning, say of a compiler that is newer
 # than this, is no failure.
 compile() {
     out=$1; shift
-    nvcc $FLAGS -arch=$ARCH "$@" -o build/$out >$LOG 2>&1; status=$?
+    cuda -arch=$ARCH "$@" -o build/$out; status=$?
     [ $mode = --gpu ] || [ ! -s $LOG ] || status=1
-    if [ $status = 0 ]; then ok "CUDA: $out for $ARCH"; return; fi
-    first_error
-    bad "CUDA: $out for $ARCH"
-    return 1
+    if [ $status = 0 ]; then ok "CUDA: $out for $ARCH"
+    else first_error; bad "CUDA: $out for $ARCH"; false; fi
 }
 
 # Each file is compiled on its own, as what the host's compiler makes of the examples needs no GPU.
-compile_programs() {
+compile_examples() {
     compile cuda-fast.o $FAST -c paged.cu.c
     compile cuda-bench.o -x cu -DPAGED_FAST -c examples/bench.c &&
         compile cuda-bench build/cuda-bench.o build/cuda-fast.o
@@ -70,20 +93,27 @@ compile_programs() {
 
 # ---- what the compiled code says ----------------------------------------------------------------
 
-# kernels OUT ARCH ARGUMENTS...: compiles for one generation, and checks that no kernel spills. What
-# ptxas says of them is in build/OUT.ptxas.
+# kernels GENERATION: compiles them for sm_GENERATION. None has an array in memory, which is what a
+# stack frame holds, or spills registers. What ptxas says is in build/kernels-GENERATION.ptxas.
 kernels() {
-    out=$1 arch=$2 said=build/$1.ptxas; shift 2
-    nvcc $FLAGS -arch=$arch -cubin -Xptxas -v "$@" -o build/$out >$said 2>&1
-    status=$?
-    number=$(grep -c 'bytes spill' $said)
-    if [ $status = 0 ] && [ "$number" -gt 0 ] &&
-        ! grep -iE 'warning|[1-9][0-9]* bytes spill' $said; then
-        ok "CUDA: $number kernels of $out for $arch: no warning, no spill"
+    cuda $FAST -arch=sm_$1 -cubin -Xptxas -v paged.cu.c -o build/kernels-$1; status=$?
+    cp $LOG build/kernels-$1.ptxas
+    number=$(grep -c 'Compiling entry' $LOG)
+    wrong='[1-9][0-9]* bytes (stack frame|spill)'
+    [ $mode = --gpu ] || wrong="warning|$wrong"
+    if [ $status = 0 ] && [ "$number" -gt 0 ] && ! grep -B 1 -iE "$wrong" $LOG; then
+        ok "CUDA: $number kernels for sm_$1: no stack frame, no spill"
     else
-        grep -iE 'error|warning' $said
-        bad "CUDA: $out for $arch: see above, or no kernel at all"
+        grep -i error $LOG
+        bad "CUDA: the kernels for sm_$1: see above, or no kernel at all"
     fi
+}
+
+all_kernels() {
+    for sm in 75 80 90 120; do
+        case $(echo '' $known '') in *\ $sm\ *) kernels $sm ;;
+        *) skip "CUDA: this nvcc does not know sm_$sm" ;; esac
+    done
 }
 
 # The hot loop of a kernel, in the output of nvdisasm: the shortest one with the most loads of a
@@ -129,7 +159,7 @@ count() {
     case $1 in 2*) load=LDG.E.U16 bytes=2 same=2 reads=${2#*-} ;; esac
     [ "$reads" != MHA ] || reads=1
     found=$(awk -v name="_Z[0-9]+${3}[0-9]+[A-Z]" -v load=$load -v bytes=$bytes -v reads=$reads \
-        -v same=$same "$HOT_LOOP" build/cuda-kernels.ptxas build/$4.sass) ||
+        -v same=$same "$HOT_LOOP" build/kernels-90.ptxas build/$4.sass) ||
         { bad "CUDA: no hot loop found in $3"; return; }
     goal=${5-}
     set -- "$1" "$2" $found
@@ -139,56 +169,27 @@ count() {
     if [ "$3" -le "$goal" ] && [ "$5" -ge 32 ]; then ok "CUDA: $goals"; else bad "CUDA: $goals"; fi
 }
 
-# Thread blocks of rung 4 for one token of each sequence, by split_length() of fast/gpu.c, and how
-# often they fill an H100 or H200, of which registers limit the number.
-wave_table() {
-    registers=$(awk '/Compiling/ { this = $0 }
-        /Used/ && this ~ /attend_mma_f16[0-9]+A/ { sub(/.*Used /, ""); print $1 }' \
-        build/cuda-kernels.ptxas)
-    {
-        printf '#include <stdio.h>\n#define HD\n'
-        sed -n '/^enum { MAX_SPLIT/,/^HD static int count_splits/p' fast/gpu.c
-        cat <<'END'
-int main(void)
-{
-    int shapes[][2] = {{1, 2048}, {8, 2048}, {64, 2048}, {1, 32768}, {8, 32768}, {64, 32768}};
-    int places = 132 * (65536 / (128 * ((REGISTERS + 7) / 8 * 8)));
-    printf("Thread blocks of rung 4, 8 KV heads, %d at a time on 132 SMs:\n", places);
-    printf("  sequences x tokens   splits of  thread blocks   waves\n");
-    for (int i = 0; i < 6; i++) {
-        int last = shapes[i][1] - 1;
-        int blocks = shapes[i][0] * 8 * count_splits(last);
-        printf("  %9d x %-5d %13d %14d %7.2f\n", shapes[i][0], shapes[i][1], split_length(last),
-               blocks, (double)blocks / places);
-    }
-}
-END
-    } >build/waves.c
-    cc -DREGISTERS=$registers build/waves.c -o build/waves 2>$LOG && build/waves ||
-        { first_error; bad "CUDA: no table of waves"; }
-}
-
 # For sm_90, f16 and head_dim 128. In rung 2 these two are variables; here they are constants.
 # Rung 3 has the loop of rung 2.
 count_table() {
     command -v nvdisasm >/dev/null || { skip "CUDA: no nvdisasm to count with"; return; }
-    sed 's/int dtype = view->[a-z]*.dtype;/int dtype = PAGED_F16;/
-        s/int head_dim = view->[a-z]*.head_dim;/int head_dim = 128;/
-        s/if (!view->tables) {/if (0) {/' paged.cu.c >build/cuda-plain.cu
+    sed '/void attend_tokens/,/^}/ s/int dtype = job->config.dtype;/int dtype = PAGED_F16;/
+        /void attend_tokens/,/^}/ s/int head_dim = job->config.head_dim;/int head_dim = 128;/
+        s/if (!job->tables) return/if (0) return/' paged.cu.c >build/cuda-plain.cu
     [ "$(diff paged.cu.c build/cuda-plain.cu | grep -c '^>')" = 3 ] ||
         { bad "CUDA: attend_tokens() is not written as checks/cuda.sh expects"; return; }
     nvcc -I. $FLAGS -arch=sm_90 -cubin -DPAGED_NO_MAIN build/cuda-plain.cu -o build/cuda-plain \
         2>$LOG && nvdisasm -c build/cuda-plain >build/cuda-plain.sass 2>$LOG &&
-        nvdisasm -c build/cuda-kernels >build/cuda-kernels.sass 2>$LOG ||
+        nvdisasm -c build/kernels-90 >build/kernels-90.sass 2>$LOG ||
         { first_error; bad "CUDA: nvdisasm"; return; }
     echo "Counted in the code of the hot loops, sm_90, f16, head_dim 128:"
     echo "  rung             heads  for 4 KB of K and V  registers  KB in flight per SM"
     for group in MHA GQA-4 GQA-8; do count "2 paged" $group attend_paged cuda-plain; done
     for group in MHA GQA-4 GQA-8; do
-        count "4 tensor cores" $group attend_mma_f16 cuda-kernels 300
+        count "4 tensor cores" $group attend_mma_f16 kernels-90 300
     done
-    count "4 in bf16" GQA-8 attend_mma_bf16 cuda-kernels 300
-    count "4, head_dim 64" GQA-8 attend_mma_f16_64 cuda-kernels 350
+    count "4 in bf16" GQA-8 attend_mma_bf16 kernels-90 300
+    count "4, head_dim 64" GQA-8 attend_mma_f16_64 kernels-90 350
 }
 
 # ---- on a GPU -----------------------------------------------------------------------------------
@@ -196,33 +197,50 @@ count_table() {
 incomplete=
 lacks() { skip "$1: not here"; incomplete="$incomplete, $1"; }
 
-# check_gpu NAME COMMAND...: passes if the command does, and has seen a GPU.
-check_gpu() {
-    checked=$1; shift
-    "$@" >$LOG 2>&1; status=$?
-    if grep -qE '^GPU: SKIPPED|^0 passed' $LOG; then bad "$checked: it has seen no GPU"
-    elif [ $status = 0 ]; then ok "$checked: $(tail -n 1 $LOG)"
-    else first_error; bad "$checked"; fi
+# A random operation makes about 50 calls of the CUDA runtime, so the GPU does fewer of them.
+run_tests() {
+    check "all tests on the GPU" timeout 500 build/cuda-tests --gpu --ops 60000
+    ! grep -qE '^GPU: SKIPPED|^0 passed' $LOG || bad "the tests have seen no GPU"
+    rung_4=no
+    build/cuda-tests --gpu tensor_cores_take_16_bits 2>&1 | grep -q '^1 passed' && rung_4=yes
+    echo "tensor cores: $rung_4"
+    [ $rung_4 = yes ] || [ $generation -lt 80 ] || bad "this GPU has them, and rung 4 did not run"
 }
 
-# A random operation makes about 50 calls of the CUDA runtime, so the GPU does fewer of them.
-run_tests() { check_gpu "all tests on the GPU" timeout 500 build/cuda-tests --gpu --ops 60000; }
-
-run_compile() {
+# These belong together, and to one ARCH.
+programs() {
+    rm -f build/for-*
     compile cuda-paged -x cu paged.cu.c
     compile cuda-tests -x cu -DPAGED_FAST tests.c
-    compile_programs
+    compile_examples
+    [ $failed != 0 ] || : >build/for-$ARCH
 }
 
-# Tests that start each kernel; under these tools the others would take hours.
+# Tests that start each kernel; under these tools the others would take hours. A tool that refuses
+# the GPU, starts no test or ends without its summary has found no bug: it counts as missing.
 run_sanitizer() {
     command -v compute-sanitizer >/dev/null || { lacks "compute-sanitizer for $1"; return; }
-    check_gpu "compute-sanitizer $1" timeout 500 compute-sanitizer --tool $1 --error-exitcode 9 \
-        build/cuda-tests --gpu --quick rewind_may_end_in_a_shared_block \
-        unused_slots_may_hold_anything every_kernel_agrees_with_the_oracle
+    timeout 500 compute-sanitizer --tool $1 --error-exitcode 9 build/cuda-tests --gpu --quick \
+        rewind_may_end_in_a_shared_block unused_slots_may_hold_anything \
+        every_kernel_agrees_with_the_oracle >$LOG 2>&1; status=$?
+    refusal='^===.*(device not supported|not supported on this|unsupported driver|internal sanit)'
+    if grep -qiE "$refusal" $LOG || ! grep -q '^gpu ' $LOG || ! grep -q '^===.*SUMMARY' $LOG; then
+        grep -i '^===.*error' $LOG | head -n 3
+        lacks "a compute-sanitizer that can do $1"
+    elif [ $status = 0 ] && grep -q 'SUMMARY: 0' $LOG && grep -q '^[1-9].* passed, 0 f' $LOG; then
+        ok "compute-sanitizer $1: $(sed -n "s/.*SUMMARY: //p" $LOG)"
+    else first_error; bad "compute-sanitizer $1"; fi
 }
 
-run_bench() { check "the benchmark" timeout 500 build/cuda-bench --quick; cat $LOG; }
+# If fast, the last column but one, is rung 4, it must not be below plain, the one before it.
+run_bench() {
+    check "the benchmark" timeout 500 build/cuda-bench; cat $LOG
+    [ $generation -ge 80 ] || return
+    slow=$(awk '/^f16 x/ { rows++; if (!($(NF - 1) >= $(NF - 2))) print }
+        END { if (!rows) print "no row of f16" }' $LOG)
+    if [ -z "$slow" ]; then ok "f16 is not slower on tensor cores than in the plain kernel"
+    else echo "$slow"; bad "f16 is slower on tensor cores than in the plain kernel"; fi
+}
 
 run_story() {
     [ -f "$MODELS/stories260K.bin" ] || { lacks "stories260K.bin in $MODELS"; return; }
@@ -235,28 +253,33 @@ run_story() {
     done
 }
 
+# The stop at the first launch says whether this cuda-gdb stops in kernels at all. The breakpoint
+# may stop in a host stub first: it has the name of the kernel, but no lane 5.
 run_debugger() {
     command -v cuda-gdb >/dev/null || { lacks "cuda-gdb"; return; }
     compile cuda-debug -O0 -G -x cu paged.cu.c || return
-    check "cuda-gdb stops in lane 5 of attend_paged" sh -c "
-        cuda-gdb -batch -nx -ex 'set cuda break_on_launch none' -ex 'break attend_paged' -ex run \
-            -ex 'cuda thread 5' -ex 'info cuda kernels' -ex 'print threadIdx.x' \
-            --args build/cuda-debug >build/cuda-gdb.log 2>&1
-        cat build/cuda-gdb.log; grep -q '= 5' build/cuda-gdb.log"
+    set -- -ex continue -ex 'cuda thread 5' -ex 'print threadIdx.x'
+    timeout 300 cuda-gdb -batch -nx -ex 'set cuda break_on_launch application' -ex run \
+        -ex 'set cuda break_on_launch none' -ex 'break attend_paged' "$@" "$@" "$@" \
+        --args build/cuda-debug >$LOG 2>&1 </dev/null
+    if grep -q '^[$].* = 5$' $LOG; then ok "cuda-gdb stops in lane 5 of attend_paged"
+    elif grep -q 'focus to CUDA kernel' $LOG; then cat $LOG; bad "cuda-gdb: no lane 5"
+    else tail -n 5 $LOG; lacks "a cuda-gdb that stops in kernels"; fi
 }
 
-# True if no source is newer than the last program that run_compile() builds.
+# True if no source is newer than the programs for this ARCH.
 built() {
-    newer=$(find paged.cu.c paged.h tests.c fast examples -newer build/cuda-replay 2>$LOG) &&
+    newer=$(find paged.cu.c paged.h tests.c fast examples -newer build/for-$ARCH 2>$LOG) &&
         [ -z "$newer" ]
 }
 
 run_parts() {
-    echo "GPU: $gpu"
-    [ "$1" = compile ] || built || run_compile
+    echo "GPU: ${gpu#* }, sm_$generation"
+    [ "$1" = compile ] || built || programs
     for part in "$@"; do
         case " $PARTS " in *" $part "*) ;; *) echo "$0: no part is called $part" >&2; exit 2 ;; esac
         case $part in
+        compile) programs; all_kernels ;;
         *check) run_sanitizer $part ;;
         *) run_$part ;;
         esac
@@ -267,29 +290,21 @@ run_parts() {
 }
 
 case $mode in
---all)
-    for arch in sm_75 sm_80 sm_90; do
-        kernels cuda-plain-$arch $arch -x cu paged.cu.c
-        kernels cuda-kernels-$arch $arch $FAST paged.cu.c
-    done
-    compile_programs
-    finish ;;
+--all) all_kernels; compile_examples; finish ;;
 --gpu)
-    shift
-    [ -n "$gpu" ] || { missing "CUDA: there is no GPU to run it on"; finish; }
-    [ $# -gt 0 ] || set -- $PARTS
+    shift; [ $# -gt 0 ] || set -- $PARTS
+    [ -n "$gpu" ] || missing "$no_gpu"
     run_parts "$@" ;;
 esac
 compile cuda-paged -x cu paged.cu.c
 compile cuda-tests -x cu -DPAGED_FAST tests.c
-kernels cuda-kernels sm_90 $FAST paged.cu.c
+kernels 90
 [ $failed = 0 ] || finish
-wave_table
 count_table
 check "./paged of nvcc; pools on the CPU need no GPU" build/cuda-paged
 check "tests of the nvcc build, on the CPU" build/cuda-tests --cpu --quick \
     random_operations_agree_with_the_oracle tensors_live_where_the_pool_lives \
     a_call_without_memory_changes_nothing only_edits_of_its_sequences_expire_a_plan \
     any_shape_agrees_with_the_oracle
-if [ -n "$gpu" ]; then run_tests; else skip "CUDA: there is no GPU to run it on"; fi
+if [ -n "$gpu" ]; then run_tests; else skip "CUDA: $no_gpu"; fi
 finish

@@ -5,8 +5,8 @@
 // The promise is that no way to serve a request changes a byte of its text. The first test has the
 // rules of llama2.c and of the scheduler once more, as plainly as can be, and draws the rest: the
 // weights, the vocabulary, the prompts, the options. The tests after it show what it cannot draw:
-// refusals and real weights. LLAMA names the program, otherwise ./llama; MODELS the folder of the
-// weights, otherwise this one or ../shared/models; without them those tests are skipped.
+// refusals and trained weights. LLAMA names the program, otherwise ./llama; MODELS the folder of a
+// published model, otherwise this one or ../shared/models; without it one test is skipped.
 //
 // The words of the tests, such as CHECK_EQ(), and their runner are those of ../tests.c. A test that
 // fails prints where its last command is; the files that it used stay there. A single test by name
@@ -19,9 +19,10 @@
 #include <stdbool.h>
 
 static pid_t first_process;
-static char *folder;  // of all files of a test
-static char *out;     // what the last command wrote to standard output
-static char *err;     // and to standard error
+static char *folder;            // of all files of a test
+static const char *files = "";  // the model and the tokenizer; without them, llama tells tales
+static char *out;               // what the last command wrote to standard output
+static char *err;               // and to standard error
 
 // Runs before the tests below are added: those of tests.c are not run here.
 __attribute__((constructor)) static void begin(void)
@@ -88,7 +89,7 @@ static const char *llama_path(void) { return getenv("LLAMA") ? getenv("LLAMA") :
 
 static int llama(const char *options)
 {
-    return run(format_text("%s %s/model %s/tokenizer %s", llama_path(), folder, folder, options));
+    return run(format_text("%s %s %s", llama_path(), files, options));
 }
 
 static char *text_of(const char *options)
@@ -189,6 +190,7 @@ static void save_checkpoint(float control, bool separate)
     }
     if (!separate) m->parts[CLASSIFIER] = m->parts[EMBEDDING];
     CHECK_EQ(fclose(file), 0);
+    files = format_text("%s/model %s/tokenizer", folder, folder);
 }
 
 // <unk>, <s>, </s>, the 256 bytes, the printable characters, and random merges: equal scores, the
@@ -235,16 +237,6 @@ static void make_model(void)
     model.context = CONTEXT;
     model.twins = false;
     save_checkpoint(0, false);
-}
-
-static const char *const caches[] = {"contiguous", "gather", "paged"};
-static const char *const dtypes[] = {"f32", "f16", "bf16"};  // order of paged.h
-
-// --cache and, if the cache has a choice, --block-size.
-static const char *cache_options(int cache, int block_size)
-{
-    if (cache == 0) return "--cache contiguous";
-    return format_text("--cache %s --block-size %d", caches[cache], block_size);
 }
 
 // ---- the rules of llama2.c --------------------------------------------------------------------
@@ -715,6 +707,8 @@ static Draw draw_options(void)
 {
     Draw d = {.seed = between(0, 1000), .samples = 1, .beams = 1, .chunk = between(1, 40)};
     int cache = between(0, 5) ? between(1, 2) : 0;
+    const char *caches[] = {"contiguous", "gather", "paged"};
+    const char *dtypes[] = {"f32", "f16", "bf16"};  // order of paged.h
     d.steps = between(6, model.context);
     d.block_size = between(0, 2) ? between(1, 4) : between(5, 40);
     if (between(0, 2) == 0) d.dtype = between(1, 2);
@@ -726,13 +720,13 @@ static Draw draw_options(void)
         if (between(0, 2) == 0) d.samples = between(2, 4);
         d.prefix_cache = cache > 0 && between(0, 2) > 0;
     }
-    d.options =
-        format_text("--steps %d --dtype %s --temperature %g --seed %d --samples %d "
-                    "--beam %d --chunk %d --speculate %d %s%s%s",
-                    d.steps, dtypes[d.dtype], d.temperature, d.seed, d.samples, d.beams, d.chunk,
-                    d.drafts, cache_options(cache, d.block_size),
-                    d.prefix_cache ? " --prefix-cache" : "", between(0, 1) ? " --plain" : "");
+    d.options = format_text(
+        "--steps %d --dtype %s --temperature %g --seed %d --samples %d "
+        "--beam %d --chunk %d --speculate %d --cache %s%s%s",
+        d.steps, dtypes[d.dtype], d.temperature, d.seed, d.samples, d.beams, d.chunk, d.drafts,
+        caches[cache], d.prefix_cache ? " --prefix-cache" : "", between(0, 1) ? " --plain" : "");
     draw_prompts(&d);
+    if (cache > 0) d.options = format_text("%s --block-size %d", d.options, d.block_size);
     if (cache == 0) d.block_size = model.context;
     int longest = ceil_div(d.steps, d.block_size);
     d.num_blocks = d.num_served * d.samples * d.beams * longest;
@@ -818,7 +812,6 @@ static void fails(const char *options, int status, const char *says)
 
 TEST(at_most_256_requests_run_at_a_time, ON_CPU)
 {
-    make_model();
     text_of("--block-size 4 --steps 3 $(yes -- --prompt= | head -n 300)");  // 44 wait three steps
     CHECK_HAS(err, "; 900 tokens in 6 steps, ");
     CHECK_HAS(err, "sequences at the peak: 256, in 256 blocks of 4 tokens, ");
@@ -829,12 +822,11 @@ TEST(what_can_never_be_served_is_refused_at_once, ON_CPU)
 {
     make_model();
     char *the = text_of("--steps 12 -p the");
-    char *a = text_of("--steps 12 -p a");
-    CHECK_EQ(llama("--steps 12 -p the -p 'he ate the hat on the heath' -p a"), 1);
+    CHECK_EQ(llama("--steps 12 -p the -p 'he ate the hat on the heath' -p the"), 1);
     CHECK_HAS(err, "llama: request 1 refused: ");
     CHECK_TEXT(request(out, 0), the);
     CHECK_TEXT(request(out, 1), "\n");
-    CHECK_TEXT(request(out, 2), a);
+    CHECK_TEXT(request(out, 2), the);
     fails("--steps 40 --block-size 4 --blocks 9 -p the", 1,
           "llama: request 0 refused: 40 tokens need 10 blocks, the pool has 9\n");
     text_of("--steps 40 --block-size 4 --blocks 10 -p the");
@@ -895,25 +887,23 @@ TEST(wrong_options_are_refused, ON_CPU)
                    "--chunk 0/--chunk ' 5'/--steps 0/--steps 1.5/--samples 0/--beam 0/"
                    "--temperature -1/--temperature nan/--temperature 0x1/--temperature ''/"
                    "--seed ''/--seed 1.5/--seed ' 5'/--seed '5 '/--seed 0x10/--seed -1/"
-                   "--speculate -1/--speculate 1025/-p/a-third-file/--beam 2 --samples 2/"
+                   "--speculate -1/--speculate 1025/-p/one-file/three of them/--beam 2 --samples 2/"
                    "--beam 2 --speculate 1/--beam 2 --temperature 1/--beam 2 --prefix-cache/"
                    "--cache contiguous --prefix-cache/--cache contiguous --block-size 16";
-    make_model();
     for (char *options = strtok(wrong, "/"); options; options = strtok(NULL, "/"))
         fails(options, 2, "llama: ");
-    CHECK_EQ(run(llama_path()), 2);
-    CHECK_EQ(run(format_text("%s one-file", llama_path())), 2);
+    CHECK_EQ(run(format_text("llama=$(realpath %s); cd / && $llama", llama_path())), 1);
+    CHECK_HAS(err, "examples/tales.bin: No such file or directory; start llama in the folder of");
 }
 
 TEST(short_options_are_long_ones_and_all_are_in_the_help, ON_CPU)
 {
     char names[] = "--prompt --temperature --seed --steps --samples --beam --speculate "
                    "--chunk --prefix-cache --cache --block-size --blocks --dtype --device --plain";
-    make_model();
-    char *text = text_of("--prompt the --steps 30 --temperature 0.7 --seed 9");
-    CHECK_TEXT(text_of("-p the -n 30 -t 0.7 -s 9"), text);
-    CHECK_TEXT(text_of("-pthe -n30 --temperature=0.7 -s9"), text);
-    CHECK(strcmp(text_of("-p the -n 30 -t 0.7 -s 10"), text) != 0);
+    char *text = text_of("--prompt One --steps 30 --temperature 0.7 --seed 9");
+    CHECK_TEXT(text_of("-p One -n 30 -t 0.7 -s 9"), text);
+    CHECK_TEXT(text_of("-pOne -n30 --temperature=0.7 -s9"), text);
+    CHECK(strcmp(text_of("-p One -n 30 -t 0.7 -s 10"), text) != 0);
     CHECK_EQ(run(format_text("%s --help", llama_path())), 0);
     for (char *name = strtok(names, " "); name; name = strtok(NULL, " ")) CHECK_HAS(out, name);
     CHECK_TEXT(err, "");
@@ -921,31 +911,47 @@ TEST(short_options_are_long_ones_and_all_are_in_the_help, ON_CPU)
 
 TEST(output_that_cannot_be_written_is_a_failure, ON_CPU)
 {
-    const char *options[] = {"--help", "-p the", "-p the -p hat", "-p the --beam 2"};
+    const char *options[] = {"--help", "-n 9", "-n 9 -p One -p Once", "-n 9 --beam 2"};
     if (access("/dev/full", W_OK) != 0) skip("there is no /dev/full");
-    make_model();
     for (int i = 0; i < 4; i++) {
         CHECK_EQ(llama(format_text("%s >/dev/full", options[i])), 1);
         CHECK_HAS(err, "cannot write");
     }
 }
 
-// ---- real weights and devices -----------------------------------------------------------------
+// ---- tales, a story, kernels ------------------------------------------------------------------
 
-// The text of the 260K-parameter model of karpathy/tinyllamas, or a skip.
-static char *real_text(const char *options)
+// Ten tales at temperature 0, where the two best logits are at least 0.02 apart, so that the fast
+// paths choose the same, and forty at 0.7. checks/tales.py judges what they say.
+TEST(fifty_tales_are_the_same_however_they_are_served, ON_CPU)
+{
+    const char *how[] = {"--beam 4", "-t 0", "-t 0 --plain", "-t 0.7 --samples 4",
+                         "-t 0.7 --samples 4 --plain"};
+    const char *ways[] = {"--cache gather --block-size 1", "--block-size 4 --chunk 3",
+                          "--block-size 16 --blocks 60",   "--block-size 1 --prefix-cache",
+                          "--block-size 4 --speculate 4",  "--cache gather --speculate 2"};
+    const char *prompts =
+        "-p '' -p 'One day' -p 'Long ago' -p 'One day a block named Bo' -p 'Long ago a block named "
+        "Lou' -p 'Long ago a block named Hal had two' -p 'One day a block named Ivy had three' "
+        "-p 'Once upon a time a block named Eli had three' -p 'Long ago a block named Fay had two' "
+        "-p 'Once upon a time a block named Bo had two'";
+    char *texts[5];
+    for (int i = 0; i < 5; i++) {
+        const char *base = format_text("%s %s", quick || i == 0 ? "-p ''" : prompts, how[i]);
+        texts[i] = text_of(format_text("%s --cache contiguous", base));
+        for (int way = 0; way < (i % 2 ? 6 : 3); way++)
+            CHECK_TEXT(text_of(format_text("%s %s", base, ways[way])), texts[i]);
+    }
+    CHECK_TEXT(texts[2], texts[1]);  // of the plain code and the fast paths
+}
+
+// The published text of the 260K-parameter model of karpathy/tinyllamas: `expected_stdout` of
+// karpathy/llama2.c, test_all.py.
+TEST(every_cache_prints_the_published_text, ON_CPU)
 {
     const char *models = access("stories260K.bin", R_OK) == 0 ? "." : "../shared/models";
     if (getenv("MODELS")) models = getenv("MODELS");
-    const char *files = format_text("%s/stories260K.bin %s/tok512.bin", models, models);
-    if (run(format_text("ls %s", files)) != 0) skip("MODELS=folder build/llama-tests");
-    CHECK_EQ(run(format_text("%s %s %s", llama_path(), files, options)), 0);
-    return out;
-}
-
-// What it prints is known: `expected_stdout` of karpathy/llama2.c, test_all.py.
-TEST(every_cache_prints_the_published_text, ON_CPU)
-{
+    files = format_text("%s/stories260K.bin %s/tok512.bin", models, models);
     const char *expected =
         "Once upon a time, there was a little girl named Lily. She loved to play outside in the"
         " park. One day, she saw a big, red ball. She wanted to play with it, but it was too "
@@ -955,35 +961,25 @@ TEST(every_cache_prints_the_published_text, ON_CPU)
         "Lily was sad and didn't know what to do. She said, \"I'm sorry, Lily. I didn't know "
         "what to do.\"\n"
         "Lily didn't want to help her mom, so she\n";
-    const int block_sizes[] = {1, 7, 16};
-    for (int i = 0; i < 9; i++) {
-        const char *how = cache_options(i % 3, block_sizes[i / 3]);
-        const char *plain = i % 2 ? "--plain" : "";
-        const char *line = "--temperature 0 --steps 200 --chunk %d %s %s";
-        CHECK_TEXT(real_text(format_text(line, 1 + 5 * i, how, plain)), expected);
-    }
+    if (run(format_text("ls %s", files)) != 0) skip("MODELS=folder build/llama-tests");
+    CHECK_TEXT(text_of("--steps 200 --cache contiguous"), expected);
+    CHECK_TEXT(text_of("--steps 200 --cache gather --block-size 1"), expected);
+    CHECK_TEXT(text_of("--steps 200 --plain --block-size 7"), expected);
 }
 
-// The GPU, or the stand-in for one, whichever this llama has; a skip if it has neither.
-static const char *kernels(void)
-{
-    make_model();
-    if (llama("--device gpu --steps 2") == 0) return "gpu";
-    CHECK_HAS(err, "GPU");
-    if (llama("--device standin --steps 2") != 0) skip("no GPU, and no stand-in in this build");
-    return "standin";
-}
-
-// The same text on every cache, whatever the order of the lanes, also when a pool is too small for
-// all, with guesses; from the fast kernels and from the plain.
+// The same text on the GPU, or on the stand-in for one, from every cache, whatever the order of the
+// lanes, also when a pool is too small for all, with guesses; from the fast kernels and the plain.
 TEST(kernels_change_no_text, ON_CPU)
 {
     const char *more[] = {"", "--cache gather", "--cache contiguous", "--speculate 3 --chunk 2",
                           "--block-size 4 --blocks 20 --chunk 3"};
-    const char *device = kernels();
+    const char *device = "gpu";
+    if (llama("-n 2 --device gpu") != 0) device = "standin";
+    CHECK(device[0] == 'g' || strstr(err, "GPU"));
+    if (llama(format_text("-n 2 --device %s", device)) != 0) skip("no GPU, and no stand-in here");
     for (int i = 0; i < 10; i++) {
         const char *base =
-            format_text("--steps 20 -p the -p 'Once upon a time' -p a %s", i / 5 ? "--plain" : "");
+            format_text("-n 20 -p '' -p 'One day' -p 'Long ago' %s", i / 5 ? "--plain" : "");
         char *expected = text_of(base);
         setenv("PAGED_LANE_ORDER", format_text("%d", i), 1);
         CHECK_TEXT(text_of(format_text("%s --device %s %s", base, device, more[i % 5])), expected);

@@ -21,6 +21,7 @@ sh checks/fuzz.sh
 ./tests --standin
 ./tests --cpu
 sh checks/replay.sh
+python3 checks/tales.py
 sh checks/check.sh lanes
 ./tests-fast --quick --standin
 ./tests-fast --cpu

@@ -4,17 +4,22 @@
     python3 checks/walkthrough.py [--actual] [FILE.md ...]
 
 Without a file: walkthrough.md, README.md and checks/sessions.md, and then SAMPLE below with edits
-of one character, each of which must be noticed. Run it after `make`, as commands start ./tour and
-the others. --actual prints failing console and gdb blocks as they ought to be. What it looks at:
+of a few characters, each of which must be noticed. Run it after `make all build/llama-tests`, as
+commands start ./tour and the others. --actual prints failing console and gdb blocks as they ought
+to be. What it looks at:
 
-    ```c         stands word for word in one source; `...` alone on a line leaves lines out
+    ```c         stands word for word in one source; `...` alone on a line leaves lines out, of one
+                 function or between a line and one that begins at the margin. A block `c simple`
+                 is the first body of a function of two stages, which checks/learn.py tests
     ```console   `$ command`, then exactly what it prints to stdout; `...` stands for any lines. The
                  exit status is 0. `console needs=FILE` is skipped aloud without that file, which
                  is looked for in MODELS or, without this, here and in ../shared/models
     ```gdb       `$ gdb -x debugger/paged.gdb --args build/debug-tour ARGS`, then `(gdb) command`s,
                  each with what one sees; addresses, line numbers, process ids and blank lines do
                  not count. build/debug is ./paged, build/debug-tour is ./tour, both with -O0 -g3
-    prose        functions, tests, files, links, make targets and exercises that it names exist
+    prose        what it names exists: functions, fields and other names of the code, files, links,
+                 make targets, tests, options of programs, bugs, exercises, chapters, stages, scenes
+    ```text      a drawing or a table: it is not checked
 """
 
 import argparse
@@ -46,7 +51,7 @@ class Skipped(Exception):
 def run(command, stderr=subprocess.PIPE):
     """Runs a command without standard input; a list, or a string for the shell."""
     return subprocess.run(command, shell=isinstance(command, str), cwd=ROOT, env=ENV, text=True,
-                          errors='replace', timeout=120, stdin=subprocess.DEVNULL,
+                          errors='replace', timeout=600, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=stderr)
 
 
@@ -62,20 +67,34 @@ def read(pattern):
 
 
 SOURCES = {name: lines for pattern in ('paged.*', 'fast/*.c', 'tests.c', 'examples/*.[ch]',
-                                       'learn/simple.c', 'learn/hunts.c')
+                                       'learn/hunts.c')
            for name, lines in read(pattern).items()}
-KERNEL = re.compile(r'\bKERNEL\((\w+),')
 FUNCTIONS = {name for lines in (*SOURCES.values(), *read('learn/*.[ch]').values())
-             for line in lines
-             for name in re.findall(r'\b([A-Za-z_]\w*)\(', KERNEL.sub(r'\1(', line.split('//')[0]))}
+             for line in lines for name in re.findall(r'\b([A-Za-z_]\w*)\(', line.split('//')[0])}
+WORDS = {word for pattern in ('Makefile', '*.[ch]', *(folder + '/*.[!bm]*' for folder in (
+             'fast', 'examples', 'learn', 'checks', 'debugger')))
+         for name, lines in read(pattern).items() if name != 'checks/walkthrough.py'
+         for word in re.findall(r'--[a-z][\w-]*|\w+', '\n'.join(lines))}
 TARGETS = set(re.findall(r'^([a-z-]+):', load(ROOT + '/Makefile'), re.M))
+BUGS = set(re.findall(r'^([a-z][\w-]*) +\|', load(ROOT + '/checks/bugs.txt'), re.M))
 PREDICT = load(ROOT + '/learn/predict.c')
+# How many there are of what has numbers; the options that a program's source explains.
+NUMBERED = {name: len(re.findall(place, load(f'{ROOT}/{path}'), re.M)) for names, path, place in (
+    ('chapter|make read', 'walkthrough.md', r'^## \d+\.'), ('stage', 'learn/stages.txt', '^stage '),
+    ('hunt', 'learn/hunts.txt', '^hunt '), ('scene|./tour', 'examples/tour.c', r'^    \{"'))
+            for name in names.split('|')}
+OPTIONS = {'./' + os.path.basename(path): re.findall('--[a-z-]+', load(f'{ROOT}/{path}.c'))
+           for path in ('tests', 'examples/tour', 'examples/llama', 'examples/replay')}
 
 
 @functools.lru_cache(None)
 def tests():
     """The commands that run one test."""
-    return {f'{program} {name}' for program in ('./tests', 'build/llama-tests')
+    programs = './tests', 'build/llama-tests'
+    for program in programs:
+        if not exists(program):
+            raise SystemExit(f'There is no {program}: make all build/llama-tests')
+    return {f'{program} {name}' for program in programs
             for name in run([program, '--list']).stdout.split()}
 
 
@@ -102,7 +121,8 @@ def parse(path, text):
         prose.lines.append('' if is_fence or (fence and fence.kind != 'sh') else line)
     if fence:
         raise SystemExit(f'{path}:{fence.number}: the block has no end')
-    return [block for block in blocks if block.kind not in ('text', 'sh')] + [prose]
+    return [block for block in blocks if block.kind not in ('text', 'sh')
+            and block.needs != ['simple']] + [prose]
 
 
 def pattern(lines):
@@ -122,9 +142,14 @@ def difference(expected, actual):
 
 
 def check_c(block):
+    """From inside of a function, `...` goes on in this function, or to a line at the margin."""
     if all(line.strip() == '...' for line in block.lines):
         raise Failed('expected a line of a source')
-    wanted = re.compile('^' + pattern(block.lines), re.M)
+    wanted = ''
+    for line, after in zip(block.lines, block.lines[1:] + ['}']):
+        inside = '' if re.match(r'\w|/', after) else r'(?![\w}])'
+        wanted += f'(?:{inside}.*\n)*?' if line == '...' else re.escape(line) + '\n'
+    wanted = re.compile('^' + wanted, re.M)
     if not any(wanted.search('\n'.join(lines)) for lines in SOURCES.values()):
         raise Failed('its lines stand in no source in this order, without others between them')
 
@@ -237,11 +262,20 @@ IN_CODE = [
     (r'\b(\w+_\w+)\(', lambda x: x in FUNCTIONS, 'is no function'),
     (r'^((?:[\w.*/-]+\.(?:c|h|md|sh|gdb|gp|txt|svg|patch)|(?:checks|learn)/\S+\.py))(?::\d+)?$',
      lambda x: x in ('stb_ds.h', 'learn/paged.cu.c') or exists(x), 'is no file'),
+    (r'(?:^(?=\w+$)|->|\b(?=[A-Za-z]+_))([A-Za-z]\w*)\b(?![/.-]\w)',
+     lambda x: x in WORDS or x == 'quit' or exists(x), 'is no word of the sources'),
     (r'(?:^|[;&] )make ([a-z][a-z-]*)', lambda x: x in TARGETS, 'is no target of make'),
     (r'make exercise N=(\w+)', lambda x: f'"{x}"' in PREDICT or exists(f'learn/{x}.c') and
      exists(f'learn/{x}.patch'), 'is no exercise'),
-    (r'((?:\./|build/llama-)tests [a-z]\w*)', lambda x: x in tests(), 'is no test')]
+    (r'((?:\./|build/llama-)tests [a-z]\w*)', lambda x: x in tests(), 'is no test'),
+    (r'\bBUG=([\w-]+)', lambda x: x in BUGS, 'is no bug'),
+    (r'((?:\./|build/)[\w-]+(?: [^ |;&<>]+)* --[\w-]+)', lambda x: set(
+        re.findall('--[a-z-]+', x)) <= set(OPTIONS.get(x.split()[0], ())), 'is no command'),
+    (r'^(--[a-z][\w-]*)', lambda x: x in WORDS, 'is no option')]
 ANYWHERE = (r'\b([A-Za-z_]\w*)\(\)', lambda x: x in FUNCTIONS, 'is no function')
+WITH_NUMBERS = (r'(?i)(%s)s? (?:N=)?((?:\d+(?:, | and | to )?)+)' % '|'.join(NUMBERED),
+                lambda x: all(0 < int(n) <= NUMBERED[x[0].lower()]
+                              for n in re.findall(r'\d+', x[1])), 'does not exist')
 
 
 def check_prose(block):
@@ -252,10 +286,10 @@ def check_prose(block):
         if line.startswith('#'):
             ours = not re.search(r'other systems|read on', line)
         spans = re.findall(r'`([^`]+)`', line)
-        for texts, rules in (spans, IN_CODE if ours else IN_CODE[2:]), \
-                            ([line], [ANYWHERE, link] if ours else [link]):
+        for texts, rules in (spans, IN_CODE if ours else IN_CODE[3:]), \
+                            ([line], [WITH_NUMBERS, link] + [ANYWHERE] * ours):
             for pattern, known, message in rules:
-                wrong += [f'line {number}: {x} {message}' for text in texts
+                wrong += [f'line {number}: {"".join(x)} {message}' for text in texts
                           for x in re.findall(pattern, text) if not known(x)]
     if wrong:
         raise Failed('; '.join(wrong))
@@ -293,7 +327,7 @@ def judge_all(blocks):
 
 SAMPLE = r'''# Sample
 `ceil_div()`, [the header](../paged.h), `checks/report.sh`, `make debug`, `./tests TEST`,
-`attend_paged()`.
+`attend_paged()`, `num_free`, chapter 3, `make mutant BUG=cow-never`, `./tour 3`, `./tests --list`.
 ```c
 HD static int ceil_div(int64_t a, int b) { return (int)((a + b - 1) / b); }
 ...
@@ -321,7 +355,9 @@ $1 = 38
 '''
 EDITS = r'''ceil_div()>ceil_dif() | paged.h)>paged.k) | cks/rep>cks/red | make debug>make debud
 sts >sts x | d_paged>d_pages | a + b - 1>a + b - 2 | free_list_remove>free_list_removf
-\nb\n`>\nc\n` | ...\nb>..\nb | n=38>n=39 | $1 = 38>$1 = 39 | ```c\n>```C\n'''
+\nb\n`>\nc\n` | ...\nb>..\nb | n=38>n=39 | $1 = 38>$1 = 39 | ```c\n>```C\n
+num_f>num_g | chapter 3>chapter 33 | BUG=cow>BUG=cov | tour 3>tour 33 | --list>--lst
+static void free_list_remove(Pool *pool, int block)>    block_poison(pool, block, 0);'''
 
 
 def self_test():

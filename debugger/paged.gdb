@@ -8,6 +8,13 @@
 # gdb, without Python. Except for `check`, they only read memory, so they work at any point, and on
 # the core file of a program that has panicked. `help user-defined` lists them, `help NAME` explains
 # one. An argument ends at a space, so write seq->length-1.
+#
+# `step` does not enter the following functions: those of libc, which begin with _, and the smallest
+# ones of the engine. A breakpoint in one of them stops as ever; `skip disable` lets `step` in, too.
+
+skip -rfu ^_
+skip -rfu ^(dtype_size|kv_offset|ceil_div|min_int|multiply|realloc_or_panic|plan_(usable|expire))$
+skip -rfu ^(float_bits|bits_float|b?f(16|32)_to_b?f(16|32)|(load|store)_element)$
 
 define pool
   if $argc != 1
@@ -99,7 +106,11 @@ define plan
     if $paged_pool->plan_number == 0
       echo No plan, or it is out of date: pool_plan() comes next.\n
     else
-      set $paged_n = $paged_plan->view.num_query_tokens
+      # In host memory: first the offsets, then the query tokens, then the tables.
+      set $paged_n = $paged_plan->job.num_query_tokens
+      set $paged_offset = $paged_plan->memory
+      set $paged_query = $paged_plan->queries
+      set $paged_tables = (int *) ($paged_query + $paged_n)
       printf "plan %lu: %d query tokens", $paged_pool->plan_number, $paged_n
       if $paged_plan->sealed
         printf ", in a shared or published block"
@@ -107,21 +118,21 @@ define plan
       echo \n
       set $paged_row = 0
       set $paged_i = 0
-      while $paged_i < $paged_plan->view.num_seqs
-        set $paged_entry = $paged_plan->offsets[$paged_i].entry
-        set $paged_end = $paged_plan->offsets[$paged_i + 1].entry
+      while $paged_i < $paged_plan->job.num_seqs
+        set $paged_entry = $paged_offset[$paged_i].entry
+        set $paged_end = $paged_offset[$paged_i + 1].entry
         if $paged_entry == $paged_end
           printf "  sequence %d: left out", $paged_i
         else
           printf "  sequence %d: positions ", $paged_i
-          printf "%d to ", $paged_plan->queries[$paged_row].position
-          while $paged_row < $paged_n && $paged_plan->queries[$paged_row].seq == $paged_i
+          printf "%d to ", $paged_query[$paged_row].position
+          while $paged_row < $paged_n && $paged_query[$paged_row].seq == $paged_i
             set $paged_row = $paged_row + 1
           end
-          printf "%d, table", $paged_plan->queries[$paged_row - 1].position
+          printf "%d, table", $paged_query[$paged_row - 1].position
         end
         while $paged_entry < $paged_end
-          printf " %d", $paged_plan->tables[$paged_entry]
+          printf " %d", $paged_tables[$paged_entry]
           set $paged_entry = $paged_entry + 1
         end
         echo \n

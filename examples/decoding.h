@@ -59,7 +59,7 @@ static int sample_request(Server *s, Request *r, const float *logits)
         if (ended || right == guesses || token != r->draft[right]) break;
     }
     s->num_accepted += right;
-    must(seq_rewind(r->seq, guesses - right), "seq_rewind");
+    if (guesses > right) must(seq_rewind(r->seq, guesses - right), "seq_rewind");
     return ended;
 }
 

@@ -17,12 +17,14 @@
 // speculation, beam search) is in decoding.h. Left out: top-p, quantized weights, chat.
 //
 //     cc -O2 -DPAGED_NO_MAIN examples/llama.c paged.cu.c -o llama -lm
+//     ./llama                       tells a tale; examples/tales.py made its model
 //     ./llama MODEL TOKENIZER -p "Once upon"
 
 #include "llama_files.h"
 #include "util.h"
 
 #include <getopt.h>
+#include <unistd.h>
 
 enum {
     MAX_RUNNING = 256,  // requests in a batch: bounds the memory that a step takes
@@ -219,7 +221,8 @@ typedef struct Options {
 } Options;
 
 static const char help[] =
-    "usage: llama CHECKPOINT TOKENIZER [options]\n"
+    "usage: llama [CHECKPOINT TOKENIZER] [options]\n"
+    "Without files, it tells tales: examples/tales.bin, examples/tales-tokenizer.bin\n"
     "  -p, --prompt TEXT    a prompt; may be repeated (one empty prompt)\n"
     "  -t, --temperature T  0: take the likeliest token; 1: sample from the model (0)\n"
     "  -s, --seed S         request i samples with seed S + i (1)\n"
@@ -263,6 +266,20 @@ static void parse_option(Options *o, int letter, const char *value)
     }
 }
 
+static void choose_files(Options *o, int count, char **files)
+{
+    if (count == 2) {
+        o->checkpoint = files[0];
+        o->tokenizer = files[1];
+        return;
+    }
+    if (count != 0) die(2, "expected two files, CHECKPOINT and TOKENIZER, or none; see --help");
+    o->checkpoint = "examples/tales.bin";
+    o->tokenizer = "examples/tales-tokenizer.bin";
+    if (access(o->checkpoint, R_OK) != 0)
+        die(1, "%s: %s; start llama in the folder of paged.cu.c", o->checkpoint, strerror(errno));
+}
+
 // Capital letters in the table: there is only the long name.
 static void parse_options(Options *o, int argc, char **argv)
 {
@@ -276,9 +293,7 @@ static void parse_options(Options *o, int argc, char **argv)
     *o = (Options){.chunk = 32, .samples = 1, .beams = 1, .seed = 1};
     for (int c; (c = getopt_long(argc, argv, "p:t:s:n:h", options, NULL)) != -1;)
         parse_option(o, c, optarg);
-    if (argc - optind != 2) die(2, "expected two files, CHECKPOINT and TOKENIZER; see --help");
-    o->checkpoint = argv[optind];
-    o->tokenizer = argv[optind + 1];
+    choose_files(o, argc - optind, argv + optind);
     if (o->beams > 1 && (o->samples > 1 || o->drafts > 0 || o->temperature > 0))
         die(2, "--beam excludes --samples, --speculate and --temperature");
     if (o->prefix_cache && (o->beams > 1 || o->cache == CACHE_CONTIGUOUS))

@@ -85,8 +85,6 @@ __global__ static void merge_splits(Job job)
 // the scores of four neighbours, and their weights are its part of a for weights times V, two
 // tokens an mma. Only maxima go from lane to lane.
 
-__shared__ size_t offsets[MAX_SPLIT];  // where the tokens of a split are in a plane
-
 typedef struct __attribute__((aligned(16), may_alias)) Piece {
     uint32_t words[4];  // 8 elements, one load of 16 bytes
 } Piece;
@@ -98,8 +96,8 @@ __device__ static int element_of_lane(int i, int n, int lanes)
 }
 
 // Loads the pieces of lane n of token t. What lies outside is 0, since 0 times NaN would be NaN.
-__device__ static void load_pieces(const Job *job, const void *plane, int t, int count, int n,
-                                   int lanes, int max_dim, Piece *to)
+__device__ static void load_pieces(const Job *job, const void *plane, const size_t *offsets, int t,
+                                   int count, int n, int lanes, int max_dim, Piece *to)
 {
     const uint16_t *row = (const uint16_t *)plane + offsets[t];
     EACH (i, max_dim / 8 / lanes) {
@@ -175,8 +173,8 @@ __device__ static void attend_mma(const Job *job, int dtype, int max_dim)
     int r = threadIdx.x % WARP / 4;
     int c = threadIdx.x % 4;
 
-    // 1. Which rows? Both loads are under way before the first is used; the barrier sees to it,
-    // here and below.
+    // 1. Which rows? Both loads are under way before the first is used, as __syncwarp() sees to;
+    // below, so are those of K and V.
     QueryToken query = job->queries[row];
     QueryToken before = job->queries[row - min_int(row, 1)];
     __syncwarp();
@@ -199,6 +197,7 @@ __device__ static void attend_mma(const Job *job, int dtype, int max_dim)
 
     // 3. The walk, for the whole split, so that later loads have nothing to wait for. Tokens past
     // the end get the offset of the last one.
+    __shared__ size_t offsets[MAX_SPLIT];  // in a plane
     for (int t = threadIdx.x; t < length; t += THREADS)
         offsets[t] = token_offset(job, begin, from + min_int(t, count - 1), kv_head);
     __syncthreads();
@@ -207,8 +206,10 @@ __device__ static void attend_mma(const Job *job, int dtype, int max_dim)
     for (int start = warp * 16; start < count; start += WARPS * 16) {
         Piece k[2][4], v[4][2];
         EACH (t, 2)
-            load_pieces(job, job->k, start + r / 2 * 4 + t * 2 + r % 2, count, c, 4, max_dim, k[t]);
-        EACH (i, 4) load_pieces(job, job->v, start + c * 4 + i, count, r, 8, max_dim, v[i]);
+            load_pieces(job, job->k, offsets, start + r / 2 * 4 + t * 2 + r % 2, count, c, 4,
+                        max_dim, k[t]);
+        EACH (i, 4)
+            load_pieces(job, job->v, offsets, start + c * 4 + i, count, r, 8, max_dim, v[i]);
         __syncwarp();
 
         // 4. Scores.

@@ -6,7 +6,7 @@
 // order of the free list, no copy-on-write. It then returns PAGED_TOO_LONG if one of the sequences
 // would not fit into the whole pool, and PAGED_OUT_OF_BLOCKS otherwise. The last block of a
 // sequence may be shared, within the batch or outside of it, and may be published. Step 1 of
-// seq_append() counts what an append takes; also count what it gives back.
+// seq_append() counts what one append takes. What do those before it in the batch change?
 //
 //     make exercise N=11b
 
@@ -129,6 +129,5 @@ int main(void)
 {
     for (int seed = 0; seed < CASES; seed++) try_case(seed);
     return solved("An append that copies lowers the count of the old block, so the next one may\n"
-                  "find it unshared and write in place. If the block is published, that one\n"
-                  "copies, too; but then the old block is free, as if none had been taken.\n");
+                  "find it unshared and write in place.\n");
 }

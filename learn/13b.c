@@ -39,16 +39,17 @@ static int attend_shared(Seq *prompt, Seq *const *samples, int layer, const floa
 // Appends the same n tokens to two sequences.
 static void grow(Seq *a, Seq *b, int n)
 {
-    float k[MOST * KV_HEADS * DIM], v[MOST * KV_HEADS * DIM];
+    float k[2][MOST * KV_HEADS * DIM], v[2][MOST * KV_HEADS * DIM];
     Seq *seqs[2] = {a, b};
     for (int layer = 0; layer < 2; layer++) {
-        randomize(k, n * KV_HEADS * DIM, 30);
-        randomize(v, n * KV_HEADS * DIM, 1);
-        for (int i = 0; i < 2 && seqs[i]; i++) {
-            if (layer == 0) must(seq_append(seqs[i], n));
-            plan(seqs[i], n);
-            must(pool_write(a->pool, layer, k, v));
-        }
+        randomize(k[layer], n * KV_HEADS * DIM, 30);
+        randomize(v[layer], n * KV_HEADS * DIM, 1);
+    }
+    for (int i = 0; i < 2 && seqs[i]; i++) {
+        must(seq_append(seqs[i], n));
+        plan(seqs[i], n);
+        for (int layer = 0; layer < 2; layer++)
+            must(pool_write(a->pool, layer, k[layer], v[layer]));
     }
 }
 

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """The build track: the reader writes the engine, stage by stage.
 
-`make help` lists the commands: learn, stage, debug-stage. The file is learn/paged.cu.c: the engine
+`make help` lists the commands: learn, stage, debug-stage, story. They return 0 whatever the tests say, but
+`python3 learn/learn.py stage 4` returns 1 if one fails. The file is learn/paged.cu.c: the engine
 without the bodies of the functions in stages.txt. What the reader writes may be wrong in any way,
 so each test is a process with its own limits.
 """
 import argparse
 import os
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -37,6 +39,8 @@ ORACLE = '''\
 #ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
+// The linker wants shared memory of a program with a stand-in, and so far no kernel has any.
+static __attribute__((section("gpu_shared"), used)) float nothing_yet;
 
 '''
 
@@ -46,6 +50,7 @@ class Stage:
         self.number, self.name = int(number), name
         self.chapter, self.minutes = int(chapter), int(minutes)
         self.write, self.again, self.tests, self.suite = {}, {}, [], []
+        self.now, self.story = '', []
 
 
 def read_stages():
@@ -67,6 +72,10 @@ def read_stages():
             stages[-1].tests.extend(rest.split())
         elif word == 'suite':
             stages[-1].suite.append(rest.split())
+        elif word == 'now':
+            stages[-1].now = rest
+        elif word == 'story':
+            stages[-1].story.append(rest)
         elif word not in ('', '#'):
             raise SystemExit('learn/stages.txt: what is "%s"?' % line)
     return stages
@@ -95,8 +104,6 @@ def skeleton(engine, stages, written=0):
             place = find(engine, name)
             head = engine[place.start:place.body]
             names = re.findall(r'(\w+)\s*[,)]', head[head.index('('):])
-            if head.startswith('KERNEL('):
-                names = ['job']
             body = '\n{\n    to_write(%d, __func__, "%s", %d,\n             %s);\n}' % (
                 stage.number, contract, stage.chapter, ', '.join(names))
             engine = engine[:place.body] + body + engine[place.end:]
@@ -138,7 +145,7 @@ def run_suite(arguments, engine=None):
     write(BUILD + '/tests.c', read('tests.c'))
     compiles, text = build(BUILD + '/tests', ['-Og'], BUILD + '/tests.c', engine)
     if not compiles:
-        return text
+        return '\n'.join(explain(text)[0] + [text])
     text, status = run([BUILD + '/tests', *arguments], 300)
     if status == 0 and re.search(r'^\d+ passed, 0 failed, \d+ skipped$', text, re.M):
         return None
@@ -171,16 +178,28 @@ def say(text, indent=4):
               if len(line) > 80 else line, flush=True)
 
 
+def explain(text):
+    """What messages of the compiler and the linker mean, and whether functions are missing."""
+    missing = sorted(set(re.findall(
+        r'(?:undefined (?:reference to|symbol:)|of function|undeclared function) \W*(\w+)', text)))
+    taken = sorted(set(re.findall(r'tests\.c:\S+ error: (?=.*(?:conflicting|redef|redecl)).*?'
+                                  r'[\'‘](\w+)', text)))
+    lines = ['%s() is missing.' % name for name in missing]
+    if any(name.startswith('__') for name in missing):
+        lines.append('The stand-in has __shfl_xor_sync() and __syncthreads() only.')
+    lines += ['The tests have a %s, too: give yours another name.' % name for name in taken]
+    return lines, missing
+
+
 def compile_mine():
     if not os.path.exists(MINE):
         raise SystemExit('There is no %s yet. To write it: make learn' % MINE)
     compiles, text = build(BUILD + '/stage_tests', ['-O0'])
-    lines = text.splitlines()
-    missing = sorted(set(re.findall(r'undefined (?:reference to|symbol:) \W*(\w+)', text)))
+    lines, missing = explain(text)
     if compiles:
-        lines = [line for line in lines if MINE in line and 'warning:' in line]
-    if missing:  # not what the linker says of every call
-        lines = ['%s() is missing.' % name for name in missing]
+        lines = [line for line in text.splitlines() if MINE in line and 'warning:' in line]
+    elif not missing:  # otherwise the linker says it of every call
+        lines += text.splitlines()
     say('\n'.join(lines[:20] + ['...'] * (len(lines) > 20)))
     if not compiles:
         raise SystemExit('%s does not compile.' % MINE)
@@ -267,6 +286,7 @@ def stage_command(number, stages):
         what_to_do(number, stage, name)
         return 1
     print('Stage%s %d: all tests pass.' % ('s 1 to' * (number > 1), number))
+    say(stages[number - 1].now)
     if number == len(stages):
         print('%s is an engine:\n    cc -O2 -I. %s -o build/mine -lm && build/mine' % (MINE, MINE))
         return 0
@@ -294,6 +314,45 @@ def list_stages(stages):
     return 0
 
 
+def tell(stage, program):
+    """Runs llama with what this stage makes possible. Returns whether it worked."""
+    options = shlex.split(' '.join(stage.story))
+    text, status = run([*program, *options], 60, LIMITS)
+    tale = [line for line in text.splitlines() if not line.startswith('llama: ')]
+    said = [line for line in text.splitlines() if line.startswith('llama: ')]
+    say('\n'.join(tale), 0)
+    if status == 0 and {'--samples', '--speculate', '--prefix-cache'} & set(options):
+        say(said[-1])  # what was gained
+    if status != 0:
+        say('\n'.join(said))
+        say('make stage N=%d says what is wrong.' % stage.number)
+    return status == 0
+
+
+def story(number, stages):
+    """A tale, told by the reader's engine: by what is written, or by the stage that is asked for."""
+    if not os.path.exists(MINE):
+        raise SystemExit('There is no %s yet. To write it: make learn' % MINE)
+    mine, written = read(MINE), 0
+    missing = [[name for name in stage.write if unwritten(mine, name)] for stage in stages]
+    while written < len(stages) and not missing[written]:
+        written += 1
+    first = next(stage.number for stage in stages if stage.story)
+    number = max(number or written, first)
+    if written < number:
+        gap = stages[written]
+        say('Your engine %s after stage %d. Still to write, in stage %d, %s: %s.' % (
+            'speaks' if number == first else 'can do that', number, gap.number, gap.name,
+            ', '.join(missing[written])))
+        return 1
+    program = BUILD + '/llama'
+    compiles, text = build(program, ['-O2', '-DPAGED_NO_MAIN', MINE], 'examples/llama.c')
+    if not compiles:
+        say(text)
+        raise SystemExit('%s does not compile.' % MINE)
+    return 0 if tell(stages[number - 1], [program]) else 1
+
+
 def show(number, name, stages):
     known = [function.name for function in functions(read('paged.cu.c'))]
     if name not in known:
@@ -304,7 +363,7 @@ def show(number, name, stages):
     if later and not simple:
         what = later[0].again[name].replace('again: ', '')
         say('Not needed before stage %d: %s.' % (later[0].number, what))
-    path = 'learn/simple.c' if simple else 'paged.cu.c'
+    path = 'walkthrough.md' if simple else 'paged.cu.c'
     for who, path in ("The engine's", path), ('Yours', MINE):
         if os.path.exists(path):
             text = read(path)
@@ -339,7 +398,7 @@ def debug(number, stages, start=os.execvp):
 
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument('command', choices=['make', 'stage', 'debug'])
+    parser.add_argument('command', choices=['make', 'stage', 'debug', 'story'])
     parser.add_argument('number', nargs='?', default='0')
     parser.add_argument('--force', action='store_true')
     parser.add_argument('--show')
@@ -355,6 +414,8 @@ def main():
         return show(number or len(stages), options.show, stages)
     if options.command == 'debug':
         return debug(number or len(stages), stages)
+    if options.command == 'story':
+        return story(number, stages)
     return stage_command(number, stages) if number else list_stages(stages)
 
 

@@ -70,13 +70,13 @@ def run(command, seconds, limits='true'):
 # ---- functions and bugs ----
 
 DEFINITION = re.compile(
-    r'^(?:KERNEL\((\w+),|(?:__attribute__\(\(\w+\)\) )?[a-zA-Z][\w *]*?\b(\w+)\()'  # name
+    r'^(?:__attribute__\(\(\w+\)\) )?\w[\w *]*?\b(\w+)\('  # name
     r'[^;{}]*?(\s*\{(?:.*\}$|\n(?:.*\n)*?\}))', re.M)  # arguments, body
 
 
 def functions(text):
     """The functions that a C text defines, each with the places of its start, body and end."""
-    return [Function(match[1] or match[2], match.start(), match.start(3), match.end())
+    return [Function(match[1], match.start(), match.start(2), match.end())
             for match in DEFINITION.finditer(text)]
 
 
