@@ -229,8 +229,13 @@ coverage() {
     root=$PWD to=$OUT/coverage
     command -v gcov >/dev/null || { skip "coverage: no gcov"; return; }
     rm -rf $to && mkdir -p $to
-    (cd $to && gcc -O0 -w --coverage -fprofile-update=atomic -DT_COVERAGE -DPAGED_FAST $CPPFLAGS \
-        -I"$root" -c "$root/tests.c" && gcc --coverage tests.o -o tests -lm) ||
+    cat >$to/abort.h <<'END'
+#include <stdlib.h>
+void __gcov_dump(void);
+#define abort() (__gcov_dump(), abort())  // so that what runs before it counts
+END
+    (cd $to && gcc -O0 -w --coverage -fprofile-update=atomic -include ./abort.h -DPAGED_FAST \
+        $CPPFLAGS -I"$root" -c "$root/tests.c" && gcc --coverage tests.o -o tests -lm) ||
         { bad "coverage: does not compile"; return; }
     tests=$($to/tests --list | grep -vE "$LEFT_OUT|$SLOW")
     check "coverage: the tests" $to/tests --quick $tests
