@@ -9,9 +9,9 @@
 //     ./tests --standin     the stand-in for a GPU (any other build)
 //     ./tests --ops N       how many operations the random test makes
 //
-// First come the helpers, then the tests that a hand can check. How the larger helpers work comes
-// next; then random tests, which the oracle of paged.h judges: a cache without blocks. The program
-// that runs the tests is at the end. (checks/fuzz_api.c includes this file, for its operations.)
+// First come the helpers, then tests that one can check by hand; how the larger helpers work; tests
+// by random numbers, judged by the oracle of paged.h, a cache without blocks; and the runner.
+// (checks/fuzz_api.c includes this file, for its operations.)
 //
 // A failing check prints where it stands and ends its test; the others go on. In a debugger: break
 // on failed, then look up the stack.
@@ -42,10 +42,12 @@ static void *counted(void *p)
     return p;
 }
 
+static void released(void *p) { num_live -= p != NULL, free(p); }
+
 #define calloc(n, size) (fails_now((n) * (size)) ? NULL : counted(calloc(n, size)))
 #define aligned_alloc(unit, size) (fails_now(size) ? NULL : counted(aligned_alloc(unit, size)))
 #define realloc(p, size) ((p) ? realloc(p, size) : counted(malloc(size)))
-#define free(p) (num_live -= (p) != NULL, free(p))
+#define free(p) released(p)
 #define PAGED_NO_MAIN
 #include "paged.cu.c"
 #undef calloc
@@ -116,8 +118,7 @@ static int num_tests;
     check_close(PLACE, #actual, actual, expected, largest)
 #define CHECK_BITS(actual, expected, floats) check_bits(PLACE, #actual, actual, expected, floats)
 
-// A call that must succeed: at once or, if the allocation that is to fail is made in it, when it is
-// made again.
+// A call that must succeed: at once or, if it makes the allocation that fails, on the second try.
 #define CHECK_OK(call) \
     do { \
         uint64_t before_ = begin_call(); \
@@ -307,7 +308,7 @@ static char *format_text(const char *format, ...)
     return text;
 }
 
-// It is a thousand times slower, and tests are cut to that.
+// It is a thousand times slower, so tests do less there.
 static int on_stand_in(void) { return device == PAGED_STANDIN; }
 
 static size_t plane_bytes(const Pool *pool)
@@ -510,7 +511,7 @@ static PoolConfig small_config(int block_size, int num_blocks)
     return config;
 }
 
-// ---- numbers that a hand can check ------------------------------------------------------------
+// ---- numbers to check by hand -----------------------------------------------------------------
 
 // A Llama of 7 billion weights, and OPT-30B.
 TEST(a_token_costs_the_product_of_its_shape, ON_CPU)
@@ -546,7 +547,7 @@ TEST(attention_is_a_softmax_by_hand, ON_BOTH)
     }
 }
 
-// The oracle judges the rest, so it too meets numbers by hand. A scale of 2 squares the weights: 1
+// The oracle judges the rest, so it is checked by hand, too. A scale of 2 squares the weights: 1
 // and 4 fifths. Its dot products are in double: a float would lose the 1 beside 10^8.
 TEST(the_oracle_gives_what_a_hand_computes, ON_CPU)
 {
@@ -614,7 +615,7 @@ TEST(append_takes_a_block_with_its_first_token, ON_BOTH)
 }
 
 // An append that does not fit in full takes nothing; the copy of a shared tail is counted before
-// anything starts (vLLM pull requests 3250, 8824). append(0) is nothing, even in a full pool.
+// anything starts (vLLM pull requests 3250, 8824). To append 0 tokens does nothing.
 TEST(append_takes_all_its_blocks_or_none, ON_BOTH)
 {
     Pool *pool = new_pool(small_config(4, 4));
@@ -889,8 +890,8 @@ TEST(a_bad_shape_makes_no_pool, ON_CPU)
     pool_destroy(NULL);
 }
 
-// Null, negative and oversized arguments of the sequence functions change nothing. A length that no
-// int holds is too long, even if the pool is not.
+// Null, negative and oversized arguments of the sequence functions change nothing. A length beyond
+// INT_MAX is too long, however large the pool is.
 TEST(a_refused_sequence_call_changes_nothing, ON_CPU)
 {
     const int wrong[] = {-1, 11, INT_MAX, INT_MIN};
@@ -1036,9 +1037,9 @@ TEST(a_refused_step_changes_nothing, ON_BOTH)
 // A pool asks for the memory that it needs, and no more: K and V, each with 128 bytes after it, a
 // record for each block and one for the sentinel of the free list, the tokens of all blocks, and a
 // bucket for each. A plan takes what its tables need, one after the other, not the longest times
-// their number, and half as much again. All of it is freed: after a refusal, and with the sequences,
-// the plan and the workspaces of a pool that is destroyed in the middle of its work. Nothing but the
-// records and the buckets is touched at first: the other 512 MB take up next to no memory.
+// their number, and half as much again. All of it is freed, after a refusal and with a pool that is
+// destroyed at work. Nothing but the records and the buckets is touched at first: the other 512 MB
+// take up next to no memory.
 TEST(a_pool_asks_for_exactly_its_memory, ON_CPU)
 {
     PoolConfig config = small_config(4, 128);
@@ -1288,7 +1289,7 @@ TEST(pool_check_finds_each_kind_of_damage, ON_CPU)
     CHECK_HAS(pool_check(pool), "sequence 0: wrong pool");
     a->pool = pool;
     CHECK_TEXT(pool_check(NULL), "no pool");
-    // Several places that agree with each other, so that one look alone would not see it.
+    // Damage in several places that agree with each other, so no single look sees it.
     DAMAGE(
         b[8].ref_count, 1,  // a free block is in a table, with the right count
         DAMAGE(b[11].ref_count, 0, REPORTS(a->block_table[2], 8, "free block 8: ref_count is 1")));
@@ -1459,7 +1460,7 @@ TEST(a_sharer_continues_the_published_chain, ON_BOTH | IN_ONE_BUCKET_TOO)
     CHECK_TEXT(TABLE(c), "0 2 3 5");
 }
 
-// pool_check() sees what is wrong with the prefix cache. Published: 0, 1 and, free, 3 and 4.
+// pool_check() sees what is wrong with the prefix cache. Blocks 0, 1, 3, 4 are published.
 TEST(pool_check_finds_damage_to_the_prefix_cache, ON_CPU | IN_ONE_BUCKET_TOO)
 {
     Pool *pool = new_pool(small_config(4, 8));
@@ -1489,7 +1490,7 @@ TEST(pool_check_finds_damage_to_the_prefix_cache, ON_CPU | IN_ONE_BUCKET_TOO)
 
 // Of the free blocks those that hold nothing are taken first, then the least recently used, and the
 // end of a text before its beginning. A hit takes a block off the free list, from wherever it is
-// there. What was evicted is not found, and neither is it when its memory holds something else.
+// there. What was evicted is not found, nor when its memory holds something else.
 TEST(the_least_recently_used_block_is_evicted, ON_BOTH | IN_ONE_BUCKET_TOO)
 {
     int hits;
@@ -1527,7 +1528,7 @@ static double value_of_bits(int dtype, int bits)
     return exponent ? ldexp((1 << width) + mantissa, exponent - 1 + least) : ldexp(mantissa, least);
 }
 
-// The nearest of all values, ties to even bits, by bisection: slow, and plain to see.
+// The nearest of all values, ties to even bits, by bisection: slow, but obvious.
 static int nearest(float x, int dtype)
 {
     double magnitude = fabs((double)x);
@@ -1617,8 +1618,8 @@ TEST(every_16_bit_number_converts_exactly, ON_CPU)
 
 // ---- bugs that others shipped -----------------------------------------------------------------
 
-// A pool of many GB, of which little is touched. Whether the machine has them is found out without
-// the engine, so that no mistake of it can skip the test.
+// A pool of many GB, of which little is touched. The engine is not asked whether the machine has
+// them, so that none of its mistakes skips the test.
 static Pool *huge_pool(PoolConfig config)
 {
     Pool *pool = NULL;
@@ -1692,7 +1693,7 @@ TEST(the_prefix_cache_reaches_beyond_2_to_the_31, ON_CPU)
 }
 
 // Unused slots of the last block may hold anything: NaN (every test with poison), infinity or 1e30,
-// left there by others (vLLM issue 641: 0 * NaN is NaN).
+// left there by other sequences (vLLM issue 641: 0 * NaN is NaN).
 TEST(unused_slots_may_hold_anything, ON_BOTH)
 {
     const float garbage[] = {1e30f, -INFINITY, NAN};
@@ -1746,8 +1747,8 @@ TEST(equal_scores_of_any_size_weigh_the_same, ON_BOTH)
     }
 }
 
-// Many small weights are not lost beside a large one, before or after it, nor among each other; sums
-// do not overflow. The kernels, which are slow on the stand-in, add up fewer.
+// Many small weights are not lost beside a large one, before or after it, nor among each other; no
+// sum overflows. The kernels, which are slow on the stand-in, add up fewer.
 TEST(long_sums_keep_their_small_terms, ON_BOTH)
 {
     const struct {
@@ -1813,8 +1814,8 @@ TEST(float32_ends_where_the_header_says, ON_BOTH)
 }
 
 // Queries far larger and far smaller than f16 holds, infinite ones, and of more bits: two tokens
-// have the same score, but for what is beyond 8 bits of q, made of a large q and a small K or of a
-// small and a large one.
+// have the same score, except for what lies beyond 8 bits of q. It is made of a large q and a small
+// K, or of a small q and a large K.
 TEST(queries_may_be_of_any_size, ON_BOTH)
 {
     const float sizes[] = {0x1p-10f, 1, 0x1p20f};
@@ -1843,8 +1844,8 @@ TEST(queries_may_be_of_any_size, ON_BOTH)
     }
 }
 
-// As many query heads as there may be, each with a KV head of its own: with one token, the result is
-// its V. (The number of a head times that of all heads is more than an int.)
+// As many query heads as there may be, each with a KV head of its own. With one token, the result
+// is its V. (The number of a head times that of all heads is more than an int.)
 TEST(every_query_head_finds_its_kv_head, ON_CPU)
 {
     enum { HEADS = PAGED_MAX_Q_HEADS };
@@ -2806,9 +2807,9 @@ TEST(results_have_the_same_bits_however_cut, ON_BOTH)
 }
 
 // Among longer and shorter sequences, with splits of other lengths, a row gets every bit that it
-// has alone, also where rows are taken one by one, for want of room for their states. Its neighbours
-// in a chunk see more tokens or fewer; what only the last one sees is NaN. The second sequence
-// begins at the position after it.
+// has alone, even where the room for states is so small that rows are taken one by one. Its
+// neighbours in a chunk see more or fewer tokens; what only the last one sees is NaN. The second
+// sequence begins at the position after it.
 TEST(a_row_has_the_same_bits_in_any_company, ON_BOTH)
 {
     const int counts[] = {12, 3, 1}, groups[] = {1, 3, 4, 9};
@@ -2894,9 +2895,8 @@ static void *live(void *argument)
     return NULL;
 }
 
-// Two threads, each with a pool of its own, get what each would get alone; and what is wrong with
-// one pool is still to be read after other threads have found what is wrong with theirs. (The
-// thread sanitizer sees what they still share.)
+// Two threads, each with its own pool, get what each would get alone; what pool_check() says in one
+// can be read after it has reported in the other. (What they share, the thread sanitizer sees.)
 TEST(pools_in_two_threads_are_independent, ON_CPU)
 {
     uint64_t seeds[2] = {seed, seed + 1};
@@ -2919,8 +2919,8 @@ TEST(pools_in_two_threads_are_independent, ON_CPU)
 static const char *program;  // the name of this one
 static int child_output;     // what a child prints is read here
 
-// Forks a child that ends by itself, or is ended by what it does; returns 0 in it. A check that fails
-// there aborts.
+// Forks a child that ends by itself, or is ended by what it does; returns 0 in it. There a failing
+// check aborts.
 static pid_t begin_child(void)
 {
     int ends[2];
@@ -3086,7 +3086,7 @@ TEST(the_stand_in_panics_on_wrong_kernels, ON_DEVICE)
 
 // ---- the runner -------------------------------------------------------------------------------
 
-// Some tests ask for more memory than there is: the sanitizer shall return NULL, as malloc does.
+// Some tests ask for more memory than there is: the sanitizer must return NULL, as malloc does.
 #ifdef __cplusplus
 extern "C" const char *__asan_default_options(void);
 #endif
@@ -3101,7 +3101,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-// As the command that runs it again.
+// Prints the command that runs it again.
 static void print_failed(const Test *test)
 {
     printf("  FAILED: %s --%s %s--seed %llu ", program, device_names[device],
@@ -3110,7 +3110,7 @@ static void print_failed(const Test *test)
     printf("%s\n", test->name);
 }
 
-// As the test has left some of them.
+// Also ends the pools that the test has left.
 static void run_and_end_pools(const Test *test)
 {
     test->run();
@@ -3182,7 +3182,7 @@ static int run_in_child(const Test *test)
     return FAILED;
 }
 
-// Those that run on the device; if any are named, only these.
+// Runs the tests for the device; if any are named, only those.
 static void run_tests(int on, int num_named, int *count)
 {
     for (const Test *test = tests; test < tests + num_tests; test++) {
@@ -3201,8 +3201,8 @@ static void run_tests(int on, int num_named, int *count)
     }
 }
 
-// Says what the tests are going to run on. Returns 0 if it is not there; whether it is, is found out
-// without the engine.
+// Says what the tests are going to run on. Returns 0 if it is not there. The engine is not asked,
+// since its mistake would skip all tests.
 static int find_device(void)
 {
     const char *why = device != OTHER_DEVICE ? "this build does not have it" : NULL;
