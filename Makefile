@@ -14,7 +14,7 @@ COMPILE = $(CC) $(CFLAGS) -g $(WARN) $(CPPFLAGS)
 FAST    = -O3 $(NATIVE) $(OPENMP) -DPAGED_FAST
 DEBUG   = $(CC) -O0 -g3 $(WARN) $(CPPFLAGS)
 ENGINE  = paged.cu.c paged.h
-PYTHON3 = command -v python3 >/dev/null || { echo "python3 is not installed"; exit 1; }; \
+PYTHON3 = command -v python3 >/dev/null || { echo "sudo apt-get install python3"; exit 1; }; \
             CC="$(CC)" CPPFLAGS="$(CPPFLAGS)" python3
 NVCC    = command -v nvcc >/dev/null || { echo "nvcc is not installed"; exit 1; }; \
             nvcc -x cu -O2 -g $(CPPFLAGS) -Xcompiler -Wall,-Wextra $$(sh checks/cuda.sh --arch)
@@ -99,7 +99,10 @@ read:             ## the text without its answers: N=7, a chapter; SHOW=1, with 
 	    /^<.?details>/ { gsub(/<[^>]*>/, ""); fold = $$0 && !"$(SHOW)"; \
 	        if (fold) $$0 = "[" $$0 "] (SHOW=1)"; if (on) print; next } \
 	    on && !fold { n++; print } END { if (!n) print "There is no chapter $(N)." }' \
-	    walkthrough.md | cat -s | $${PAGER:-less} || true
+	    walkthrough.md | cat -s | awk 'function end() { if (p) print p; p = "" } \
+	    /^```/ { code = !code } code || /^(```|    |[|#<]|$$)/ { end(); print; next } \
+	    /^(-|[0-9]+\.) / { end() } { sub(/^ +/, ""); p = p (p ? " " : "") $$0 } END { end() }' \
+	    | fold -s -w 80 | $${PAGER:-$$(command -v less || echo cat)} || true
 
 learn:            ## writes learn/paged.cu.c, for you to finish; FORCE=1: start over
 	@$(PYTHON3) learn/learn.py make $(if $(FORCE),--force)

@@ -58,7 +58,7 @@ def wrong_bodies(problems):
         known.append(entry)
 
     places = {name: find(ENGINE, name) for stage in STAGES for name in stage.write}
-    for fields in filter(None, map(plant.split_fields, read('learn/wrong.txt').splitlines())):
+    for fields in filter(None, map(plant.split_fields, read('checks/wrong.txt').splitlines())):
         stage, name, text = int(fields[0]), fields[1], fields[-1]
         old, new = fields[2:4] if len(fields) == 5 else bugs[name][1:3]
         functions = [function for before in STAGES[:stage] for function in before.write
@@ -144,6 +144,26 @@ def check_bodies(known):
             report(job[0], problems)
 
 
+def check_stories():
+    """From the stage that has a story, llama tells it as with the finished engine; before, it stops
+    at a function of that stage."""
+    program = SCRATCH + '/llama'
+    compiles, text = learn.build(program, ['-O2', '-w', '-DPAGED_NO_MAIN',
+                                           SCRATCH + '/one/paged.cu.c'], 'examples/llama.c')
+    report('llama on the track', [text] * (not compiles))
+    for stage in [stage for stage in STAGES if stage.story and compiles]:
+        told = []
+        for number in (len(STAGES), stage.number, stage.number - 1):
+            with contextlib.redirect_stdout(io.StringIO()) as output:
+                worked = learn.tell(stage, ['env', 'CHECK_STAGE=%d' % number, 'CHECK_SIMPLE=1',
+                                            'CHECK_WRONG=0', program])
+            told.append((worked, output.getvalue()))
+        problems = [str(told)] * (told[0] != told[1] or not told[0][0])
+        problems += ['no tale'] * ('free list' not in told[1][1])
+        problems += [told[2][1]] * ('stage %d: write ' % stage.number not in told[2][1])
+        report('story of stage %d' % stage.number, problems)
+
+
 # ---- the track: its commands ----
 
 def expect(name, status, parts, function, *arguments):
@@ -214,6 +234,13 @@ def check_commands():
     expect('name of the tests', 1, ['The tests have a release, too'],
            *written(1, "HD static int ceil_div", "static void release(int *a) { *a = 0; }\n"
                     "HD static int ceil_div"))
+    written(4)
+    expect('no story yet', 1, ['speaks after stage 5. Still to write, in stage 5, attention: attend'],
+           learn.story, 0, STAGES)
+    written(6)
+    expect('story', 0, ['And nobody lost a token.'], learn.story, 0, STAGES)
+    expect('later story', 1, ['after stage 8. Still to write, in stage 7, sharing: block_share'],
+           learn.story, 8, STAGES)
     expect('return forgotten', 1, ['return-type', 'does not compile'],
            *written(1, 'return i * c->head_dim;', ';'))
 
@@ -249,6 +276,8 @@ def check_track(everything):
     report('wrong.txt', problems + [text] * (not compiles))
     if compiles:
         check_bodies(known)
+    learn.LIMITS = limits
+    check_stories()
     check_commands()
     write(SCRATCH + '/skeleton/paged.cu.c', learn.skeleton(ENGINE, STAGES))
     said = call([*plant.CC, '-O2', '-Wall', '-Wextra', '-I.', *plant.CPPFLAGS, '-c',
@@ -258,7 +287,6 @@ def check_track(everything):
     listed = [(str(stage.chapter), str(stage.number), stage.name, str(stage.minutes))
               for stage in STAGES]
     report('table of the walkthrough', ['%s\nis not\n%s' % (rows, listed)] * (rows != listed))
-    learn.LIMITS = limits
     write(learn.MINE, learn.skeleton(ENGINE, STAGES, len(STAGES)))
     for arguments in STAGES[-1].suite if everything else []:
         report('tests.c ' + ' '.join(arguments), list(filter(None, [learn.run_suite(arguments)])))
