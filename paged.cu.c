@@ -823,8 +823,7 @@ HD static size_t token_offset(const Job *job, SeqOffset begin, int position, int
     return kv_offset(c, job->layer, block, kv_head, position % c->block_size);
 }
 
-// Writes query token `row` to its slot. One thread copies what it need not convert at once, since
-// element by element takes twice as long.
+// Writes query token `row` to its slot.
 HD static void write_token(const Job *job, int row, int thread, int threads)
 {
     const PoolConfig *c = &job->config;
@@ -833,7 +832,7 @@ HD static void write_token(const Job *job, int row, int thread, int threads)
     for (int head = 0; head < c->num_kv_heads; head++) {
         size_t from = ((size_t)row * c->num_kv_heads + head) * c->head_dim;
         size_t to = token_offset(job, begin, query.position, head);
-        if (threads == 1 && c->dtype == PAGED_F32) {
+        if (threads == 1 && c->dtype == PAGED_F32) {  // in half the time of the loop below
             memcpy((float *)job->k + to, job->new_k + from, c->head_dim * sizeof(float));
             memcpy((float *)job->v + to, job->new_v + from, c->head_dim * sizeof(float));
             continue;

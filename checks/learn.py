@@ -227,6 +227,9 @@ def check_commands():
     expect('to blame in a stage', 1, [
         "engine's seq_append() in place of yours (stages 3 and 7)", 'SHOW=seq_append'],
         *written(7, 'block_poison(pool, own, filled)', '(void)own'))
+    expect('stopped at a later stage', 1, ['stage 10: write f32_to_bf16()',
+                                           "engine's gather_token() in place of yours (stage 4)"],
+           *written(4, 'to + i, job->dense_dtype, k)', 'to + i, c->dtype, k)'))
     expect('does not compile', 1, ['error:', 'does not compile'],
            *written(1, 'return i * c->head_dim;', 'return i * c->head_dim'))
     expect('no such shuffle', 1, ['The stand-in has __shfl_xor_sync()'],
@@ -238,7 +241,7 @@ def check_commands():
     expect('no story yet', 1, ['speaks after stage 5. Still to write, in stage 5, attention: attend'],
            learn.story, 0, STAGES)
     written(6)
-    expect('story', 0, ['And nobody lost a token.'], learn.story, 0, STAGES)
+    expect('story', 0, ['The last one back is first.'], learn.story, 0, STAGES)
     expect('later story', 1, ['after stage 8. Still to write, in stage 7, sharing: block_share'],
            learn.story, 8, STAGES)
     expect('return forgotten', 1, ['return-type', 'does not compile'],

@@ -9,13 +9,6 @@
 # the core file of a program that has panicked. `help user-defined` lists them, `help NAME` explains
 # one. An argument ends at a space, so write seq->length-1.
 #
-# `step` does not enter the following functions: those of libc, which begin with _, and the smallest
-# ones of the engine. A breakpoint in one of them stops as ever; `skip disable` lets `step` in, too.
-
-skip -rfu ^_
-skip -rfu ^(dtype_size|kv_offset|ceil_div|min_int|multiply|realloc_or_panic|plan_(usable|expire))$
-skip -rfu ^(float_bits|bits_float|b?f(16|32)_to_b?f(16|32)|(load|store)_element)$
-
 define pool
   if $argc != 1
     help pool
@@ -378,3 +371,11 @@ lane: say which kernel, thread block, thread, warp and lane this is.
 It reads the variables of the stand-in. On a GPU, cuda-gdb answers the same
 question with `cuda kernel block thread warp lane'.
 end
+
+# `step` does not enter the following functions: those of libc, which begin with _, and the smallest
+# ones of the engine. A breakpoint in one of them stops as ever; `skip disable` lets `step` in, too.
+# `pipe` (gdb 10) keeps `skip` quiet.
+pipe -d ; skip -rfu ^_ ; cat >/dev/null
+pipe -d ; skip -rfu ^(dtype_size|kv_offset|ceil_div|min_int|multiply|realloc_or_panic)$ ; cat >/dev/null
+pipe -d ; skip -rfu ^(plan_(usable|expire)|float_bits|bits_float)$ ; cat >/dev/null
+pipe -d ; skip -rfu ^(b?f(16|32)_to_b?f(16|32)|(load|store)_element)$ ; cat >/dev/null

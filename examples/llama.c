@@ -485,7 +485,7 @@ static void schedule(Server *s)
     for (ptrdiff_t i = 0; i < arrlen(s->running);) {
         int error = add_to_step(s, s->running[i]);
         if (error == PAGED_OUT_OF_BLOCKS)
-            preempt_newest(s);  // at last i itself, and the loop ends
+            preempt_newest(s);  // in the end i itself; then the loop is over
         else {
             must(error, "seq_append");
             i++;

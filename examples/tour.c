@@ -204,7 +204,7 @@ static void scene_cost(void)
     printf("With %d KV heads that the %d query heads share (GQA): %zu KiB.\n", gqa.num_kv_heads,
            GPT.num_kv_heads, pool_bytes_per_token(&gqa) / 1024);
     printf("OPT-30B, %d layers x %d dims, 128 requests of 1024 tokens: %.1f GB of\n"
-           "K and V, beside about 60 GB of weights.\n",
+           "K and V, beside about 60 GB of parameters.\n",
            opt.num_layers, opt.num_kv_heads * opt.head_dim,
            (double)pool_bytes_per_token(&opt) * 1024 * 128 / 1e9);
     wait_for_return();

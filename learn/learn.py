@@ -241,7 +241,8 @@ def blame(number, stages, test, said):
     arguments = test.split()[1:]
     arguments = arguments[:2] + (re.findall(r'FAILED: .* (\w+)\n', said) or arguments[2:])
     names = [name for stage in stages[:number] for name in stage.write]
-    if re.search(r'^stage \d+: write ', said, re.M):
+    unwritten = re.search(r'^stage (\d+): write ', said, re.M)
+    if unwritten and int(unwritten[1]) <= number:
         return None, stages[number - 1]
 
     def passes(replaced):

@@ -24,7 +24,7 @@ typedef struct Question {
 static const Question questions[QUESTIONS] = {
     {"1a",
      "Eight GPUs of 80 GB hold a Llama-3.1-70B: 80 layers, 64 query heads, 8 KV\n"
-     "heads, vectors of 128 elements. The weights and other data leave 450 GB (450e9\n"
+     "heads, vectors of 128 elements. Parameters and other data leave 450 GB (450e9\n"
      "bytes) for K and V in 16 bits. How many requests of 131072 tokens, the longest\n"
      "that the model accepts, fit at once?",
      1, right_1a},
