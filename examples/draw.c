@@ -189,7 +189,7 @@ static void draw_scene(const char *edit)
 {
     const Block *blocks = pool->blocks;
     int x = LEFT;
-    printf("<g class=\"scene\" style=\"--start:%ds\">", (states - SCENES) * SECONDS);
+    printf("<g class=\"scene\" style=\"--start:%.1fs\">", (states - SCENES) * SECONDS - 1.5);
     text(MARGIN, 34, "bold", "%s", edit);
     text(RIGHT, 34, "end small", "%d of %d", states + 1, SCENES);
     draw_state();
