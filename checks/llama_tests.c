@@ -22,9 +22,14 @@ static char folder[300];        // of all files
 static const char *files = "";  // the model and the tokenizer; without them, llama tells tales
 static char *out;               // what the last command wrote to standard output
 static char *err;               // and to standard error
+static const char *path = "./llama";
 
 // Runs before the tests below are added: those of tests.c are not run here.
-__attribute__((constructor)) static void begin(void) { num_tests = 0; }
+__attribute__((constructor)) static void begin(void)
+{
+    num_tests = 0;
+    if (getenv("LLAMA")) path = getenv("LLAMA");
+}
 
 // ---- files, programs --------------------------------------------------------------------------
 
@@ -68,12 +73,7 @@ static int run(const char *line)
     return WEXITSTATUS(status);
 }
 
-static const char *llama_path(void) { return getenv("LLAMA") ? getenv("LLAMA") : "./llama"; }
-
-static int llama(const char *options)
-{
-    return run(format_text("%s %s %s", llama_path(), files, options));
-}
+static int llama(const char *options) { return run(format_text("%s %s %s", path, files, options)); }
 
 static char *text_of(const char *options)
 {
@@ -89,8 +89,8 @@ enum { EMBEDDING, RMS_ATT, WQ, WK, WV, WO, RMS_FFN, W1, W2, W3, RMS_FINAL, ROPE,
 enum { BOS = 1, FIRST_BYTE = 3 };  // tokens
 enum { MAX_DIM = 64, MAX_HIDDEN = 48, CONTEXT = 96, MAX_VOCAB = 500, MAX_TEXT = 23 };
 
-typedef struct Model {  // what is in the files
-    int dim, hidden, layers, heads, kv_heads, vocab, context;
+typedef struct Model {                                         // what is in the files
+    int dim, hidden, layers, heads, kv_heads, vocab, context;  // the first seven numbers
     int head_dim, kv_dim;
     bool twins;                    // tokens 2i and 2i + 1 have the same weights
     float *parts[CLASSIFIER + 1];  // the weights, in the order of the file
@@ -169,11 +169,10 @@ static void draw_checkpoint(void)
     const int sizes[] = {table, norm,   square, narrow, narrow, square,
                          norm,  hidden, hidden, hidden, m->dim, m->context * m->head_dim,
                          table};
-    const int header[] = {m->dim,    m->hidden,   m->layers,
-                          m->heads,  m->kv_heads, separate ? -m->vocab : m->vocab,
-                          m->context};
     FILE *file = open_file("model", "wb");
-    fwrite(header, sizeof header, 1, file);
+    if (separate) m->vocab = -m->vocab;
+    fwrite(m, sizeof(int), 7, file);
+    m->vocab = abs(m->vocab);
     for (int part = 0; part < CLASSIFIER + separate; part++) {
         float *weights = alloc((size_t)sizes[part] * sizeof *weights);
         for (int i = 0; i < sizes[part]; i++) weights[i] = random_weight(part, i, weights, control);
@@ -351,8 +350,8 @@ typedef struct Draw {  // the options that were drawn, and what the scheduler ma
 
 typedef struct Story {  // a request as it has to be, or a beam
     int tokens[CONTEXT + 200];
-    int prompt, count;  // tokens of the prompt, and of prompt and answer; 0: refused
-    bool undecided;     // rounding decides about a token
+    int count;       // of the tokens of prompt and answer; 0: refused
+    bool undecided;  // rounding decides about a token
     // For the scheduler:
     int known;  // how many of the tokens are known by now
     int forks, lost;
@@ -372,13 +371,13 @@ static Story tell(const Draw *p, const char *prompt, uint64_t seed)
     const uint64_t state = random_state;
     const double tolerance = p->dtype == PAGED_F32 ? 4e-6 : 2e-3;
     Story s = {0};
-    s.prompt = s.known = s.count = tokenize(prompt, s.tokens);
-    if (s.prompt > p->steps) s.count = 0;
+    s.known = tokenize(prompt, s.tokens);
+    if (s.known <= p->steps) s.count = s.known;
     Oracle *cache = empty_cache(p->dtype);
     random_state = seed;
     for (int i = 0; i < p->steps && i < s.count && !s.undecided; i++) {
         think(cache, s.tokens[i], s.logits);
-        if (i + 1 < s.prompt) continue;
+        if (i + 1 < s.known) continue;
         int next = next_token(s.logits, p->temperature, tolerance);
         if (next < 0) s.undecided = true;
         if (next >= 0 && next != BOS) s.tokens[s.count++] = next;
@@ -391,19 +390,6 @@ static Story tell(const Draw *p, const char *prompt, uint64_t seed)
 // ---- the rules of the scheduler ---------------------------------------------------------------
 // Once more, for requests whose tokens are known, on a pool of the engine of its own. There is no
 // model: K and V are zeros. It says what the statistics must be.
-
-// The model is called for those that run.
-static void call(Draw *p)
-{
-    int used = p->num_blocks - p->pool->num_free;
-    p->calls++;
-    if (used <= p->peak) return;
-    p->peak = used;
-    p->peak_running = (int)arrlen(p->running);
-    p->peak_apart = 0;
-    for (int i = 0; i < p->peak_running; i++)
-        p->peak_apart += (int)arrlen(p->running[i]->seq->block_table);
-}
 
 // Guesses what followed the last earlier place of the newest three tokens, or two, or one.
 static void draft(const Draw *p, Story *r)
@@ -524,7 +510,15 @@ static void serve_on_paper(Draw *p, Story *stories, int count)
     }
     while (arrlen(p->running) + arrlen(p->waiting) > 0) {
         rows_for_all(p);
-        call(p);
+        p->calls++;
+        int used = p->num_blocks - p->pool->num_free;
+        if (used > p->peak) {
+            p->peak = used;
+            p->peak_running = (int)arrlen(p->running);
+            p->peak_apart = 0;
+            for (int i = 0; i < p->peak_running; i++)
+                p->peak_apart += (int)arrlen(p->running[i]->seq->block_table);
+        }
         move_all(p);
     }
 }
@@ -794,21 +788,22 @@ TEST(no_file_is_read_further_than_it_has_to_be, ON_CPU)
 {
     draw_model();
     char *expected = text_of("-n 9");
-    const char *zeros = format_text("(head -c 99999999 /dev/zero && touch %s/all) |", folder);
+    const char *all = format_text("%s/all", folder);
+    const char *zeros = format_text("(rm -f %s; head -c 99999999 /dev/zero && touch %s)", all, all);
     files = format_text("/dev/stdin %s/tokenizer", folder);
-    CHECK_EQ(run(format_text("cat %s/model | %s %s -n 9", folder, llama_path(), files)), 0);
+    CHECK_EQ(run(format_text("cat %s/model | %s %s -n 9", folder, path, files)), 0);
     CHECK_TEXT(out, expected);
-    CHECK_EQ(run(format_text("%s %s %s -n 9", zeros, llama_path(), files)), 1);
+    CHECK_EQ(run(format_text("%s | %s %s -n 9", zeros, path, files)), 1);
     CHECK_HAS(err, "llama: /dev/stdin: not a checkpoint");
     files = format_text("%s/model /dev/stdin", folder);
-    CHECK_EQ(run(format_text("%s %s %s -n 9", zeros, llama_path(), files)), 1);
+    CHECK_EQ(run(format_text("%s | %s %s -n 9", zeros, path, files)), 1);
     CHECK_HAS(err, "llama: /dev/stdin: not the tokenizer");
-    CHECK(access(format_text("%s/all", folder), F_OK) != 0);
+    CHECK(access(all, F_OK) != 0);
 }
 
 TEST(wrong_options_are_refused, ON_CPU)
 {
-    char wrong[] = "--cache none/--cache split/--cache/--device tpu/--dtype f64/--unknown 1/-x/"
+    char wrong[] = "--cache none/--cache/--device tpu/--dtype f64/--unknown 1/-x/"
                    "--block-size 0/--block-size -1/--block-size x/--blocks 0/--blocks 99999999999/"
                    "--chunk 0/--chunk ' 5'/--steps 0/--steps 1.5/--samples 0/--beam 0/"
                    "--temperature -1/--temperature nan/--temperature 0x1/--temperature ''/"
@@ -818,7 +813,7 @@ TEST(wrong_options_are_refused, ON_CPU)
                    "--cache contiguous --prefix-cache/--cache contiguous --block-size 16";
     for (char *options = strtok(wrong, "/"); options; options = strtok(NULL, "/"))
         fails(options, 2, "llama: ");
-    CHECK_EQ(run(format_text("llama=$(realpath %s); cd / && $llama", llama_path())), 1);
+    CHECK_EQ(run(format_text("llama=$(realpath %s); cd / && $llama", path)), 1);
     CHECK_HAS(err, "examples/tales.bin: No such file or directory; start llama in the folder of");
 }
 
@@ -828,9 +823,8 @@ TEST(short_options_are_long_ones_and_all_are_in_the_help, ON_CPU)
                    "--chunk --prefix-cache --cache --block-size --blocks --dtype --device --plain";
     char *text = text_of("--prompt One --steps 30 --temperature 0.7 --seed 9");
     CHECK_TEXT(text_of("-p One -n 30 -t 0.7 -s 9"), text);
-    CHECK_TEXT(text_of("-pOne -n30 --temperature=0.7 -s9"), text);
     CHECK(strcmp(text_of("-p One -n 30 -t 0.7 -s 10"), text) != 0);
-    CHECK_EQ(run(format_text("%s --help", llama_path())), 0);
+    CHECK_EQ(run(format_text("%s --help", path)), 0);
     for (char *name = strtok(names, " "); name; name = strtok(NULL, " ")) CHECK_HAS(out, name);
     CHECK_TEXT(err, "");
 }
@@ -850,16 +844,12 @@ TEST(output_that_cannot_be_written_is_a_failure, ON_CPU)
 // The samples share blocks, and a step has rows of all. checks/tales.py judges what they say.
 TEST(tales_are_the_same_however_they_are_served, ON_CPU)
 {
-    const char *ways[] = {"",
-                          "--block-size 1 --prefix-cache",
-                          "--block-size 4 --chunk 3",
-                          "--block-size 16 --blocks 60",
-                          "--block-size 4 --speculate 4",
-                          "--cache gather --speculate 2"};
-    for (int i = 0; i < 12; i++) {
-        const char *base = i < 6 ? "-t 0.7 --samples 20" : "-t 0.7 --samples 20 --plain";
+    const char *ways[] = {"--block-size 1 --prefix-cache", "--block-size 4 --chunk 3 --blocks 240",
+                          "--block-size 4 --speculate 4", "--cache gather --speculate 2"};
+    for (int i = 0; i < 8; i++) {
+        const char *base = i < 4 ? "-t 0.7 --samples 20" : "-t 0.7 --samples 20 --plain";
         char *expected = text_of(format_text("%s --cache contiguous", base));
-        CHECK_TEXT(text_of(format_text("%s %s", base, ways[i % 6])), expected);
+        CHECK_TEXT(text_of(format_text("%s %s", base, ways[i % 4])), expected);
     }
 }
 
@@ -871,13 +861,12 @@ TEST(every_cache_prints_the_published_text, ON_CPU)
     if (getenv("MODELS")) models = getenv("MODELS");
     files = format_text("%s/stories260K.bin %s/tok512.bin", models, models);
     const char *expected =
-        "Once upon a time, there was a little girl named Lily. She loved to play outside in the"
-        " park. One day, she saw a big, red ball. She wanted to play with it, but it was too "
-        "high.\n"
-        "Lily's mom said, \"Lily, let's go to the park.\" Lily was sad and didn't know what to "
-        "do. She said, \"I want to play with your ball, but I can't find it.\"\n"
-        "Lily was sad and didn't know what to do. She said, \"I'm sorry, Lily. I didn't know "
-        "what to do.\"\n"
+        "Once upon a time, there was a little girl named Lily. She loved to play outside in the "
+        "park. One day, she saw a big, red ball. She wanted to play with it, but it was too high.\n"
+        "Lily's mom said, \"Lily, let's go to the park.\" Lily was sad and didn't know what to do. "
+        "She said, \"I want to play with your ball, but I can't find it.\"\nLily was sad and "
+        "didn't "
+        "know what to do. She said, \"I'm sorry, Lily. I didn't know what to do.\"\n"
         "Lily didn't want to help her mom, so she\n";
     if (run(format_text("ls %s", files)) != 0) skip("MODELS=folder build/llama-tests");
     CHECK_TEXT(text_of("--steps 200 --cache contiguous"), expected);
