@@ -42,7 +42,7 @@ static void *fuzz_realloc(void *old, size_t size)
     while (i < num_live && live[i] != old) i++;                  // NULL stands nowhere
     CHECK(i < MAX_LIVE && size <= (1 << 20) + 64 * input_size);  // so small a file needs no more
     if (i == num_live) num_live++;
-    live[i] = realloc(old, size + 1);
+    live[i] = realloc(old, size ? size : 1);
     CHECK(live[i] != NULL);
     return live[i];
 }
