@@ -30,50 +30,35 @@ static int num_used;   // inputs that were accepted
 
 #define CHECK(x) ((x) ? (void)0 : (puts("failed: " #x), fflush(stdout), abort()))
 
-// All that is allocated, so that it can be freed when a reader is left in the middle.
+// All that is allocated, and what is read, so that a reader can be left in the middle.
 enum { MAX_LIVE = 1 << 14 };
-static struct {
-    void *memory;
-    size_t size;
-} live[MAX_LIVE];
+static void *live[MAX_LIVE];
 static int num_live;
-static size_t live_bytes;
-
-static void forget(const void *memory)  // which may be of another allocator, or NULL
-{
-    int i = num_live - 1;
-    while (i >= 0 && live[i].memory != memory) i--;
-    if (i < 0) return;
-    live_bytes -= live[i].size;
-    live[i] = live[--num_live];
-}
+static FILE *file_read;
 
 static void *fuzz_realloc(void *old, size_t size)
 {
-    forget(old);
-    live_bytes += size;
-    CHECK(live_bytes <= (1 << 20) + 64 * input_size);  // so small a file needs no more
-    void *memory = realloc(old, size ? size : 1);
-    CHECK(memory != NULL && num_live < MAX_LIVE);
-    live[num_live].memory = memory;
-    live[num_live++].size = size;
-    return memory;
+    int i = 0;
+    while (i < num_live && live[i] != old) i++;                  // NULL stands nowhere
+    CHECK(i < MAX_LIVE && size <= (1 << 20) + 64 * input_size);  // so small a file needs no more
+    if (i == num_live) num_live++;
+    live[i] = realloc(old, size ? size : 1);
+    CHECK(live[i] != NULL);
+    return live[i];
 }
 
-static void *fuzz_calloc(size_t count, size_t size)
+static void fuzz_free(void *memory)  // which may be of another allocator, or NULL
 {
-    return memset(fuzz_realloc(NULL, count * size), 0, count * size);
-}
-
-static void fuzz_free(void *memory)
-{
-    forget(memory);
+    int i = num_live - 1;
+    while (i >= 0 && live[i] != memory) i--;
+    if (i >= 0) live[i] = live[--num_live];
     free(memory);
 }
 
 static FILE *fuzz_open(const char *mode)
 {
-    return input_size > 0 ? fmemopen((void *)input, input_size, mode) : fopen("/dev/null", mode);
+    file_read = input_size ? fmemopen((void *)input, input_size, mode) : fopen("/dev/null", mode);
+    return file_read;
 }
 
 __attribute__((noreturn)) static void fuzz_exit(int status)
@@ -85,10 +70,11 @@ __attribute__((noreturn)) static void fuzz_exit(int status)
 #undef stderr
 #define stderr nowhere
 #define malloc(size) fuzz_realloc(NULL, size)
-#define calloc(count, size) fuzz_calloc(count, size)
+#define calloc(count, size) memset(fuzz_realloc(NULL, (count) * (size)), 0, (count) * (size))
 #define realloc(old, size) fuzz_realloc(old, size)
 #define free(memory) fuzz_free(memory)
 #define fopen(path, mode) ((void)(path), fuzz_open(mode))
+#define fclose(file) ((void)(file))  // closed below
 #define exit(status) fuzz_exit(status)
 
 #define PAGED_NO_MAIN
@@ -98,6 +84,7 @@ __attribute__((noreturn)) static void fuzz_exit(int status)
 #include "../examples/llama.c"
 #undef main
 #undef fopen
+#undef fclose
 #undef free
 #undef exit
 
@@ -228,7 +215,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t count)
         use();
         num_used++;
     }
-    while (num_live > 0) fuzz_free(live[num_live - 1].memory);
+    while (num_live > 0) fuzz_free(live[num_live - 1]);
+    fclose(file_read);
     return 0;
 }
 

@@ -2,51 +2,41 @@
 //
 //     build/llama-tests [NAME...] [--list] [--quick] [--seed N]
 //
-// The promise is that no way to serve a request changes a byte of its text. The first test has the
-// rules of llama2.c and of the scheduler once more, as plainly as can be, and draws the rest: the
-// weights, the vocabulary, the prompts, the options. The tests after it show what it cannot draw:
-// refusals and trained weights. LLAMA names the program, otherwise ./llama; MODELS the folder of a
-// published model, otherwise this one or ../shared/models; without it one test is skipped.
+// The promise is that no way to serve a request changes a byte of its text. The first tests have the
+// rules of llama2.c and of the scheduler once more, as plainly as can be, and draw the rest: the
+// weights, the vocabulary, the prompts, the options. The others show what cannot be drawn: refusals
+// and trained weights. LLAMA names the program, otherwise ./llama; MODELS the folder of a published
+// model, otherwise this one or ../shared/models; without it one test is skipped.
 //
-// The words of the tests, such as CHECK_EQ(), and their runner are those of ../tests.c. A test that
-// fails prints where its last command is; the files that it used stay there. A single test by name
-// leaves its files in any case.
+// The words of the tests, such as CHECK_EQ(), and their runner are those of ../tests.c. The files of
+// the last test stay in build/llama-tests-files.
 //
 //     cc -O2 checks/llama_tests.c -o build/llama-tests -lm && build/llama-tests
 
 #include "../tests.c"
 
 #include <stdbool.h>
+#include <sys/stat.h>
 
-static pid_t first_process;
-static char *folder;            // of all files of a test
+static char folder[300];        // of all files
 static const char *files = "";  // the model and the tokenizer; without them, llama tells tales
 static char *out;               // what the last command wrote to standard output
 static char *err;               // and to standard error
+static const char *path = "./llama";
 
 // Runs before the tests below are added: those of tests.c are not run here.
 __attribute__((constructor)) static void begin(void)
 {
     num_tests = 0;
-    first_process = getpid();
+    if (getenv("LLAMA")) path = getenv("LLAMA");
 }
 
 // ---- files, programs --------------------------------------------------------------------------
 
-// A failing check ends the process of its test without this.
-static void remove_folder(void)
-{
-    char line[500];
-    snprintf(line, sizeof line, "rm -r %s", folder);
-    if (getpid() != first_process && system(line) != 0) perror(line);
-}
-
 static FILE *open_file(const char *name, const char *mode)
 {
-    if (!folder) {
-        folder = mkdtemp(strdup(format_text("%s-XXXXXX", program)));
-        CHECK(folder != NULL && atexit(remove_folder) == 0);
-    }
+    snprintf(folder, sizeof folder, "%s-files", program);
+    mkdir(folder, 0777);
     FILE *file = fopen(format_text("%s/%s", folder, name), mode);
     CHECK(file != NULL);
     return file;
@@ -59,11 +49,11 @@ static void save(const char *name, const void *bytes, size_t size)
     CHECK_EQ(fclose(file), 0);
 }
 
-static char *load(const char *name, size_t *size)  // with a zero at its end
+static char *load(const char *name)  // with a zero at its end
 {
     FILE *file = open_file(name, "rb");
     char *bytes = alloc(1 << 20);
-    *size = fread(bytes, 1, 1 << 20, file);
+    CHECK(fread(bytes, 1, 1 << 20, file) < 1 << 20);
     fclose(file);
     return bytes;
 }
@@ -72,25 +62,18 @@ static char *load(const char *name, size_t *size)  // with a zero at its end
 // sanitizer fail the test, whatever else it expects.
 static int run(const char *line)
 {
-    size_t size;
     save("command", line, strlen(line));
-    int status = system(format_text("ulimit -t 300; sh %s/command >%s/out 2>%s/err "
-                                    "</dev/null",
+    int status = system(format_text("ulimit -t 300; sh %s/command >%s/out 2>%s/err </dev/null",
                                     folder, folder, folder));
-    out = load("out", &size);
-    err = load("err", &size);
+    out = load("out");
+    err = load("err");
     note("%s/command, which says: %s", folder, err);
     CHECK(WEXITSTATUS(status) < 126);
     CHECK(!strstr(err, "Sanitizer") && !strstr(err, "runtime error"));
     return WEXITSTATUS(status);
 }
 
-static const char *llama_path(void) { return getenv("LLAMA") ? getenv("LLAMA") : "./llama"; }
-
-static int llama(const char *options)
-{
-    return run(format_text("%s %s %s", llama_path(), files, options));
-}
+static int llama(const char *options) { return run(format_text("%s %s %s", path, files, options)); }
 
 static char *text_of(const char *options)
 {
@@ -98,31 +81,19 @@ static char *text_of(const char *options)
     return out;
 }
 
-// The text of request i out of the output for several, with the newline, as it would be alone.
-static char *request(const char *texts, int i)
-{
-    const char *title = format_text("=== request %d ===\n", i);
-    const char *start = strstr(texts, title);
-    CHECK(start != NULL);
-    start += strlen(title);
-    const char *end = strstr(start, format_text("\n=== request %d ===\n", i + 1));
-    return format_text("%.*s", end ? (int)(end + 1 - start) : INT_MAX, start);
-}
-
 // ---- a checkpoint with random weights, and its tokenizer --------------------------------------
 // The text is nonsense, but the same nonsense however it is served. The files are little-endian,
 // and so is any machine that llama runs on.
 
 enum { EMBEDDING, RMS_ATT, WQ, WK, WV, WO, RMS_FFN, W1, W2, W3, RMS_FINAL, ROPE, CLASSIFIER };
-enum { PARTS = CLASSIFIER + 1 };
 enum { BOS = 1, FIRST_BYTE = 3 };  // tokens
 enum { MAX_DIM = 64, MAX_HIDDEN = 48, CONTEXT = 96, MAX_VOCAB = 500, MAX_TEXT = 23 };
 
-typedef struct Model {  // what is in the files
-    int dim, hidden, layers, heads, kv_heads, vocab, context;
+typedef struct Model {                                         // what is in the files
+    int dim, hidden, layers, heads, kv_heads, vocab, context;  // the first seven numbers
     int head_dim, kv_dim;
-    bool twins;           // tokens 2i and 2i + 1 have the same weights
-    float *parts[PARTS];  // the weights, in the order of the file
+    bool twins;                    // tokens 2i and 2i + 1 have the same weights
+    float *parts[CLASSIFIER + 1];  // the weights, in the order of the file
     const char *texts[MAX_VOCAB];
     float scores[MAX_VOCAB];
 } Model;
@@ -131,23 +102,8 @@ static Model model;
 
 static void add_token(float score, const char *text)
 {
-    CHECK(model.vocab < MAX_VOCAB);
     model.scores[model.vocab] = score;
     model.texts[model.vocab++] = text;
-}
-
-static void save_tokenizer(void)
-{
-    FILE *file = open_file("tokenizer", "wb");
-    const int longest = MAX_TEXT;
-    fwrite(&longest, 4, 1, file);
-    for (int i = 0; i < model.vocab; i++) {
-        int length = (int)strlen(model.texts[i]);
-        fwrite(&model.scores[i], 4, 1, file);
-        fwrite(&length, 4, 1, file);
-        fputs(model.texts[i], file);
-    }
-    CHECK_EQ(fclose(file), 0);
 }
 
 static float random_weight(int part, int i, const float *weights, float control)
@@ -157,40 +113,6 @@ static float random_weight(int part, int i, const float *weights, float control)
     if (part != EMBEDDING && part != CLASSIFIER) return x / 2;
     if (model.twins && i / model.dim % 2) return weights[i - model.dim];
     return i < FIRST_BYTE * model.dim ? x * control : x;
-}
-
-// Writes a checkpoint of that shape with random weights. `control` is a factor on those of the
-// three control tokens: 0 and they never win, 1 and they are like the others, more and they win
-// oftener. With `separate`, vocab_size is negative and the classifier has weights of its own.
-static void save_checkpoint(float control, bool separate)
-{
-    Model *m = &model;
-    m->kv_dim = m->head_dim * m->kv_heads;
-    m->dim = m->head_dim * m->heads;
-    const int square = m->layers * m->dim * m->dim;
-    const int narrow = m->layers * m->dim * m->kv_dim;
-    const int hidden = m->layers * m->dim * m->hidden;
-    const int norm = m->layers * m->dim;
-    const int table = m->vocab * m->dim;
-    const int sizes[] = {table, norm,   square, narrow, narrow, square,
-                         norm,  hidden, hidden, hidden, m->dim, m->context * m->head_dim,
-                         table};
-    const int header[] = {m->dim,    m->hidden,   m->layers,
-                          m->heads,  m->kv_heads, separate ? -m->vocab : m->vocab,
-                          m->context};
-    FILE *file = open_file("model", "wb");
-    fwrite(header, sizeof header, 1, file);
-    m->parts[CLASSIFIER] = NULL;
-    for (int part = 0; part < PARTS; part++) {
-        if (part == CLASSIFIER && !separate) continue;
-        float *weights = alloc((size_t)sizes[part] * sizeof *weights);
-        for (int i = 0; i < sizes[part]; i++) weights[i] = random_weight(part, i, weights, control);
-        fwrite(weights, sizeof *weights, (size_t)sizes[part], file);
-        m->parts[part] = weights;
-    }
-    if (!separate) m->parts[CLASSIFIER] = m->parts[EMBEDDING];
-    CHECK_EQ(fclose(file), 0);
-    files = format_text("%s/model %s/tokenizer", folder, folder);
 }
 
 // <unk>, <s>, </s>, the 256 bytes, the printable characters, and random merges: equal scores, the
@@ -213,30 +135,59 @@ static void draw_tokenizer(void)
         if (between(0, 3) == 0) text = format_text("%s%s", text, model.texts[model.vocab - 1]);
         if (strlen(text) <= MAX_TEXT) add_token((float)between(-8, 8), text);
     }
-    save_tokenizer();
+    FILE *file = open_file("tokenizer", "wb");
+    fwrite(&(int){MAX_TEXT}, 4, 1, file);
+    for (int i = 0; i < model.vocab; i++) {
+        int length = (int)strlen(model.texts[i]);
+        fwrite(&model.scores[i], 4, 1, file);
+        fwrite(&length, 4, 1, file);
+        fputs(model.texts[i], file);
+    }
+    CHECK_EQ(fclose(file), 0);
+}
+
+// A checkpoint of a random shape. If the classifier has weights of its own, vocab_size is negative.
+static void draw_checkpoint(void)
+{
+    Model *m = &model;
+    const float control = between(0, 2) ? 1.7f : 1;  // how often control tokens win
+    const bool separate = between(0, 1);
+    m->hidden = between(1, MAX_HIDDEN);
+    m->layers = between(1, 3);
+    m->kv_heads = between(1, 2);
+    m->heads = m->kv_heads * between(1, 2);
+    m->head_dim = 2 * between(1, 8);
+    m->context = between(24, CONTEXT);
+    m->twins = between(0, 3) == 0;
+    m->kv_dim = m->head_dim * m->kv_heads;
+    m->dim = m->head_dim * m->heads;
+    const int square = m->layers * m->dim * m->dim;
+    const int narrow = m->layers * m->dim * m->kv_dim;
+    const int hidden = m->layers * m->dim * m->hidden;
+    const int norm = m->layers * m->dim;
+    const int table = m->vocab * m->dim;
+    const int sizes[] = {table, norm,   square, narrow, narrow, square,
+                         norm,  hidden, hidden, hidden, m->dim, m->context * m->head_dim,
+                         table};
+    FILE *file = open_file("model", "wb");
+    if (separate) m->vocab = -m->vocab;
+    fwrite(m, sizeof(int), 7, file);
+    m->vocab = abs(m->vocab);
+    for (int part = 0; part < CLASSIFIER + separate; part++) {
+        float *weights = alloc((size_t)sizes[part] * sizeof *weights);
+        for (int i = 0; i < sizes[part]; i++) weights[i] = random_weight(part, i, weights, control);
+        fwrite(weights, sizeof *weights, (size_t)sizes[part], file);
+        m->parts[part] = weights;
+    }
+    if (!separate) m->parts[CLASSIFIER] = m->parts[EMBEDDING];
+    CHECK_EQ(fclose(file), 0);
 }
 
 static void draw_model(void)
 {
-    const int head_dims[] = {2, 4, 6, 8, 16};
     draw_tokenizer();
-    model.hidden = between(1, MAX_HIDDEN);
-    model.layers = between(1, 3);
-    model.kv_heads = between(1, 2);
-    model.heads = model.kv_heads * between(1, 2);
-    model.head_dim = head_dims[between(0, 4)];
-    model.context = between(24, CONTEXT);
-    model.twins = between(0, 3) == 0;
-    save_checkpoint(between(0, 2) ? 1.7f : 1, between(0, 1));
-}
-
-// The files of most tests: the control tokens never win, so that no text ends early.
-static void make_model(void)
-{
-    draw_model();
-    model.context = CONTEXT;
-    model.twins = false;
-    save_checkpoint(0, false);
+    draw_checkpoint();
+    files = format_text("%s/model %s/tokenizer", folder, folder);
 }
 
 // ---- the rules of llama2.c --------------------------------------------------------------------
@@ -273,12 +224,7 @@ static void turn(float *x, int size, int position)
 
 static Oracle *empty_cache(int dtype)
 {
-    PoolConfig config = {.num_layers = model.layers,
-                         .num_kv_heads = model.kv_heads,
-                         .head_dim = model.head_dim,
-                         .block_size = 1,
-                         .num_blocks = 1,
-                         .dtype = dtype};
+    PoolConfig config = {model.layers, model.kv_heads, model.head_dim, 1, 1, dtype, PAGED_CPU, 0};
     return oracle_create(&config, CONTEXT);
 }
 
@@ -354,37 +300,26 @@ static int tokenize(const char *text, int *tokens)
     }
 }
 
-// What is printed for a token after another one.
-static const char *printed(int previous, int token)
+// Adds what is printed for a token after another one.
+static char *print_token(char *end, int previous, int token)
 {
-    static char bytes[256][2];
     const char *text = model.texts[token];
+    const char byte[] = {(char)(token - FIRST_BYTE), 0};
     if (previous == BOS && *text == ' ') text++;
-    if (token >= FIRST_BYTE && token < FIRST_BYTE + 256) {
-        bytes[token - FIRST_BYTE][0] = (char)(token - FIRST_BYTE);
-        text = bytes[token - FIRST_BYTE];
-    }
+    if (token >= FIRST_BYTE && token < FIRST_BYTE + 256) text = byte;
     unsigned char c = (unsigned char)text[0];
     bool shown = text[1] || (c >= ' ' && c <= '~') || (c >= '\t' && c <= '\r');
-    return shown ? text : "";
-}
-
-static double toss(uint64_t *rng)  // in [0, 1), by the generator of tests.c, which llama has, too
-{
-    random_state = *rng;
-    double coin = (double)(next_random() >> 11) * 0x1p-53;
-    *rng = random_state;
-    return coin;
+    return stpcpy(end, shown ? text : "");
 }
 
 // The token with the highest logit, or one that is drawn; -1 if rounding decides which.
-static int next_token(const float *logits, double temperature, uint64_t *rng, double tolerance)
+static int next_token(const float *logits, double temperature, double tolerance)
 {
     int next = -1;
     double best = logits[0];
     double sum = 0;
     double below = 0;
-    double coin = temperature > 0 ? toss(rng) : 0;
+    double coin = temperature > 0 ? (double)(next_random() >> 11) * 0x1p-53 : 0;
     for (int i = 0; i < model.vocab; i++) best = fmax(best, logits[i]);
     for (int i = 0; i < model.vocab; i++) sum += exp((logits[i] - best) / temperature);
     for (int i = 0; i < model.vocab; i++) {
@@ -400,7 +335,8 @@ static int next_token(const float *logits, double temperature, uint64_t *rng, do
 }
 
 typedef struct Draw {  // the options that were drawn, and what the scheduler makes of them
-    int block_size, num_blocks, chunk, drafts, steps, samples, prefix_cache;
+    int block_size, num_blocks, chunk, drafts, asked, steps, samples;
+    bool prefix_cache;
     int dtype, beams, seed;
     double temperature;
     const char *prompts[8];
@@ -412,10 +348,10 @@ typedef struct Draw {  // the options that were drawn, and what the scheduler ma
     int peak, peak_running, peak_apart;
 } Draw;
 
-typedef struct Story {  // a request as it has to be
+typedef struct Story {  // a request as it has to be, or a beam
     int tokens[CONTEXT + 200];
-    int prompt, count;  // tokens of the prompt, and of prompt and answer; 0: refused
-    bool decided;       // false: rounding decides about the token after `count`, or about all
+    int count;       // of the tokens of prompt and answer; 0: refused
+    bool undecided;  // rounding decides about a token
     // For the scheduler:
     int known;  // how many of the tokens are known by now
     int forks, lost;
@@ -423,54 +359,37 @@ typedef struct Story {  // a request as it has to be
     int draft[8];
     int num_draft;
     bool ended;
+    // For beam search:
+    Oracle *cache;  // NULL once the text has ended
+    double score;
+    float logits[MAX_VOCAB];
 } Story;
 
-// As it is printed.
-static char *text_of_story(const Story *s)
+// Greedy decoding or sampling, by the random numbers of tests.c, which are those of llama.
+static Story tell(const Draw *p, const char *prompt, uint64_t seed)
 {
-    char *text = alloc(64 * (size_t)s->count + 2);
-    char *end = text;
-    for (int i = 1; i < s->count; i++) end = stpcpy(end, printed(s->tokens[i - 1], s->tokens[i]));
-    if (s->decided) strcpy(end, "\n");
-    return text;
-}
-
-// Greedy decoding or sampling.
-static Story tell(const Draw *p, const char *prompt, uint64_t rng)
-{
-    float logits[MAX_VOCAB];
-    Story s = {.decided = true};
-    s.prompt = s.known = s.count = tokenize(prompt, s.tokens);
-    if (s.prompt > p->steps) s.count = 0;
+    const uint64_t state = random_state;
+    const double tolerance = p->dtype == PAGED_F32 ? 4e-6 : 2e-3;
+    Story s = {0};
+    s.known = tokenize(prompt, s.tokens);
+    if (s.known <= p->steps) s.count = s.known;
     Oracle *cache = empty_cache(p->dtype);
-    for (int i = 0; i < p->steps && i < s.count; i++) {
-        think(cache, s.tokens[i], logits);
-        if (i + 1 < s.prompt) continue;
-        double tolerance = p->dtype == PAGED_F32 ? 4e-6 : 2e-3;
-        int next = next_token(logits, p->temperature, &rng, tolerance);
-        if (next < 0) s.decided = false;
+    random_state = seed;
+    for (int i = 0; i < p->steps && i < s.count && !s.undecided; i++) {
+        think(cache, s.tokens[i], s.logits);
+        if (i + 1 < s.known) continue;
+        int next = next_token(s.logits, p->temperature, tolerance);
+        if (next < 0) s.undecided = true;
         if (next >= 0 && next != BOS) s.tokens[s.count++] = next;
     }
     oracle_release(cache);
+    random_state = state;
     return s;
 }
 
 // ---- the rules of the scheduler ---------------------------------------------------------------
 // Once more, for requests whose tokens are known, on a pool of the engine of its own. There is no
 // model: K and V are zeros. It says what the statistics must be.
-
-// The model is called for those that run.
-static void call(Draw *p)
-{
-    int used = p->num_blocks - p->pool->num_free;
-    p->calls++;
-    if (used <= p->peak) return;
-    p->peak = used;
-    p->peak_running = (int)arrlen(p->running);
-    p->peak_apart = 0;
-    for (int i = 0; i < p->peak_running; i++)
-        p->peak_apart += (int)arrlen(p->running[i]->seq->block_table);
-}
 
 // Guesses what followed the last earlier place of the newest three tokens, or two, or one.
 static void draft(const Draw *p, Story *r)
@@ -555,11 +474,6 @@ static void move_on(Draw *p, Story *r)
     p->right += right;
 }
 
-static void publish_known(const Draw *p, Story *r)
-{
-    if (p->prefix_cache) CHECK_OK(seq_publish(r->seq, r->tokens, r->seq->length));
-}
-
 // After a call: those whose known tokens are computed move on. Samples that fork off, which stand
 // after their request in its array, are the newest. Those that have ended leave, the oldest first.
 static void move_all(Draw *p)
@@ -568,14 +482,15 @@ static void move_all(Draw *p)
     for (int i = 0; i < arrlen(p->running); i++) {
         Story *r = p->running[i];
         bool computed = r->seq->length >= r->known;
-        if (computed && r->forks > 0) publish_known(p, r);
+        if (p->prefix_cache && computed && r->forks > 0)
+            CHECK_OK(seq_publish(r->seq, r->tokens, r->seq->length));
         for (; computed && r->forks > 0; r->forks--) {
             Story *child = r + r->forks;
             CHECK_OK(seq_fork(r->seq, r->seq->length, &child->seq));
             arrput(p->running, child);
         }
         if (computed) move_on(p, r);
-        if (i < count) publish_known(p, r);
+        if (p->prefix_cache && i < count) CHECK_OK(seq_publish(r->seq, r->tokens, r->seq->length));
     }
     for (int i = 0; i < arrlen(p->running);)
         if (p->running[i]->ended) {
@@ -595,7 +510,15 @@ static void serve_on_paper(Draw *p, Story *stories, int count)
     }
     while (arrlen(p->running) + arrlen(p->waiting) > 0) {
         rows_for_all(p);
-        call(p);
+        p->calls++;
+        int used = p->num_blocks - p->pool->num_free;
+        if (used > p->peak) {
+            p->peak = used;
+            p->peak_running = (int)arrlen(p->running);
+            p->peak_apart = 0;
+            for (int i = 0; i < p->peak_running; i++)
+                p->peak_apart += (int)arrlen(p->running[i]->seq->block_table);
+        }
         move_all(p);
     }
 }
@@ -604,17 +527,9 @@ static void serve_on_paper(Draw *p, Story *stories, int count)
 
 enum { MAX_BEAMS = 5 };
 
-typedef struct Beam {
-    Oracle *cache;  // NULL once its text has ended
-    int tokens[CONTEXT + 1];
-    int count;
-    double score;
-    float logits[MAX_VOCAB];
-} Beam;
-
 // The best `max` of all continuations, of equals the first. That of a beam that has ended is BOS
 // once more, at no cost. Returns how many there are, 0 if rounding decides which.
-static int best_beams(const Beam *beams, int count, int max, Beam *best)
+static int best_beams(const Story *beams, int count, int max, Story *best)
 {
     static double scores[MAX_BEAMS * MAX_VOCAB];
     const int n = model.vocab;
@@ -635,7 +550,7 @@ static int best_beams(const Beam *beams, int count, int max, Beam *best)
         double ahead = found == 1 || found == max ? best[found - 1].score - scores[at] : 0;
         if (ahead > 0 && ahead < 1e-5) return 0;
         if (found == max) return found;
-        Beam *b = &best[found];
+        Story *b = &best[found];
         *b = beams[at / n];
         b->score = scores[at];
         if (at % n == BOS) b->cache = NULL;
@@ -647,36 +562,32 @@ static int best_beams(const Beam *beams, int count, int max, Beam *best)
 // The likeliest text that the beams find. Counts rows and calls in p.
 static Story search(Draw *p, const char *prompt)
 {
-    static Beam beams[MAX_BEAMS], best[MAX_BEAMS];
-    Story s = {.decided = true};
+    static Story beams[MAX_BEAMS], best[MAX_BEAMS];
     int count = 1;
-    s.prompt = tokenize(prompt, s.tokens);
-    if (s.prompt > p->steps) return s;
-    memset(beams, 0, sizeof beams);
-    memcpy(beams[0].tokens, s.tokens, (size_t)s.prompt * sizeof(int));
-    beams[0].count = s.prompt;
-    beams[0].cache = empty_cache(p->dtype);
-    for (int i = 0; i < p->steps && count > 0; i++) {
+    beams[0] = (Story){.cache = empty_cache(p->dtype)};
+    int length = tokenize(prompt, beams[0].tokens);
+    if (length <= p->steps) beams[0].count = length;
+    for (int i = 0; i < p->steps && beams[0].count > 0; i++) {
         int rows = p->rows;
-        for (Beam *b = beams; b < beams + count; b++) {
+        for (Story *b = beams; b < beams + count; b++) {
             if (!b->cache) continue;
             think(b->cache, b->tokens[i], b->logits);
             p->rows++;
         }
         if (p->rows == rows) break;
-        if (i + 1 >= s.prompt || (i + 1) % p->chunk == 0) p->calls++;
-        if (i + 1 < s.prompt) continue;
+        if (i + 1 >= length || (i + 1) % p->chunk == 0) p->calls++;
+        if (i + 1 < length) continue;
         int found = best_beams(beams, count, p->beams, best);
-        for (Beam *b = best; b < best + found; b++)
+        beams[0].undecided = found == 0;
+        if (found == 0) break;
+        for (Story *b = best; b < best + found; b++)
             if (b->cache) b->cache = oracle_fork(b->cache, b->cache->length);
         for (int b = 0; b < count; b++) oracle_release(beams[b].cache);
         memcpy(beams, best, (size_t)found * sizeof *best);
         count = found;
     }
-    s.decided = count > 0;
-    s.count = count > 0 ? beams[0].count : 0;
-    memcpy(s.tokens, beams[0].tokens, sizeof beams[0].tokens);
-    return s;
+    for (int b = 0; b < count; b++) oracle_release(beams[b].cache);
+    return beams[0];
 }
 
 // ---- everything drawn -------------------------------------------------------------------------
@@ -703,13 +614,14 @@ static void draw_prompts(Draw *p)
     }
 }
 
-static Draw draw_options(void)
+static Draw draw_options(const char *device)
 {
     Draw d = {.seed = between(0, 1000), .samples = 1, .beams = 1, .chunk = between(1, 40)};
     int cache = between(0, 5) ? between(1, 2) : 0;
     const char *caches[] = {"contiguous", "gather", "paged"};
-    const char *dtypes[] = {"f32", "f16", "bf16"};  // order of paged.h
-    d.steps = between(6, model.context);
+    const char *dtypes[] = {"f32", "f16", "bf16"};                // order of paged.h
+    d.asked = between(0, 5) ? between(6, model.context + 9) : 0;  // 0: not at all
+    d.steps = d.asked && d.asked < model.context ? d.asked : model.context;
     d.block_size = between(0, 2) ? between(1, 4) : between(5, 40);
     if (between(0, 2) == 0) d.dtype = between(1, 2);
     if (between(0, 5) == 0) {
@@ -721,10 +633,11 @@ static Draw draw_options(void)
         d.prefix_cache = cache > 0 && between(0, 2) > 0;
     }
     d.options = format_text(
-        "--steps %d --dtype %s --temperature %g --seed %d --samples %d "
+        "--device %s --dtype %s --temperature %g --seed %d --samples %d "
         "--beam %d --chunk %d --speculate %d --cache %s%s%s",
-        d.steps, dtypes[d.dtype], d.temperature, d.seed, d.samples, d.beams, d.chunk, d.drafts,
+        device, dtypes[d.dtype], d.temperature, d.seed, d.samples, d.beams, d.chunk, d.drafts,
         caches[cache], d.prefix_cache ? " --prefix-cache" : "", between(0, 1) ? " --plain" : "");
+    if (d.asked) d.options = format_text("%s --steps %d", d.options, d.asked);
     draw_prompts(&d);
     if (cache > 0) d.options = format_text("%s --block-size %d", d.options, d.block_size);
     if (cache == 0) d.block_size = model.context;
@@ -740,6 +653,7 @@ static Draw draw_options(void)
 static void check_statistics(const Draw *p)
 {
     int requests = p->num_prompts * p->samples;
+    CHECK_EQ(strstr(err, "the model's context is") != NULL, p->asked > p->steps);
     CHECK_HAS(err, format_text("requests: %d, refused: %d; %d tokens in %d steps, ", requests,
                                requests - p->num_served * p->samples, p->rows, p->calls));
     if (p->beams > 1) return;
@@ -756,48 +670,60 @@ static void check_statistics(const Draw *p)
                                p->guessed, p->right, p->guessed - p->right));
 }
 
-// Compares the texts of a draw, then the statistics. False if rounding decided about one of them.
+// Compares the texts of a draw, and the statistics. False if rounding decides about a text.
 static bool compare_with_the_rules(Draw *p)
 {
     const int count = p->num_prompts * p->samples;
-    bool decided = p->num_served > 0;
     Story *stories = alloc((size_t)count * sizeof *stories);
-    CHECK_EQ(llama(p->options), p->num_served < p->num_prompts);
-    if (p->num_served == 0) CHECK_TEXT(out, "");
-    for (int i = 0; i < count && p->num_served > 0; i++) {
+    char *expected = alloc(1 << 17);
+    char *end = expected;
+    for (int i = 0; i < count; i++) {
         Story *s = &stories[i];
-        char *actual = count > 1 ? request(out, i) : out;
-        if (p->beams > 1)
-            *s = search(p, p->prompts[i]);
-        else
-            *s = tell(p, p->prompts[i / p->samples], (uint64_t)(p->seed + i));
-        const char *expected = text_of_story(s);
-        if (!s->decided) actual[strnlen(actual, strlen(expected))] = 0;
-        CHECK_TEXT(actual, expected);
-        if (!s->decided) decided = false;
+        const char *prompt = p->prompts[i / p->samples];
+        *s = p->beams > 1 ? search(p, prompt) : tell(p, prompt, (uint64_t)(p->seed + i));
+        if (s->undecided) return false;
+        if (count > 1) end += sprintf(end, "=== request %d ===\n", i);
+        for (int k = 1; k < s->count; k++) end = print_token(end, s->tokens[k - 1], s->tokens[k]);
+        end = stpcpy(end, "\n");
     }
-    if (!decided) return false;
+    CHECK_EQ(llama(p->options), p->num_served < p->num_prompts);
+    CHECK_TEXT(out, p->num_served > 0 ? expected : "");
+    if (p->num_served == 0) return true;
     if (p->beams == 1) serve_on_paper(p, stories, count);
     check_statistics(p);
     pool_destroy(p->pool);
+    arrfree(p->running);
+    arrfree(p->waiting);
     return true;
 }
 
-TEST(any_options_give_the_text_that_the_rules_give, ON_CPU)
+static void compare_draws(int draws, const char *device)
 {
-    const int draws = times(120, 6);
     int preempted = 0;
     int found = 0;
     int decided = 0;
     for (int draw = 0; draw < draws; draw++) {
         draw_model();
-        Draw d = draw_options();
+        setenv("PAGED_LANE_ORDER", format_text("%d", draw), 1);
+        Draw d = draw_options(device);
         if (compare_with_the_rules(&d)) decided++;
         if (d.preemptions > 0) preempted++;
         if (d.found > 0) found++;
         free_to(0);
     }
-    CHECK(quick || (preempted > draws / 8 && found > draws / 16 && decided > draws * 3 / 4));
+    CHECK(draws < 100 || (preempted > draws / 8 && found > draws / 16 && decided > draws * 3 / 4));
+}
+
+TEST(any_options_give_the_text_that_the_rules_give, ON_CPU) { compare_draws(times(150, 6), "cpu"); }
+
+// Those of a GPU, or of the stand-in for one.
+TEST(kernels_give_the_text_that_the_rules_give, ON_CPU)
+{
+    const char *device = "gpu";
+    if (llama("-n 2 --device gpu") != 0) device = "standin";
+    CHECK(device[0] == 'g' || strstr(err, "GPU"));
+    if (llama(format_text("-n 2 --device %s", device)) != 0) skip("no GPU, and no stand-in here");
+    compare_draws(times(12, 6), device);
 }
 
 // ---- files and options ------------------------------------------------------------------------
@@ -817,32 +743,15 @@ TEST(at_most_256_requests_run_at_a_time, ON_CPU)
     CHECK_HAS(err, "sequences at the peak: 256, in 256 blocks of 4 tokens, ");
 }
 
-// With one line and exit status 1; the others are served.
 TEST(what_can_never_be_served_is_refused_at_once, ON_CPU)
 {
-    make_model();
-    char *the = text_of("--steps 12 -p the");
-    CHECK_EQ(llama("--steps 12 -p the -p 'he ate the hat on the heath' -p the"), 1);
-    CHECK_HAS(err, "llama: request 1 refused: ");
-    CHECK_TEXT(request(out, 0), the);
-    CHECK_TEXT(request(out, 1), "\n");
-    CHECK_TEXT(request(out, 2), the);
-    fails("--steps 40 --block-size 4 --blocks 9 -p the", 1,
+    fails("-n 2 -p 'One day'", 1,
+          "llama: request 0 refused: its prompt of 7 bytes has more than 2 tokens\n");
+    fails("-n 40 --block-size 4 --blocks 9", 1,
           "llama: request 0 refused: 40 tokens need 10 blocks, the pool has 9\n");
-    text_of("--steps 40 --block-size 4 --blocks 10 -p the");
-    fails("--beam 4 --steps 64 --blocks 15 -p the", 1, "refused");  // beams must fit together
-    text_of("--beam 4 --steps 64 --blocks 16 -p the");
-}
-
-TEST(steps_beyond_the_context_are_cut_with_a_note, ON_CPU)
-{
-    make_model();
-    char *expected = text_of("-p the --steps 97");
-    CHECK_HAS(err, "--steps 97: the model's context is 96");
-    CHECK_TEXT(text_of("-p the --steps 96"), expected);
-    CHECK(!strstr(err, "--steps"));
-    CHECK_TEXT(text_of("-p the"), expected);  // the default of 200 was not asked for
-    CHECK(!strstr(err, "--steps"));
+    text_of("-n 40 --block-size 4 --blocks 10");
+    fails("--beam 4 -n 64 --blocks 15", 1, "need 16 blocks");  // beams must fit together
+    text_of("--beam 4 -n 64 --blocks 16");
 }
 
 static void refuses_file(const char *name, const void *bytes, size_t size)
@@ -857,32 +766,48 @@ TEST(damaged_files_are_refused, ON_CPU)
     const char *names[] = {"model", "tokenizer"};
     const int wrong[] = {0, -1, 101, INT_MAX, INT_MIN, 1 << 20, 65536, 1000001};
     const size_t cuts[] = {0, 1, 3, 4, 7, 12, 27, 28, 29, 100, 1000};
-    const char *prose = "Once upon a time there was a text that thought it was a checkpoint.\n";
     for (int file = 0; file < 2; file++) {
-        size_t size;
-        make_model();
-        char *bytes = load(names[file], &size);
+        struct stat info;
+        draw_model();
+        char *bytes = load(names[file]);
+        CHECK_EQ(stat(format_text("%s/%s", folder, names[file]), &info), 0);
+        size_t size = (size_t)info.st_size;
         for (int i = 0; i < 11; i++) refuses_file(names[file], bytes, cuts[i]);
         refuses_file(names[file], bytes, size - 1);
         refuses_file(names[file], bytes, size + 4);
-        for (int i = 0; i < 56; i++) {
-            char *field = bytes + i / 8 * 4;
-            char kept[4];
-            if (file == 1 && i / 8 != 2) continue;
-            memcpy(kept, field, 4);
-            memcpy(field, &wrong[i % 8], 4);
-            refuses_file(names[file], bytes, size);
-            memcpy(field, kept, 4);
+        for (int i = file * 16; i < (file ? 24 : 56); i++) {
+            char *spoiled = memcpy(alloc(size), bytes, size);
+            memcpy(spoiled + i / 8 * 4, &wrong[i % 8], 4);
+            refuses_file(names[file], spoiled, size);
         }
-        refuses_file(names[file], prose, strlen(prose));
+        memset(bytes, 127, 12);  // of a tokenizer, the longest length and the first
+        refuses_file(names[file], bytes, size);
         CHECK_EQ(unlink(format_text("%s/%s", folder, names[file])), 0);
-        fails("--steps 4", 1, names[file]);
+        fails("--steps 4", 1, "No such file");
     }
+}
+
+// If a reader stops where its file has to end, the writer of a longer one cannot finish.
+TEST(no_file_is_read_further_than_it_has_to_be, ON_CPU)
+{
+    draw_model();
+    char *expected = text_of("-n 9");
+    const char *all = format_text("%s/all", folder);
+    const char *zeros = format_text("(rm -f %s; head -c 99999999 /dev/zero && touch %s)", all, all);
+    files = format_text("/dev/stdin %s/tokenizer", folder);
+    CHECK_EQ(run(format_text("cat %s/model | %s %s -n 9", folder, path, files)), 0);
+    CHECK_TEXT(out, expected);
+    CHECK_EQ(run(format_text("%s | %s %s -n 9", zeros, path, files)), 1);
+    CHECK_HAS(err, "llama: /dev/stdin: not a checkpoint");
+    files = format_text("%s/model /dev/stdin", folder);
+    CHECK_EQ(run(format_text("%s | %s %s -n 9", zeros, path, files)), 1);
+    CHECK_HAS(err, "llama: /dev/stdin: not the tokenizer");
+    CHECK(access(all, F_OK) != 0);
 }
 
 TEST(wrong_options_are_refused, ON_CPU)
 {
-    char wrong[] = "--cache none/--cache split/--cache/--device tpu/--dtype f64/--unknown 1/-x/"
+    char wrong[] = "--cache none/--cache/--device tpu/--dtype f64/--unknown 1/-x/"
                    "--block-size 0/--block-size -1/--block-size x/--blocks 0/--blocks 99999999999/"
                    "--chunk 0/--chunk ' 5'/--steps 0/--steps 1.5/--samples 0/--beam 0/"
                    "--temperature -1/--temperature nan/--temperature 0x1/--temperature ''/"
@@ -892,7 +817,7 @@ TEST(wrong_options_are_refused, ON_CPU)
                    "--cache contiguous --prefix-cache/--cache contiguous --block-size 16";
     for (char *options = strtok(wrong, "/"); options; options = strtok(NULL, "/"))
         fails(options, 2, "llama: ");
-    CHECK_EQ(run(format_text("llama=$(realpath %s); cd / && $llama", llama_path())), 1);
+    CHECK_EQ(run(format_text("llama=$(realpath %s); cd / && $llama", path)), 1);
     CHECK_HAS(err, "examples/tales.bin: No such file or directory; start llama in the folder of");
 }
 
@@ -902,9 +827,8 @@ TEST(short_options_are_long_ones_and_all_are_in_the_help, ON_CPU)
                    "--chunk --prefix-cache --cache --block-size --blocks --dtype --device --plain";
     char *text = text_of("--prompt One --steps 30 --temperature 0.7 --seed 9");
     CHECK_TEXT(text_of("-p One -n 30 -t 0.7 -s 9"), text);
-    CHECK_TEXT(text_of("-pOne -n30 --temperature=0.7 -s9"), text);
     CHECK(strcmp(text_of("-p One -n 30 -t 0.7 -s 10"), text) != 0);
-    CHECK_EQ(run(format_text("%s --help", llama_path())), 0);
+    CHECK_EQ(run(format_text("%s --help", path)), 0);
     for (char *name = strtok(names, " "); name; name = strtok(NULL, " ")) CHECK_HAS(out, name);
     CHECK_TEXT(err, "");
 }
@@ -919,30 +843,19 @@ TEST(output_that_cannot_be_written_is_a_failure, ON_CPU)
     }
 }
 
-// ---- tales, a story, kernels ------------------------------------------------------------------
+// ---- trained weights --------------------------------------------------------------------------
 
-// Ten tales at temperature 0, where the two best logits are at least 0.02 apart, so that the fast
-// paths choose the same, and forty at 0.7. checks/tales.py judges what they say.
-TEST(fifty_tales_are_the_same_however_they_are_served, ON_CPU)
+// The samples share blocks, and a step has rows of all. checks/tales.py judges what they say.
+TEST(tales_are_the_same_however_they_are_served, ON_CPU)
 {
-    const char *how[] = {"--beam 4", "-t 0", "-t 0 --plain", "-t 0.7 --samples 4",
-                         "-t 0.7 --samples 4 --plain"};
-    const char *ways[] = {"--cache gather --block-size 1", "--block-size 4 --chunk 3",
-                          "--block-size 16 --blocks 60",   "--block-size 1 --prefix-cache",
-                          "--block-size 4 --speculate 4",  "--cache gather --speculate 2"};
-    const char *prompts =
-        "-p '' -p 'One day' -p 'Long ago' -p 'One day a block named Bo' -p 'Long ago a block named "
-        "Lou' -p 'Long ago a block named Hal had two' -p 'One day a block named Ivy had three' "
-        "-p 'Once upon a time a block named Eli had three' -p 'Long ago a block named Fay had two' "
-        "-p 'Once upon a time a block named Bo had two'";
-    char *texts[5];
-    for (int i = 0; i < 5; i++) {
-        const char *base = format_text("%s %s", quick || i == 0 ? "-p ''" : prompts, how[i]);
-        texts[i] = text_of(format_text("%s --cache contiguous", base));
-        for (int way = 0; way < (i % 2 ? 6 : 3); way++)
-            CHECK_TEXT(text_of(format_text("%s %s", base, ways[way])), texts[i]);
+    const char *ways[] = {"--block-size 1 --prefix-cache", "--block-size 4 --chunk 3 --blocks 60",
+                          "--block-size 4 --speculate 4", "--cache gather --speculate 2"};
+    for (int i = 0; i < 8; i++) {
+        const char *base =
+            format_text("-t 0.7 --samples %d %s", times(20, 6), i < 4 ? "" : "--plain");
+        char *expected = text_of(format_text("%s --cache contiguous", base));
+        CHECK_TEXT(text_of(format_text("%s %s", base, ways[i % 4])), expected);
     }
-    CHECK_TEXT(texts[2], texts[1]);  // of the plain code and the fast paths
 }
 
 // The published text of the 260K-parameter model of karpathy/tinyllamas: `expected_stdout` of
@@ -953,36 +866,15 @@ TEST(every_cache_prints_the_published_text, ON_CPU)
     if (getenv("MODELS")) models = getenv("MODELS");
     files = format_text("%s/stories260K.bin %s/tok512.bin", models, models);
     const char *expected =
-        "Once upon a time, there was a little girl named Lily. She loved to play outside in the"
-        " park. One day, she saw a big, red ball. She wanted to play with it, but it was too "
-        "high.\n"
-        "Lily's mom said, \"Lily, let's go to the park.\" Lily was sad and didn't know what to "
-        "do. She said, \"I want to play with your ball, but I can't find it.\"\n"
-        "Lily was sad and didn't know what to do. She said, \"I'm sorry, Lily. I didn't know "
-        "what to do.\"\n"
+        "Once upon a time, there was a little girl named Lily. She loved to play outside in the "
+        "park. One day, she saw a big, red ball. She wanted to play with it, but it was too high.\n"
+        "Lily's mom said, \"Lily, let's go to the park.\" Lily was sad and didn't know what to do. "
+        "She said, \"I want to play with your ball, but I can't find it.\"\nLily was sad and "
+        "didn't "
+        "know what to do. She said, \"I'm sorry, Lily. I didn't know what to do.\"\n"
         "Lily didn't want to help her mom, so she\n";
     if (run(format_text("ls %s", files)) != 0) skip("MODELS=folder build/llama-tests");
     CHECK_TEXT(text_of("--steps 200 --cache contiguous"), expected);
     CHECK_TEXT(text_of("--steps 200 --cache gather --block-size 1"), expected);
     CHECK_TEXT(text_of("--steps 200 --plain --block-size 7"), expected);
-}
-
-// The same text on the GPU, or on the stand-in for one, from every cache, whatever the order of the
-// lanes, also when a pool is too small for all, with guesses; from the fast kernels and the plain.
-TEST(kernels_change_no_text, ON_CPU)
-{
-    const char *more[] = {"", "--cache gather", "--cache contiguous", "--speculate 3 --chunk 2",
-                          "--block-size 4 --blocks 20 --chunk 3"};
-    const char *device = "gpu";
-    if (llama("-n 2 --device gpu") != 0) device = "standin";
-    CHECK(device[0] == 'g' || strstr(err, "GPU"));
-    if (llama(format_text("-n 2 --device %s", device)) != 0) skip("no GPU, and no stand-in here");
-    for (int i = 0; i < 10; i++) {
-        const char *base =
-            format_text("-n 20 -p '' -p 'One day' -p 'Long ago' %s", i / 5 ? "--plain" : "");
-        char *expected = text_of(base);
-        setenv("PAGED_LANE_ORDER", format_text("%d", i), 1);
-        CHECK_TEXT(text_of(format_text("%s --device %s %s", base, device, more[i % 5])), expected);
-        unsetenv("PAGED_LANE_ORDER");
-    }
 }

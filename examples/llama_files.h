@@ -7,56 +7,54 @@
 #include <ctype.h>
 
 enum {
-    BOS = 1,         // the token that begins a text; produced by the model, it ends it
-    FIRST_BYTE = 3,  // token b + FIRST_BYTE stands for the single byte b
+    BOS = 1,             // the token that begins a text; produced by the model, it ends it
+    FIRST_BYTE = 3,      // token b + FIRST_BYTE stands for the single byte b
+    MAX_TEXT = 1 << 12,  // bytes of a token
 };
 
 // ---- files ------------------------------------------------------------------------------------
 
 typedef struct File {
     const char *path;
-    char *bytes;   // an array of stb_ds
-    size_t taken;  // bytes at the front that have been read
+    FILE *in;  // perhaps a pipe; never read further than the file has to be long
 } File;
 
-static File read_file(const char *path)
+static File open_file(const char *path)
 {
-    File file = {.path = path};
-    FILE *in = fopen(path, "rb");
-    size_t count = 1;
-    while (in && count > 0) {
-        const size_t room = 1 << 16;
-        count = fread(arraddnptr(file.bytes, room), 1, room, in);
-        arrsetlen(file.bytes, arrlenu(file.bytes) - room + count);
-    }
-    if (!in || ferror(in)) die(1, "%s: %s", path, strerror(errno));
-    fclose(in);
+    File file = {path, fopen(path, "rb")};
+    if (!file.in) die(1, "%s: %s", path, strerror(errno));
     return file;
 }
 
-static const void *take(File *file, uint64_t count)
+static void take(const File *file, void *to, size_t count)
 {
-    if (count > arrlenu(file->bytes) - file->taken)
-        die(1, "%s: ends after %zu bytes: truncated, or of another kind", file->path,
-            arrlenu(file->bytes));
-    const char *start = file->bytes + file->taken;
-    file->taken += count;
-    return start;
+    size_t taken = fread(to, 1, count, file->in);
+    if (ferror(file->in)) die(1, "%s: %s", file->path, strerror(errno));
+    if (taken < count) die(1, "%s: truncated, or of another kind", file->path);
 }
 
-static int32_t take_int(File *file)
+static int32_t take_int(const File *file)
 {
     int32_t value;
-    memcpy(&value, take(file, sizeof value), sizeof value);
+    take(file, &value, sizeof value);
     return value;
 }
 
-static const float *take_floats(File *file, uint64_t count) { return take(file, 4 * count); }
+// In pieces, since a damaged header may promise more floats than memory can hold.
+static const float *take_floats(const File *file, uint64_t count)
+{
+    float *floats = NULL;  // an array of stb_ds
+    while (arrlenu(floats) < count) {
+        size_t piece = count - arrlenu(floats) < 1 << 14 ? count - arrlenu(floats) : 1 << 14;
+        take(file, arraddnptr(floats, piece), piece * sizeof *floats);
+    }
+    return floats;
+}
 
 static void expect_end(const File *file, const char *kind)
 {
-    size_t left = arrlenu(file->bytes) - file->taken;
-    if (left > 0) die(1, "%s: not %s: %zu bytes too long", file->path, kind, left);
+    if (fgetc(file->in) != EOF) die(1, "%s: not %s: too long", file->path, kind);
+    fclose(file->in);
 }
 
 // ---- the checkpoint ---------------------------------------------------------------------------
@@ -78,7 +76,7 @@ typedef struct Model {
 
 // Takes the seven numbers. Returns 1 if the classifier has weights of its own, which a negative
 // vocab_size says.
-static int take_header(Model *m, File *file)
+static int take_header(Model *m, const File *file)
 {
     int *const fields[] = {&m->dim,          &m->hidden_dim, &m->num_layers, &m->num_heads,
                            &m->num_kv_heads, &m->vocab_size, &m->seq_len};
@@ -100,10 +98,10 @@ static int take_header(Model *m, File *file)
     return separate;
 }
 
-// The weights stay where they are read, in memory that lives as long as the program.
+// The weights live as long as the program.
 static void read_model(Model *m, const char *path)
 {
-    File file = read_file(path);
+    File file = open_file(path);
     int separate = take_header(m, &file);
     uint64_t dim = m->dim;
     uint64_t square = m->num_layers * dim * dim;
@@ -120,7 +118,8 @@ static void read_model(Model *m, const char *path)
     m->w2 = take_floats(&file, hidden);
     m->w3 = take_floats(&file, hidden);
     m->rms_final = take_floats(&file, dim);
-    take_floats(&file, (uint64_t)m->seq_len * m->head_dim);  // cosines, sines: see fill_rope()
+    const float *rope = take_floats(&file, (uint64_t)m->seq_len * m->head_dim);
+    arrfree(rope);  // cosines and sines: see fill_rope()
     m->classifier = separate ? take_floats(&file, m->vocab_size * dim) : m->embedding;
     expect_end(&file, "a checkpoint");
 }
@@ -143,28 +142,24 @@ typedef struct Tokenizer {
 
 static void read_tokenizer(Tokenizer *t, const char *path, int vocab_size)
 {
-    File file = read_file(path);
+    File file = open_file(path);
     const int longest = take_int(&file);
     t->longest = 1;
     sh_new_strdup(t->ids);
     for (int token = 0; token < vocab_size; token++) {
-        float score;
-        memcpy(&score, take(&file, sizeof score), sizeof score);
-        arrput(t->scores, score);
+        take(&file, arraddnptr(t->scores, 1), sizeof *t->scores);
         int length = take_int(&file);
-        if (length < 0 || length > longest)
+        if (length < 0 || length > longest || length > MAX_TEXT)
             die(1, "%s: not a tokenizer: token %d has %d bytes", path, token, length);
-        const char *bytes = take(&file, length);
         if (t->longest < (size_t)length) t->longest = length;
         arrsetlen(t->pair, length + 1);
-        memcpy(t->pair, bytes, length);
+        take(&file, t->pair, length);
         t->pair[length] = '\0';
         if (shgeti(t->ids, t->pair) < 0) shput(t->ids, t->pair, token);  // of equals, the first
         arrput(t->text, t->ids[shgeti(t->ids, t->pair)].key);
     }
     expect_end(&file, "the tokenizer of this checkpoint");
     arrsetlen(t->pair, 2 * t->longest + 1);
-    arrfree(file.bytes);
 }
 
 // Adds the token of one character, or the tokens of its bytes if the vocabulary does not have it.
