@@ -225,38 +225,47 @@ static void draw_steps(void)
     seqs[C] = append(NULL, 8, NULL);
     EXPECT(seqs[A]->block_table[0] == 0 && pool->blocks[NUM_BLOCKS].next == 4);
     SCENE("arrive", "A and C arrive, and take blocks from the front of the free list.");
+
     for (int i = 0; i < 4; i++) append(seqs[A], 1, NULL);
     int last = seqs[A]->block_table[2];
     EXPECT(last != seqs[A]->block_table[1] + 1);
     SCENE("append", "A generates four tokens, fills its last block and takes block %d.", last);
+
     must(seq_fork(seqs[A], seqs[A]->length, &seqs[B]), "fork");
     EXPECT(pool->blocks[last].ref_count == 2 && pool->num_copies == 0);
     SCENE("fork", "B is a fork of A. Both tables name the same blocks; nothing is copied.");
+
     append(seqs[A], 1, NULL);
     int copy = seqs[A]->block_table[2];
     EXPECT(pool->num_copies == 1 && copy != last && pool->blocks[last].ref_count == 1);
     SCENE("copy-on-write", "A appends. Block %d is shared, so A copies it to %d.", last, copy);
+
     append(seqs[B], 1, NULL);
     EXPECT(pool->num_copies == 1 && seqs[B]->block_table[2] == last);
     SCENE("write in place", "B appends. Nothing else uses block %d now: B writes in place.", last);
+
     append(seqs[A], 4, NULL);
     int draft = seqs[A]->block_table[3];
     EXPECT(seqs[A]->length == 15);
     SCENE("draft", "A guesses its next four tokens. Three are in a new block, %d.", draft);
+
     must(seq_rewind(seqs[A], 3), "rewind");
     EXPECT(seqs[A]->length == 12 && pool->blocks[NUM_BLOCKS].next == draft);
     SCENE("rewind", "One guess was right. A drops the others; block %d is free again.", draft);
+
     must(seq_publish(seqs[C], prompt, 8), "publish");
     int first = seqs[C]->block_table[0];
     seq_release(seqs[C]);
     seqs[C] = NULL;
     EXPECT(pool->blocks[NUM_BLOCKS].prev == first && pool->blocks[first].serial != 0);
     SCENE("release", "C ends. Its blocks keep their tokens, at the back of the free list.");
+
     seqs[D] = append(NULL, 0, NULL);
     must(seq_lookup(seqs[D], prompt, 10), "lookup");
     EXPECT(seqs[D]->num_computed_tokens == 8 && seqs[D]->block_table[0] == first);
     append(seqs[D], 2, NULL);
     SCENE("prefix hit", "D has the prompt of C. Two of its blocks are found, not computed.");
+
     text(MARGIN, FREE_Y + 18, "small", "free list");
     text(LEFT, 344, "small", "A slot holds K and V of one token, in every layer.");
 }
