@@ -107,11 +107,11 @@ check "stb_ds.h beside paged.cu.c is found without -I" stb_beside
 
 # ---- llama2.c
 
-# same_text DOCUMENT: run.c, with the lines that the document shows in place of its cache and its
-# attention, prints what it did before.
+# run.c, with the lines that README.md shows in place of its cache and its attention, prints what it
+# did before.
 same_text() {
     rm -f "$dir"/part*
-    sed -n '/^at the top /,/^```/p' "$1" | cut -c24- | awk -v RS= '{ print >"'"$dir"'/part" NR }'
+    sed -n '/^at the top /,/^```/p' README.md | cut -c24- | awk -v RS= '{ print >"'"$dir"'/part" NR }'
     sed -e "1r $dir/part1" -e "/float\* value_cache;/r $dir/part2" \
         -e "/value_cache = calloc/r $dir/part3" -e "/RunState\* s = &.*->state/r $dir/part4" \
         -e "/int h;/r $dir/part5" -e "/free(s->value_cache)/r $dir/part6" \
@@ -130,9 +130,7 @@ same_text() {
 
 [ -n "${MODELS-}" ] || { [ -f tok512.bin ] && MODELS=. || MODELS=../shared/models; }
 if [ -f "${LLAMA2C-}/run.c" ] && [ -f "$MODELS/stories260K.bin" ]; then
-    for document in README.md walkthrough.md; do
-        check "llama2.c: the same text with the lines of $document" same_text $document
-    done
+    check "llama2.c: the same text with the lines of README.md" same_text
 else skip "llama2.c: LLAMA2C=folder MODELS=folder sh checks/programs.sh"; fi
 
 # ---- output that cannot be written, and ./paged
