@@ -6,7 +6,8 @@
 A tale says what the engine does while it does it: a block stands on the free list, a sequence comes
 with tokens, and one of the plots below follows. The names of blocks begin with A to L, those of
 sequences with M to Z. What a tale says about them is true: checks/tales.py plays it. The files are
-those of llama2.c. Only training needs torch, for 12 minutes on two cores; versions differ in bits.
+those of llama2.c. Only training needs torch: 12 minutes on two cores. Sums depend on its version and
+on threads: with torch 1.13 of Debian, OMP_NUM_THREADS=1 makes the very files that lie here.
 """
 import collections
 import random
@@ -176,7 +177,6 @@ def train():
     global torch
     import torch
     torch.manual_seed(1)
-    torch.set_num_threads(2)  # with another number, sums and so the model would be others
     rng = random.Random(1)
     texts = ['<unk>', '\n<s>\n', '\n</s>\n', *(f'<0x{byte:02X}>' for byte in range(256))]
     words = collections.Counter(word for _ in range(2000) for word in split(' ' + tell(rng)))
