@@ -6,7 +6,7 @@
 A tale says what the engine does while it does it: a block stands on the free list, a sequence comes
 with tokens, and one of the plots below follows. The names of blocks begin with A to L, those of
 sequences with M to Z. What a tale says about them is true: checks/tales.py plays it. The files are
-those of llama2.c. Only training needs torch: 12 minutes on two cores. Sums depend on its version and
+those of llama2.c. Training needs torch: 12 minutes on two cores. Sums depend on its version and
 on threads: with torch 1.13 of Debian, OMP_NUM_THREADS=1 makes the very files that lie here.
 """
 import collections
