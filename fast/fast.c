@@ -153,7 +153,7 @@ __attribute__((noinline)) static void weigh(Query *query, Vec *score, int tokens
         query->sum[i] *= shrink;
         query->lost[i] *= shrink;
     }
-    float base = fmaxf(m[0], -__FLT_MAX__);  // -infinity less itself is NaN
+    float base = m[0] > -__FLT_MAX__ ? m[0] : -__FLT_MAX__;  // -infinity less itself is NaN
     Vec l = {0};
     EACH (i, count) {
         score[i] = exp_lanes(score[i] - base) * HEADROOM;
