@@ -6,10 +6,10 @@
 // attention finds the blocks of a sequence through its block table.
 //
 // Read paged.h first, then this file from top to bottom. Layout, memory, pool, sequences and prefix
-// cache are bookkeeping: they decide where each token goes. A step, numbers, K and V, attention,
-// kernels and calls store the tokens there and compute with them. The rest can wait: check and
-// dump, the oracle (the same cache without blocks, which judges all of the above), the stand-in for
-// a GPU, and main, one screen that shows the ideas on live pools.
+// cache are bookkeeping: they decide where each token goes. The sections from "a step" to "calls"
+// store the tokens there and compute with them. The rest can wait: check and dump, the oracle (the
+// same cache without blocks, which judges all of the above), the stand-in for a GPU, and main, one
+// screen that shows the ideas on live pools.
 //
 // Left out on purpose: sampling, models and servers (see examples/), vector code and split-KV
 // kernels (see fast/), 8-bit caches, sliding windows.
@@ -51,7 +51,7 @@ static void *realloc_or_panic(void *old, size_t size)
 
 #define STBDS_REALLOC(context, pointer, size) realloc_or_panic(pointer, size)
 #define STBDS_FREE(context, pointer) free(pointer)
-#ifndef PAGED_NO_STB_DS  // the program has its own copy of the functions of stb_ds
+#ifndef PAGED_NO_STB_DS  // defined if the program has its own copy of the functions of stb_ds
 #define STB_DS_IMPLEMENTATION
 #endif
 #if __has_include("stb_ds.h")
@@ -113,7 +113,7 @@ static void *memory_create(int device, size_t bytes)
         void *p = NULL;
         cudaError_t error = cudaMalloc(&p, bytes);
         if (error == cudaErrorMemoryAllocation)
-            (void)cudaGetLastError();  // clears the error, which the next check would report
+            (void)cudaGetLastError();  // clears the error, or the next check would report it
         else
             CUDA(error);  // any other error, such as that of an earlier kernel
         return p;
@@ -142,7 +142,7 @@ static void memory_free(int device, void *p)
     }
 }
 
-// On a GPU a copy runs after earlier kernels; from or to the host, it waits for them.
+// On a GPU, a copy runs after earlier kernels. If it is from or to the host, the caller waits, too.
 static void memory_copy(int device, void *to, const void *from, size_t bytes)
 {
     if (device == PAGED_GPU)
@@ -161,10 +161,10 @@ static void memory_poison(int device, void *p, size_t bytes)
 }
 
 // Makes room for `bytes` bytes at *memory; growing discards the contents. It allocates half as much
-// again as requested, so that a batch that grows with every step seldom allocates.
+// again as requested, so that a batch that grows with every step rarely allocates.
 static int memory_reserve(int device, void **memory, size_t *capacity, size_t bytes)
 {
-    if (bytes == 0 || bytes > PTRDIFF_MAX) return PAGED_OUT_OF_MEMORY;  // 0: it has overflowed
+    if (bytes == 0 || bytes > PTRDIFF_MAX) return PAGED_OUT_OF_MEMORY;  // 0: a product overflowed
     if (bytes <= *capacity) return PAGED_OK;
     size_t size = bytes + bytes / 2;
     void *larger = memory_create(device, size);
@@ -373,8 +373,8 @@ int seq_create(Pool *pool, Seq **out)
     return PAGED_OK;
 }
 
-// A plan (section "a step") is a copy of the block tables of its sequences. So every edit of a
-// sequence calls this: if the plan includes that sequence, it is now out of date.
+// A plan (section "a step") copies the block tables of its sequences. So every edit of a sequence
+// calls this: if the plan includes that sequence, the plan is now out of date.
 static void plan_expire(const Seq *seq)
 {
     if (seq->plan_number == seq->pool->plan_number) seq->pool->plan_number = 0;
@@ -393,7 +393,7 @@ int seq_append(Seq *seq, int n)
         return PAGED_TOO_LONG;
     int have = (int)arrlen(seq->block_table);
     int want = ceil_div(length, block_size);
-    int filled = seq->length % block_size;  // slots of the last block; 0: it is full
+    int filled = seq->length % block_size;  // slots of the last block; 0: it is full, or none
     int last = have > 0 ? seq->block_table[have - 1] : -1;
     int copy = filled > 0 && pool->blocks[last].ref_count > 1;  // a full block can stay shared
     int needed = want - have;
@@ -402,7 +402,7 @@ int seq_append(Seq *seq, int n)
 
     // 2. The last block, if it is partly filled. Shared: copy-on-write. Take the new block, fill
     //    it, put it into the table, and only then let go of the old one. Otherwise write in place;
-    //    but a block that is to change can no longer be found by its tokens.
+    //    a published block first leaves the prefix cache, since its tokens are about to change.
     plan_expire(seq);
     if (copy) {
         int own = block_take(pool);
@@ -486,7 +486,7 @@ static int *block_tokens(const Pool *pool, int block)
     return pool->tokens + (size_t)block * pool->config.block_size;
 }
 
-// The link to the first block of the list that holds blocks with this parent and these tokens.
+// The bucket to which a block with this parent and these tokens belongs.
 static int *prefix_bucket(const Pool *pool, uint64_t parent, const int *tokens)
 {
     uint64_t hash = parent;
@@ -582,8 +582,8 @@ int seq_publish(Seq *seq, const int *tokens, int n)
 // ---- a step -----------------------------------------------------------------------------------
 // In a step, every layer needs the same lists: which tokens are new, and which blocks hold the
 // tokens of each sequence. pool_plan() validates the batch and flattens these lists into arrays,
-// once. A Job points to them. It is what a kernel gets, instead of a Pool or a Seq: the step as it
-// was planned, and the fields that a call adds, such as the layer.
+// once. A Job points to them. A kernel gets a Job instead of a Pool or a Seq: the step as it was
+// planned, and the fields that a call adds, such as the layer.
 
 typedef struct QueryToken {
     int seq;       // index in the batch
@@ -616,14 +616,14 @@ typedef struct Job {
     float *lse;      // [num_query_tokens][num_q_heads], or NULL
     // For fast/gpu.c.
     float *states;  // pool->states
-    int splits;     // the most that a row has
+    int splits;     // pieces of a sequence: the largest number that any row has
 } Job;
 
 typedef struct Plan {
     Job job;     // its arrays are on the device, in pool->plan_memory: copies of those below
     int sealed;  // a query token is in a shared or published block: it must not be written
     int num_written_layers;  // leading layers that have K and V of the query tokens
-    int64_t num_tokens;      // in all sequences together
+    int64_t num_tokens;      // in all sequences that have query tokens, together
     QueryToken *queries;     // those of the job, in host memory
     Seq **seqs;              // [num_seqs], those of the batch
     SeqOffset memory[];      // for offsets, queries, tables and seqs, in this order
@@ -664,8 +664,8 @@ int pool_plan(Pool *pool, const Batch *batch)
     int64_t num_tokens, num_entries;
     if (!pool || !batch_check(pool, batch, &num_tokens, &num_entries)) return PAGED_BAD_ARGUMENT;
 
-    // 1. Memory. The arrays are built here, then copied to the device: even for a CPU pool, so that
-    //    there is only one way.
+    // 1. Memory. The arrays are built in host memory, then copied to the device: even for a CPU
+    //    pool, so that there is only one code path.
     int device = pool->config.device;
     int64_t bytes = ((int64_t)batch->num_seqs + 1) * sizeof(SeqOffset);
     bytes += num_tokens * sizeof(QueryToken);
@@ -681,7 +681,7 @@ int pool_plan(Pool *pool, const Batch *batch)
     plan->sealed = 0;
     plan->num_written_layers = pool->config.num_layers;  // unless a token is not computed
 
-    // 2. The step, with its arrays here.
+    // 2. The step, with its arrays in host memory.
     Job *job = &plan->job;
     memset(job, 0, sizeof *job);
     job->config = pool->config;
@@ -719,7 +719,7 @@ int pool_plan(Pool *pool, const Batch *batch)
     plan->num_tokens = end.token;
     plan->queries = job->queries;
 
-    // 3. The same on the device.
+    // 3. The same arrays on the device.
     place_arrays(job, pool->plan_memory);
     memory_copy(device, pool->plan_memory, plan->memory, (size_t)bytes);
     return PAGED_OK;
@@ -731,8 +731,8 @@ static int plan_usable(const Pool *pool, int layer)
 }
 
 // ---- numbers ----------------------------------------------------------------------------------
-// Tensors outside the cache are float32; the cache may store 16 bits. Both 16-bit types are a
-// float32 with fewer bits: f16 has 5 bits of exponent and 10 of mantissa, bf16 has 8 and 7, the
+// Tensors outside the cache are float32; the cache may store 16 bits. Each 16-bit type is a float32
+// with fewer bits: f16 has 5 bits of exponent and 10 of mantissa; bf16 has 8 and 7, so it is the
 // upper half of a float32. Reading one back is exact, so only storing rounds: to nearest, ties to
 // even. (-ffast-math would break these lines, and every test for NaN.)
 
@@ -804,8 +804,8 @@ HD static inline void store_element(void *plane, size_t i, int dtype, float x)
 // ---- K and V ----------------------------------------------------------------------------------
 // Writing and gathering move tokens between the blocks of the cache and dense tensors,
 // [tokens][num_kv_heads][head_dim]. write_token() and gather_token() each do one independent part
-// of a job: one token. On a GPU the `threads` threads of a thread block share it, each taking every
-// threads-th element, from `thread` on. The CPU does one part after the other, as thread 0 of 1.
+// of a job: one token. On a GPU, `threads` threads share a part; number `thread` takes every
+// threads-th element, from `thread` on. The CPU does one part after another, as thread 0 of 1.
 
 // Where the vector of a token and head begins in a dense copy of all the sequences.
 HD static size_t dense_offset(const Job *job, SeqOffset begin, int position, int kv_head)
@@ -814,7 +814,7 @@ HD static size_t dense_offset(const Job *job, SeqOffset begin, int position, int
     return (token * job->config.num_kv_heads + kv_head) * job->config.head_dim;
 }
 
-// The walk of section "layout": where it begins in job->k and job->v.
+// The walk of section "layout": where that vector begins in job->k and job->v.
 HD static size_t token_offset(const Job *job, SeqOffset begin, int position, int kv_head)
 {
     const PoolConfig *c = &job->config;
@@ -916,9 +916,9 @@ static void attend_row(const Job *job, int row, int head)
 // ---- kernels ----------------------------------------------------------------------------------
 // A kernel is a function that many threads run at once. 32 threads form a warp and mostly run in
 // lockstep; each is a lane of it, and a shuffle reads a variable of another lane. Several warps
-// form a thread block. It has memory of its own, `__shared__`, and its threads can meet at a barrier,
-// where each waits until all have arrived. A launch starts a grid of thread blocks: on a GPU, or on
-// the stand-in.
+// form a thread block. It has memory of its own, `__shared__`, and its threads can meet at a
+// barrier, where each waits until all have arrived. A launch starts a grid of thread blocks, on a
+// GPU or on the stand-in.
 
 enum { WARP = 32, THREADS = 128, WARPS = THREADS / WARP };
 #define ALL_LANES 0xffffffffu
@@ -932,8 +932,8 @@ static cudaError_t left_by_the_program(void) { return cudaPeekAtLastError(); }
 
 #else
 
-// Here a kernel is an ordinary function. To follow one lane of it, break in it: a step from LAUNCH
-// goes to launch(), and from there to one thread after the other.
+// Here a kernel is an ordinary function. To follow one lane, set a breakpoint in the kernel: a step
+// from LAUNCH goes to launch(), and from there to one thread after another.
 #define __global__
 #define __device__
 #ifdef PAGED_NO_STANDIN
@@ -944,10 +944,10 @@ static cudaError_t left_by_the_program(void) { return cudaPeekAtLastError(); }
 #else
 #define __shared__ static __attribute__((section("gpu_shared")))
 #define LAUNCH(kernel, x, y, z, job) launch(kernel, #kernel, x, y, z, job)
-#define __syncthreads() gpu_barrier(__LINE__)
-#define __shfl_xor_sync(mask, value, bits) gpu_shuffle_xor(mask, value, bits, __LINE__)
-static void gpu_barrier(int line);
-static float gpu_shuffle_xor(unsigned mask, float x, int bits, int line);
+#define __syncthreads() gpu_barrier(__FILE__, __LINE__)
+#define __shfl_xor_sync(mask, value, bits) gpu_shuffle_xor(mask, value, bits, __FILE__, __LINE__)
+static void gpu_barrier(const char *file, int line);
+static float gpu_shuffle_xor(unsigned mask, float x, int bits, const char *file, int line);
 static void launch(void (*kernel)(Job), const char *name, int x, int y, int z, Job job);
 #endif
 static struct {
@@ -1067,8 +1067,8 @@ __device__ static void attend_tokens(const Job *job, int head, unsigned start, u
 }
 
 // Rung 2, paged: attend_tokens() finds each token through the block table. Each query token and
-// query head gets a thread block. Unlike rung 1, it copies nothing: K and V are read once for each
-// query head, instead of read, written and read again.
+// query head gets a thread block, which reads K and V once. Rung 1 reads and writes them once more
+// beforehand, for its copy.
 __global__ static void attend_paged(Job job)
 {
     __shared__ float state[STATE];
@@ -1187,7 +1187,7 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
 #ifdef PAGED_FAST
     if (flags & ATTEND_FAST) {
         int error = attend_fast(pool, &job);
-        if (error >= 0) return error;
+        if (error >= 0) return error;  // negative: the plain code has to do it
     }
 #endif
     int rows = job.num_query_tokens;
@@ -1226,8 +1226,8 @@ const char *paged_error(int error)
                                         "too few free blocks",
                                         "longer than the whole pool",
                                         "out of memory",
-                                        "the block is shared",
-                                        "there is no GPU"};
+                                        "the block is shared or published",
+                                        "no GPU, or no such device in this build"};
     if (error < 0 || error > PAGED_NO_GPU) return "unknown error code";
 #ifdef __CUDACC__
     int count;
@@ -1273,8 +1273,8 @@ static const char *check_tables(const Pool *pool, int *seen)
     return NULL;
 }
 
-// Follows the free list once around and counts its blocks in seen[], too. Then each block has been
-// seen. A block met twice has a wrong link back.
+// Follows the free list once around and counts its blocks in seen[], too. After that, every block
+// must have been seen. A block that is met twice has a wrong link back.
 static const char *check_free_list(const Pool *pool, int *seen)
 {
     const Block *blocks = pool->blocks;
@@ -1314,9 +1314,9 @@ static const char *check_prefixes(const Pool *pool)
         if (blocks[block].serial) published++;
     for (int i = 0; i < pool->num_buckets; i++)
         for (int block = pool->buckets[i]; block != -1; block = blocks[block].next_in_bucket) {
-            const Block *b = &blocks[block];
-            if (block < 0 || block >= pool->config.num_blocks || !b->serial)
+            if (block < 0 || block >= pool->config.num_blocks || !blocks[block].serial)
                 return broken("prefix cache: bucket %d leads to block %d", i, block);
+            const Block *b = &blocks[block];
             if (b->serial > pool->last_serial || b->parent >= b->serial)
                 return broken("block %d: published before its parent, or in the future", block);
             if (prefix_bucket(pool, b->parent, block_tokens(pool, block)) != pool->buckets + i)
@@ -1416,9 +1416,9 @@ void oracle_release(Oracle *oracle) { free(oracle); }
 
 static float round_to(int dtype, float x)
 {
-    float stored;
-    store_element(&stored, 0, dtype, x);
-    return load_element(&stored, 0, dtype);
+    if (dtype == PAGED_F32) return x;
+    if (dtype == PAGED_F16) return f16_to_f32(f32_to_f16(x));
+    return bf16_to_f32(f32_to_bf16(x));
 }
 
 void oracle_write(Oracle *oracle, int layer, int num_tokens, const float *k, const float *v)
@@ -1482,9 +1482,9 @@ void oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_he
 
 // ---- stand-in ---------------------------------------------------------------------------------
 // Enough of a GPU to run the kernels without one. Each thread is a coroutine with its own stack
-// and runs alone up to its next barrier or shuffle. So gdb stops in any lane, the sanitizers see
-// every access, and the lanes can run in different orders, some of which give another result where
-// a barrier is missing. It is stricter than a GPU: a barrier also waits for threads that have
+// and runs alone up to its next barrier or shuffle. So gdb can stop in any lane, the sanitizers see
+// every access, and the lanes can run in different orders, some of which change the result where a
+// barrier is missing. It is stricter than a GPU: a barrier also waits for threads that have
 // returned, and that is reported as a deadlock. Start reading at launch(), at the end.
 
 #if !defined(__CUDACC__) && !defined(PAGED_NO_STANDIN)
@@ -1505,9 +1505,10 @@ void oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_he
 // A barrier, where the threads of a thread block meet, or a shuffle, where those of a warp meet.
 typedef struct Meeting {
     int arrived;
+    const char *file;  // where it is in the source
     int line;
     unsigned generation;
-    float values[2][WARP];  // of this shuffle and the last, which some lanes may not have read yet
+    float values[2][WARP];  // of this shuffle and the one before, which a lane may still read
 } Meeting;
 
 typedef struct Thread {
@@ -1517,7 +1518,7 @@ typedef struct Thread {
     char stack[128 << 10];
 } Thread;
 
-extern char __start_gpu_shared[], __stop_gpu_shared[];  // the linker knows them
+extern char __start_gpu_shared[], __stop_gpu_shared[];  // the linker defines them
 enum { DESCENDING = 1 };  // 0 is the natural order of lanes; any other is a permutation
 static unsigned gpu_lane_order;
 static struct {
@@ -1534,17 +1535,16 @@ static struct {
     void *fake_stack;
 } gpu;
 
-// Threads are switched by setjmp and longjmp, because swapcontext takes eight times as long: it
-// saves the signal mask. gpu_jump() is longjmp by another name: FORTIFY lets longjmp itself jump
-// only within one stack.
+// Threads are switched by setjmp and longjmp: swapcontext is slow, as it saves the signal mask.
+// gpu_jump() is longjmp by another name: FORTIFY lets longjmp itself jump only within one stack.
 void gpu_jump(jmp_buf, int) __asm__("_longjmp");
 
-static void gpu_panic(const char *what, int line)
+static void gpu_panic(const char *what, const Meeting *meeting)
 {
     unsigned id = threadIdx.x;
     fprintf(stderr, "%s, thread block (%u, %u, %u), thread %u (warp %u, lane %u):\n", gpu.name,
             blockIdx.x, blockIdx.y, blockIdx.z, id, id / WARP, id % WARP);
-    panic("paged.cu.c", line, "GPU", what);
+    panic(meeting->file, meeting->line, "stand-in", what);
 }
 
 // Switches from a thread to the launcher. Returns when the meeting has taken place.
@@ -1585,11 +1585,12 @@ __attribute__((noinline)) static void gpu_resume(Thread *t)
 }
 
 // Waits until `expected` threads have arrived. The last one wakes the others and continues at once.
-static void gpu_meet(Meeting *meeting, int expected, int line)
+static void gpu_meet(Meeting *meeting, int expected, const char *file, int line)
 {
-    if (meeting->arrived > 0 && meeting->line != line)
-        gpu_panic("the other threads wait at another barrier or shuffle", line);
+    int elsewhere = meeting->arrived > 0 && meeting->line != line;
+    meeting->file = file;
     meeting->line = line;
+    if (elsewhere) gpu_panic("the other threads wait at another barrier or shuffle", meeting);
     meeting->arrived++;
     if (meeting->arrived < expected) {
         gpu_pause(meeting);
@@ -1601,15 +1602,15 @@ static void gpu_meet(Meeting *meeting, int expected, int line)
         if (gpu.waits[i] == meeting) gpu.waits[i] = NULL;
 }
 
-static void gpu_barrier(int line) { gpu_meet(&gpu.block, THREADS, line); }
+static void gpu_barrier(const char *file, int line) { gpu_meet(&gpu.block, THREADS, file, line); }
 
-static float gpu_shuffle_xor(unsigned mask, float x, int bits, int line)
+static float gpu_shuffle_xor(unsigned mask, float x, int bits, const char *file, int line)
 {
     Meeting *warp = &gpu.warps[threadIdx.x / WARP];
     float *values = warp->values[warp->generation % 2];
     INVARIANT(mask == ALL_LANES, "the stand-in knows shuffles of whole warps only");
     values[threadIdx.x % WARP] = x;
-    gpu_meet(warp, WARP, line);
+    gpu_meet(warp, WARP, file, line);
     return values[threadIdx.x % WARP ^ bits];
 }
 
@@ -1640,8 +1641,7 @@ static void gpu_run_block(void)
     }
     for (threadIdx.x = 0; threadIdx.x < THREADS; threadIdx.x++)
         if (gpu.waits[threadIdx.x] != &gpu.end)
-            gpu_panic("deadlock: it waits for threads that never arrive",
-                      gpu.waits[threadIdx.x]->line);
+            gpu_panic("deadlock: it waits for threads that never arrive", gpu.waits[threadIdx.x]);
 }
 
 static void launch(void (*kernel)(Job), const char *name, int x, int y, int z, Job job)
@@ -1710,14 +1710,14 @@ static void show_tables(void)
     printf("The block table of a sequence says where its tokens are. This is A's:\n");
     seq_dump(a, stdout);
     printf("Token 9: entry 9 / 4 = 2 of the table is block %d; slot 9 %% 4 = 1.\n"
-           "Blocks 2 and 3 belong to a third sequence.\n",
+           "Blocks 2 and 3 belong to another sequence.\n",
            a->block_table[2]);
     must(seq_fork(a, a->length, &b));
-    show("Fork: B starts as A and shares its blocks. Nothing is copied.", a, b);
+    show("Fork: B starts with A's tokens and shares A's blocks. Nothing is copied.", a, b);
     must(seq_append(a, 1));
     show("Copy-on-write: A appends. Its last block is shared, so A gets a copy.", a, b);
     must(seq_append(b, 1));
-    show("B appends: the original is now its own, so it writes in place.", a, b);
+    show("B appends: the original block is now B's alone, so B writes in place.", a, b);
     must(seq_append(a, 4));
     show("Draft: A guesses four tokens ahead, so that one step can verify them all.", a, b);
     must(seq_rewind(a, 3));
@@ -1725,7 +1725,7 @@ static void show_tables(void)
     pool_destroy(pool);
 }
 
-// Attention of 45 tokens, gathered and paged, against the oracle. Exits if it fails.
+// Attention of 45 tokens, gathered and paged, against the oracle. Panics if they differ too much.
 static void show_attention(int device, const char *device_name)
 {
     enum { TOKENS = 45, Q_HEADS = 4, KV = TOKENS * 2 * 32, QUERIES = TOKENS * Q_HEADS * 32 };

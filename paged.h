@@ -19,7 +19,7 @@
 //         pool_write(...)         store K and V of the new tokens of the whole batch
 //         attend(...)             let the new tokens attend to themselves and all before them
 //
-// The method is that of Kwon et al., "Efficient Memory Management for Large Language Model Serving
+// The method comes from Kwon et al., "Efficient Memory Management for Large Language Model Serving
 // with PagedAttention", SOSP 2023. Planning a step once and running it in each layer follows
 // FlashInfer's plan() and run(), and vLLM's attention metadata.
 //
@@ -28,11 +28,11 @@
 // -DPAGED_NO_STB_DS; paged.cu.c then uses your copy of those functions, which must use realloc()
 // and free(), and check for failure themselves.
 //
-// Errors. Every function that can fail returns PAGED_OK (0) or one of the codes below. A call that
-// fails changes nothing: no table, no count, no order of the free list, no byte of K and V, no
+// Errors. A function that returns int returns PAGED_OK (0) or one of the codes below. A call that
+// fails changes nothing: no table, no count, not the order of the free list, no byte of K and V, no
 // plan, and none of the caller's result variables. A null, negative or oversized argument is such a
-// failure; only an empty array may be null. If an invariant is broken, the program instead prints
-// what broke and aborts (it panics). It also panics if one of its arrays cannot grow.
+// failure; only an empty array may be null, or where it is stated. If an invariant is broken, the
+// program prints what broke and aborts (it panics). It also panics if an array cannot grow.
 //
 // Devices. A pool lives on the CPU, on a GPU, or on the stand-in, which runs the CUDA kernels on
 // the CPU with each thread as a coroutine. The stand-in is 7 to 300 times slower than a CPU pool.
@@ -84,11 +84,11 @@ enum {                  // flags of attend(), combined with |
 typedef struct PoolConfig {
     int num_layers;    // of the model, >= 1
     int num_kv_heads;  // >= 1; the number of query heads is any multiple of it
-    int head_dim;      // floats in one head's key or value, 1 to PAGED_MAX_HEAD_DIM
+    int head_dim;      // numbers in one head's key or value, 1 to PAGED_MAX_HEAD_DIM
     int block_size;    // tokens in a block, >= 1
     int num_blocks;    // >= 1
     int dtype;         // PAGED_F32, PAGED_F16 or PAGED_BF16
-    int poison;        // 1: fill blocks with NaN when they are taken and when they are freed, so
+    int poison;        // 1: fill blocks with NaN when taken and, unless published, when freed, so
                        // that reading an unwritten slot shows up; 0: leave the bytes (fast)
     int device;        // PAGED_CPU, PAGED_GPU or PAGED_STANDIN
 } PoolConfig;
@@ -96,8 +96,8 @@ typedef struct PoolConfig {
 typedef struct Pool Pool;
 typedef struct Seq Seq;
 
-// Programs and debuggers may read the fields of the structs below. Only the functions of this file
-// change them.
+// Programs and debuggers may read the fields of Block, Pool and Seq. Only the functions of this
+// file change them.
 
 typedef struct Block {
     int ref_count;       // how many block tables name this block; 0: it is on the free list
@@ -161,9 +161,9 @@ size_t pool_bytes_per_block(const PoolConfig *config);
 
 // Creates a pool whose blocks are all free and will be taken in the order 0, 1, 2, ... K and V are
 // allocated but not touched: in host memory, even a huge pool takes up only 36 bytes per block
-// until it is used. Then Linux hands out huge pages of 2 MB, two for each layer that a block
-// touches first: the first token of a pool with 32 layers may take up 134 MB. A GPU sets the memory
-// aside at once.
+// until it is used. Then Linux hands out huge pages of 2 MB, one for K and one for V in each layer:
+// the first token of a pool with 32 layers may take up 134 MB. On a GPU, all the memory is taken at
+// once.
 // Errors: PAGED_BAD_ARGUMENT, PAGED_NO_GPU, PAGED_OUT_OF_MEMORY.
 int pool_create(const PoolConfig *config, Pool **pool);
 
@@ -218,9 +218,9 @@ void seq_dump(const Seq *seq, FILE *out);
 // ---- prefix cache -----------------------------------------------------------------------------
 
 // Two requests that begin alike can share the blocks of that beginning, even after the first one
-// has ended. A full block is published under its tokens and all those before it. From then on it is
-// read-only; when no sequence uses it, it waits at the back of the free list, where it can be found
-// until its memory is needed.
+// has ended. A full block is published under its tokens and all those before it. It is read-only
+// until it leaves the cache; when no sequence uses it, it waits at the back of the free list, where
+// it can be found until its memory is needed.
 
 // Publishes the full blocks among the first n tokens of the sequence.
 //   - tokens: [n], the model's input at positions 0 to n - 1; it may be null if n is 0.
@@ -253,8 +253,8 @@ int pool_plan(Pool *pool, const Batch *batch);
 
 // Stores K and V of one layer for the query tokens of the plan.
 // k, v: [total_tokens][num_kv_heads][head_dim], float32, rounded to the pool's dtype (to nearest,
-// ties to even; values too large for f16 become infinity). The layers are written in order, from 0
-// on; the last one makes the tokens computed. A layer may be written again.
+// ties to even; values too large for f16 become infinity). Write the layers in order, from 0 on;
+// after the last one, the tokens count as computed. A layer may be written again.
 // Errors: PAGED_BAD_ARGUMENT (also without a plan, or with one that is out of date);
 // PAGED_BLOCK_SHARED if, when the step was planned, a query token was in a block with a count above
 // one (because of a fork after the append) or in a published one.
@@ -263,7 +263,7 @@ int pool_write(Pool *pool, int layer, const float *k, const float *v);
 // Causal attention of the query tokens of the plan over their sequences. Token i of the n new ones
 // of a sequence sees the positions up to and including length - n + i. A row whose scores are all
 // -infinity gives 0, and -infinity as lse; any other row gives NaN if it sees NaN in K or V.
-// Limits of float32. The plain code of the CPU adds up in double and has only the last one:
+// Limits of float32 (the plain code of the CPU adds up in double, so only the last one applies):
 //   - The plain kernels add up token by token: in very long sequences they lose small weights that
 //     follow one large score.
 //   - The kernels and ATTEND_FAST multiply every weight by 2^-32, so that no sum overflows. Values
@@ -272,9 +272,9 @@ int pool_write(Pool *pool, int layer, const float *k, const float *v);
 //     below the maximum with ATTEND_FAST on a CPU, 104 below in the plain code of the CPU, and 72
 //     to 104 below in the kernels, depending on which tokens a warp adds up.
 // Results are batch-invariant on every device: with the same flags, a row has the same bits in any
-// batch, in chunks of any length and in blocks of any size. (One exception: if there is no memory
-// for its states, or a sequence has about 2^25 tokens, ATTEND_FAST on a GPU runs the plain kernel
-// instead.)
+// batch, in chunks of any length and in blocks of any size. (One exception: ATTEND_FAST on a GPU
+// runs the plain kernel instead if there is no memory for its partial results, or if a sequence has
+// more than about 2^25 tokens.)
 //   flags         from the enum above; with and without ATTEND_GATHER, results agree in every bit
 //   num_q_heads   a multiple of num_kv_heads, at most PAGED_MAX_Q_HEADS; query head h reads KV head
 //                 h / (num_q_heads / num_kv_heads)
@@ -290,10 +290,10 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
 // The tensors of pool_write(), seq_gather() and attend() live where the pool lives: in device
 // memory for PAGED_GPU, otherwise in host memory. tensor_create() allocates `count` floats there
 // and returns NULL if they do not fit; tensor_copy() copies between host and device in any
-// direction. On a GPU, calls that read or write K and V only queue their work. tensor_copy() waits
-// for it, so results that it brings to the host are complete; pool_plan() and seq_gather() also
-// wait for work that was queued before them. On the CPU and on the stand-in, every call has done
-// its work when it returns.
+// direction. On a GPU, calls that read or write K and V only queue their work. A tensor_copy() from
+// or to the host waits for it, so the results that it brings are complete; pool_plan() and
+// seq_gather() also wait for work that was queued before them. On the CPU and on the stand-in,
+// every call has done its work when it returns.
 float *tensor_create(const Pool *pool, size_t count);
 void tensor_free(const Pool *pool, float *tensor);
 void tensor_copy(const Pool *pool, float *to, const float *from, size_t count);

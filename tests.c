@@ -3074,7 +3074,7 @@ TEST(the_stand_in_panics_on_wrong_kernels, ON_DEVICE)
 {
     const char *const lane = "wrong_kernel, thread block (0, 0, 0), thread 0 (warp 0, lane 0):";
     PANICS("the other threads wait at another barrier",
-           "thread 32 (warp 1, lane 0):", (run_wrong_kernel(BARRIERS, "0"), 0));
+           "thread 32 (warp 1, lane 0):\n" __FILE__ ":", (run_wrong_kernel(BARRIERS, "0"), 0));
     PANICS("the stand-in knows shuffles of whole warps only",
            "paged.cu.c:", (run_wrong_kernel(HALF_A_WARP, "0"), 0));
     PANICS("deadlock", lane, (run_wrong_kernel(AT_A_BARRIER, "0"), 0));

@@ -107,7 +107,6 @@ def skeleton(engine, stages, written=0):
             body = '\n{\n    to_write(%d, __func__, "%s", %d,\n             %s);\n}' % (
                 stage.number, contract, stage.chapter, ', '.join(names))
             engine = engine[:place.body] + body + engine[place.end:]
-    engine = engine.replace('panic("paged.cu.c", line, "GPU"', 'panic(__FILE__, line, "stand-in"')
     first, oracle = engine.index('// ---- '), engine.index('// ---- oracle')
     return engine[:first] + STOP + engine[first:oracle] + ORACLE + engine[oracle:]
 
