@@ -31,7 +31,7 @@
 // Errors. A function that returns int returns PAGED_OK (0) or one of the codes below. A call that
 // fails changes nothing: no table, no count, not the order of the free list, no byte of K and V, no
 // plan, and none of the caller's result variables. A null, negative or oversized argument is such a
-// failure; only an empty array may be null, or where it is stated. If an invariant is broken, the
+// failure; null is allowed only for an empty array and where stated. If an invariant is broken, the
 // program prints what broke and aborts (it panics). It also panics if an array cannot grow.
 //
 // Devices. A pool lives on the CPU, on a GPU, or on the stand-in, which runs the CUDA kernels on
