@@ -290,13 +290,13 @@ void pool_destroy(Pool *pool)
 static void block_copy(Pool *pool, int to, int from)
 {
     const PoolConfig *c = &pool->config;
-    size_t bytes = kv_offset(c, 0, 1, 0, 0) * dtype_size(c->dtype);  // from one block to the next
+    size_t size = dtype_size(c->dtype);
+    size_t bytes = kv_offset(c, 0, 1, 0, 0) * size;  // from one block to the next
     for (int layer = 0; layer < c->num_layers; layer++) {
-        size_t first = (size_t)layer * c->num_blocks;
-        char *k = (char *)pool->k + first * bytes;
-        char *v = (char *)pool->v + first * bytes;
-        memory_copy(c->device, k + to * bytes, k + from * bytes, bytes);
-        memory_copy(c->device, v + to * bytes, v + from * bytes, bytes);
+        size_t at = kv_offset(c, layer, from, 0, 0) * size;
+        size_t copy = kv_offset(c, layer, to, 0, 0) * size;
+        memory_copy(c->device, (char *)pool->k + copy, (char *)pool->k + at, bytes);
+        memory_copy(c->device, (char *)pool->v + copy, (char *)pool->v + at, bytes);
     }
 }
 
