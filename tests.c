@@ -3089,7 +3089,7 @@ TEST(a_step_reaches_beyond_2_to_the_31, ON_CPU)
     int status = 0;
     pid_t child = begin_child();
     if (child == 0) {
-        mprotect((char *)pool->k + ((size_t)1 << 32), 4096, PROT_NONE);
+        mprotect((char *)pool->k + plane_bytes(pool) / 2, 4096, PROT_NONE);
         block_copy(pool, 1, 0);
         _exit(0);
     }
