@@ -1780,12 +1780,11 @@ TEST(float32_ends_where_the_header_says, ON_BOTH)
         float right, limit;       // `limit` will do, ...
         int where;                // ... where float32, or double, is at its end
     } rows[] = {{-86, INFINITY, 1, INFINITY, NAN, 0},
-                {-88, INFINITY, 1, INFINITY, NAN, device == PAGED_GPU ? KERNELS : VECTORS},
                 {-105, INFINITY, 1, INFINITY, NAN, VECTORS | KERNELS},
                 {-752, INFINITY, 1, INFINITY, NAN, PLAIN | VECTORS | KERNELS},
                 {0, 3e38f, 3e38f, 3e38f, INFINITY, VECTORS | KERNELS},
                 {0, 1e-34f, 1e-34f, 1e-34f, 0, 0}};
-    for (int i = 0; i < 6 * 2; i++) {
+    for (int i = 0; i < 5 * 2; i++) {
         const int row = i / 2;
         const float q[8] = {1}, right = rows[row].right, limit = rows[row].limit;
         float k[9 * 8] = {0}, v[9 * 8] = {0}, out[8];
@@ -1820,7 +1819,7 @@ TEST(float32_ends_where_the_header_says, ON_BOTH)
 // sums lose nothing to rounding, neither a small sum before a large term nor the other way round.
 TEST(vectors_compute_as_exactly_as_scalars, ON_CPU)
 {
-    for (double x = 0; x > -64; x -= 1.0 / 512)
+    for (double x = 0; x > -87; x -= 1.0 / 512)
         CHECK(fabs(exp_lanes((Vec){0} + (float)x)[0] / exp(x) - 1) < 3e-7 - 1.2e-7 * x);
     const float terms[] = {0.1f, 1e6f, -1e6f};
     Query query;
