@@ -1708,7 +1708,7 @@ TEST(unused_slots_may_hold_anything, ON_BOTH)
 
 // All tokens alike: the result is their value, whatever their score is. Far below any constant that
 // might stand for minus infinity (FlashInfer issue 4450); beyond what a float holds, until it is
-// scaled; the lowest that it holds; and values almost as large as that.
+// scaled; and the lowest that it holds.
 TEST(equal_scores_of_any_size_weigh_the_same, ON_BOTH)
 {
     const struct {
@@ -1718,10 +1718,8 @@ TEST(equal_scores_of_any_size_weigh_the_same, ON_BOTH)
                 {1, 0x1p65f, 0x1p65f, 0x1p-126f, 2, 16},
                 {64, 0x1p65f, 0x1p65f, 0x1p-126f, 2, 1024},
                 {64, 0x1p110f, -1, 1, 1, -0x1p116f},
-                {1, 1, 0, 0, 0x1.8p120f, 0},
-                {64, 1, 0, 0, 0x1.8p120f, 0},
-                {1, 0x1.fffffep0f, -0x1p127f, 1, 1, -__FLT_MAX__}};
-    for (int i = 0; i < 7 * 2; i++) {
+                {1, 0x1.fffffep0f, -0x1p127f, 1, 1, -FLT_MAX}};
+    for (int i = 0; i < 5 * 2; i++) {
         const int dim = rows[i / 2].dim, n = 1 + 5 * (i % 10);
         float out[3 * 128], lse[3], v = rows[i / 2].v, score = rows[i / 2].score;
         const float *q = filled(3 * dim, rows[i / 2].q), *k = filled(n * dim, rows[i / 2].k);
@@ -1745,11 +1743,13 @@ TEST(long_sums_keep_their_small_terms, ON_BOTH)
         int n;
         float large, others;  // scores
         float large_v, v;
-    } rows[] = {{300001, 0, -18, 0, 1},      {1 << 21, 0, 0, 0x1.8p99f, 0x1.8p99f},
-                {1 << 18, 17, 0, -1, 0.3f},  {1 << 15, 0, 0, 0.3f, 0.3f},
-                {1 << 18, 0, 0, 0.3f, 0.3f}, {65, 0, -__FLT_MAX__, 2, 1}};
-    for (int j = 0; j < 6 * 2; j++) {
-        const int i = j / 2, n = device == PAGED_CPU || i == 5 ? rows[i].n : rows[i].n / 512;
+    } rows[] = {{300001, 0, -18, 0, 1},
+                {1 << 18, 17, 0, -1, 0.3f},
+                {1 << 15, 0, 0, 0.3f, 0.3f},
+                {1 << 18, 0, 0, 0.3f, 0.3f},
+                {65, 0, -FLT_MAX, 2, 1}};
+    for (int j = 0; j < 5 * 2; j++) {
+        const int i = j / 2, n = device == PAGED_CPU || i == 4 ? rows[i].n : rows[i].n / 512;
         const int at = j % 2 ? n - 1 : 0;                                     // the large score
         const double weight = (n - 1) * exp(rows[i].others - rows[i].large);  // of the others
         const double v = (rows[i].large_v + weight * rows[i].v) / (1 + weight);
@@ -2490,19 +2490,8 @@ TEST(every_kernel_agrees_with_the_oracle, ON_BOTH)
         Seq *seqs[] = {new_seq(pool, shape[1]), new_seq(pool, 3)};  // the longest comes first
         attend_in_all_ways(seqs, counts, 2, shape[2] * config.num_kv_heads, 0);
 #ifdef HAS_STANDIN
-        if (on_stand_in() && i < 36) {  // without memory for states, it is rung 2
-            const size_t size = 3 * 2 * 136, bytes = pool->states.bytes;
-            float *q = random_floats(size), *plain = filled(size, 0), *out = filled(size, 0);
-            CHECK_OK(t_attend(pool, ATTEND_FAST, 0, 2, 0, q, out, NULL));
+        if (on_stand_in())  // the last launch
             CHECK_TEXT(gpu.name, NUM_WAYS == 4 ? "merge_splits" : "attend_paged");
-            CHECK_OK(t_attend(pool, ATTEND_PAGED, 0, 2, 0, q, plain, NULL));
-            pool->states.bytes = fail_after = 0;
-            CHECK_OK(t_attend(pool, ATTEND_FAST, 0, 2, 0, q, out, NULL));
-            fail_after = -1;
-            pool->states.bytes = bytes;
-            CHECK_TEXT(gpu.name, "attend_paged");
-            CHECK_BITS(out, plain, size);
-        }
 #endif
         end_pool(pool);
     }
