@@ -100,7 +100,8 @@ lanes() {
     for options in -DPAGED_FAST "$WIDTH_8"; do
         variant "--cpu long_sums_keep_their_small_terms float32_ends_where_the_header_says
             floats_round_to_nearest_ties_to_even equal_scores_of_any_size_weigh_the_same
-            extreme_values_agree_with_the_oracle" ${CC:-cc} -O1 $options
+            vectors_compute_as_exactly_as_scalars extreme_values_agree_with_the_oracle" \
+            ${CC:-cc} -O1 $options
     done
 }
 

@@ -28,7 +28,8 @@ CPPFLAGS = shlex.split(os.environ.get('CPPFLAGS', ''))
 SOURCES = ('tests.c', 'paged.h', 'paged.cu.c', 'fast/fast.c', 'fast/gpu.c')
 
 # The tests of a huge pool are skipped under --quick, so they have a run of their own.
-HUGE = ['offsets_reach_beyond_2_to_the_31', 'the_prefix_cache_reaches_beyond_2_to_the_31']
+HUGE = ['offsets_reach_beyond_2_to_the_31', 'the_prefix_cache_reaches_beyond_2_to_the_31',
+        'a_step_reaches_beyond_2_to_the_31']
 SECONDS = 60  # of processor time for a test; one that takes longer hangs
 
 Function = collections.namedtuple('Function', 'name start body end')
