@@ -1,84 +1,61 @@
-// states: every state that a small pool can reach, and in each of them every call.
+// states: every state that a small pool can reach and, in each of them, every call.
 //
 //     cc -O2 checks/states.c -o states -lm
 //     ./states 2 2 2           2 blocks of 2 tokens, at most 2 sequences; more triples may follow
 //
-// Beside the engine runs a model of what paged.h says: plain arrays, no links, no hashes, no
-// addresses. After each call, the engine's memory is read and must be what the model expects. The
-// search is breadth first, so a mistake is reported with one of the shortest ways to it.
-// Tokens are 0 or 1. A text is a number: its tokens as bits, after a leading 1. K and V of a token
-// are made from the text that ends with it, so whatever is read shows whose it is.
+// A model of what paged.h says runs beside the engine: plain arrays, without links, hashes or
+// addresses. After each call, the memory of the engine must say what the model says. The search is
+// breadth first, so a mistake is shown with a shortest way to it. Two states that differ only in
+// the names of their blocks, or in the order of their sequences, are one.
+//
+// A text is a number: its tokens, 0 or 1, as bits after a leading 1. A token is chosen when it is
+// first written. Its K and V are made of the text up to it, so what is read shows whose it is.
 
 #include <signal.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+enum { LAYERS = 2, BLOCKS = 4, SLOTS = 4, SEQS = 3, MOST = BLOCKS * SLOTS, TEXTS = 2 << MOST };
+enum { GONE = 0xffff, WRONG = 0xfffe };  // no block, no text
 typedef uint16_t Number;
-enum { LAYERS = 2, BLOCKS = 4, SLOTS = 4, SEQS = 3, TEXTS = 1024, LOST = 0xffff, UNKNOWN = 0xfffe };
 
 typedef struct Sequence {
-    Number text, length, computed;
-    Number place;          // in the batch of the plan, from 1 on; 0: not in it
-    Number planned;        // number of query tokens
-    Number table[BLOCKS];  // 0 after the last entry
+    Number length, computed, text;
+    Number place, planned;  // from 1 on, in the batch of the plan; its query tokens. 0: not in it
+    Number table[BLOCKS];
 } Sequence;
 
-typedef struct State {  // numbers of one kind, so that there are no gaps between them
-    Number num_blocks, block_size, num_free, num_seqs;
-    Number free_list[BLOCKS];  // the next one first; 0 after the last one
-    Number count[BLOCKS];
-    Number published[BLOCKS];         // under this text; 0: not; LOST: its beginning has gone
-    Number kv[BLOCKS][LAYERS][SLOTS];  // the text of the token that was written; 0: NaN
+typedef struct State {  // blocks have the numbers from 1 on; 0 is none
+    Number num_free, free_list[BLOCKS];
+    Number count[BLOCKS + 1];
+    Number published[BLOCKS + 1];           // the text of the block alone; 0: it is not published
+    Number parent[BLOCKS + 1];              // the block before it; GONE: no longer published
+    Number kv[BLOCKS + 1][LAYERS][SLOTS];  // the text up to the token that was written; 0: NaN
+    Number num_seqs, has_plan, sealed, num_written;
     Sequence seqs[SEQS];
-    Number has_plan, sealed, num_written;
 } State;
 
-// The engine allocates from an array, so to go back to an earlier state is one memcpy().
+// The engine allocates from an array. So memcpy() saves a state, and goes back to it.
 static struct World {
-    State state;  // of the model
-    size_t used;  // of the memory of the engine
+    State model;
+    size_t used;
     char memory[1 << 16] __attribute__((aligned(64)));
 } world, saved;
 
-typedef struct Cell {
-    size_t size, in_use;
-} __attribute__((aligned(64))) Cell;
-
-static void *cell_take(size_t size)
+static void *take_memory(size_t size)
 {
-    size = (size + 63) / 64 * 64;
-    Cell *cell = (Cell *)world.memory, *end = (Cell *)(world.memory + world.used);
-    while (cell < end && (cell->in_use || cell->size != size)) cell += 1 + cell->size / sizeof *cell;
-    if (cell == end) world.used += sizeof *cell + size;
-    if (world.used > sizeof world.memory) abort();
-    cell->size = size;
-    cell->in_use = 1;
-    return memset(cell + 1, 0, size);
+    void *p = world.memory + world.used;
+    if (size > sizeof world.memory - world.used - 16) return NULL;
+    world.used += (size + 15) / 16 * 16;
+    return memset(p, 0, size);
 }
 
-static void cell_free(void *p)
-{
-    if (!p) return;
-    Cell *cell = (Cell *)p - 1;
-    cell->in_use = 0;
-    memset(p, 0xa5, cell->size);  // a pointer to it that is used later shows
-}
-
-static void *cell_grow(void *p, size_t size)
-{
-    void *larger = cell_take(size);
-    if (p) memcpy(larger, p, ((Cell *)p - 1)->size < size ? ((Cell *)p - 1)->size : size);
-    cell_free(p);
-    return larger;
-}
-
-#define calloc(n, size) cell_take((n) * (size))
-#define aligned_alloc(unit, size) cell_take(size)
-#define realloc(p, size) cell_grow(p, size)
-#define free(p) cell_free(p)
+#define calloc(n, size) take_memory((n) * (size))
+#define aligned_alloc(unit, size) take_memory(size)
+#define realloc(p, size) memmove(take_memory(size), p, (p) ? (size) : 0)
+#define free(p) (void)(p)
 #define PAGED_NO_MAIN
 #include "../paged.cu.c"
 #undef calloc
@@ -86,18 +63,58 @@ static void *cell_grow(void *p, size_t size)
 #undef free
 
 // ---- the model --------------------------------------------------------------------------------
-// Rules under way; each is one line.
-enum { IN_ORDER = 0, ZERO_IS_OUT = 0, FORK_0_KEEPS = 0, TAIL_IS_NAN = 0 };
 
-static State *const s = &world.state;
+static State *const s = &world.model;
+static int num_blocks, block_size, max_seqs;
 
-static int blocks_for(int length) { return (length + s->block_size - 1) / s->block_size; }
+static int blocks_for(int length) { return (length + block_size - 1) / block_size; }
+static int is_sealed(int block) { return s->count[block] > 1 || s->published[block] != 0; }
 static int beginning(const Sequence *q, int n) { return q->text >> (q->length - n); }
 
-static void clear(int block, int from)
+static Number *slot(const Sequence *q, int layer, int position)
+{
+    return &s->kv[q->table[position / block_size]][layer][position % block_size];
+}
+
+static void clear(int block, int first)
 {
     for (int layer = 0; layer < LAYERS; layer++)
-        for (int i = from; i < s->block_size; i++) s->kv[block][layer][i] = 0;
+        for (int i = first; i < block_size; i++) s->kv[block][layer][i] = 0;
+}
+
+static void unpublish(int block)
+{
+    s->published[block] = s->parent[block] = 0;
+    for (int i = 1; i <= num_blocks; i++)
+        if (s->parent[i] == block) s->parent[i] = GONE;
+}
+
+static int fresh_block(void)
+{
+    unpublish(s->free_list[0]);
+    clear(s->free_list[0], 0);
+    return s->free_list[0];
+}
+
+// Puts a block, or none, into a table. One that is no longer in any is free: it goes to the front
+// of the free list or, if it is published, to the back.
+static void enter(Sequence *q, int entry, int block)
+{
+    int old = q->table[entry], i = 0;
+    q->table[entry] = block;
+    if (block && s->count[block]++ == 0) {
+        while (s->free_list[i] != block) i++;
+        memmove(s->free_list + i, s->free_list + i + 1, (BLOCKS - i - 1) * sizeof(Number));
+        s->free_list[--s->num_free] = 0;
+    }
+    if (!old || --s->count[old] > 0) return;
+    if (s->published[old]) {
+        s->free_list[s->num_free++] = old;
+    } else {
+        clear(old, 0);
+        memmove(s->free_list + 1, s->free_list, s->num_free++ * sizeof(Number));
+        s->free_list[0] = old;
+    }
 }
 
 static void expire(const Sequence *q)
@@ -107,94 +124,39 @@ static void expire(const Sequence *q)
     for (int i = 0; i < SEQS; i++) s->seqs[i].place = s->seqs[i].planned = 0;
 }
 
-static void free_remove(int place)
+static int model_append(Sequence *q, int n)
 {
-    s->num_free--;
-    for (int i = place; i < s->num_free; i++) s->free_list[i] = s->free_list[i + 1];
-    s->free_list[s->num_free] = 0;
-}
-
-// No longer published; and what was published as its continuation cannot be found any more.
-static void unpublish(int block)
-{
-    int text = s->published[block];
-    s->published[block] = 0;
-    if (text == 0 || text == LOST) return;
-    for (int i = 0; i < s->num_blocks; i++)
-        for (int t = s->published[i]; s->published[i] != LOST && t; t >>= s->block_size)
-            if (t == text) s->published[i] = LOST;
-}
-
-static int take(void)
-{
-    int block = s->free_list[0];
-    free_remove(0);
-    unpublish(block);
-    clear(block, 0);
-    s->count[block] = 1;
-    return block;
-}
-
-static void drop(int block)
-{
-    if (--s->count[block] > 0) return;
-    int place = s->published[block] ? s->num_free : 0;
-    for (int i = s->num_free++; i > place; i--) s->free_list[i] = s->free_list[i - 1];
-    s->free_list[place] = block;
-    if (!s->published[block]) clear(block, 0);
-}
-
-static void share(int block)
-{
-    if (s->count[block]++ > 0) return;
-    int place = 0;
-    while (s->free_list[place] != block) place++;
-    free_remove(place);
-}
-
-static int find(int text)
-{
-    for (int i = 0; i < s->num_blocks; i++)
-        if (s->published[i] == text) return i;
-    return -1;
-}
-
-static int is_sealed(int block) { return s->count[block] > 1 || s->published[block]; }
-
-static int model_append(Sequence *q, int n, int token)
-{
-    int filled = q->length % s->block_size, have = blocks_for(q->length);
+    int have = blocks_for(q->length), want = blocks_for(q->length + n);
+    int filled = q->length % block_size, last = filled ? q->table[have - 1] : 0;
+    int copy = last && s->count[last] > 1;
     if (n < 0) return PAGED_BAD_ARGUMENT;
     if (n == 0) return PAGED_OK;
-    if (q->length + n > s->num_blocks * s->block_size) return PAGED_TOO_LONG;
-    int copy = filled > 0 && s->count[q->table[have - 1]] > 1;
-    if (blocks_for(q->length + n) - have + copy > s->num_free) return PAGED_OUT_OF_BLOCKS;
+    if (want > num_blocks) return PAGED_TOO_LONG;
+    if (want - have + copy > s->num_free) return PAGED_OUT_OF_BLOCKS;
     expire(q);
     if (copy) {
-        int old = q->table[have - 1], own = take();
-        memcpy(s->kv[own], s->kv[old], sizeof s->kv[own]);
-        clear(own, filled);
-        drop(old);
-        q->table[have - 1] = own;
-    } else if (filled > 0) {
-        if (TAIL_IS_NAN || s->published[q->table[have - 1]]) clear(q->table[have - 1], filled);
-        unpublish(q->table[have - 1]);
+        enter(q, have - 1, fresh_block());
+        memcpy(s->kv[q->table[have - 1]], s->kv[last], sizeof *s->kv);
+    } else if (last) {
+        unpublish(last);
     }
-    for (int i = have; i < blocks_for(q->length + n); i++) q->table[i] = take();
+    if (last) clear(q->table[have - 1], filled);
+    for (int i = have; i < want; i++) enter(q, i, fresh_block());
     q->length += n;
-    for (int i = 0; i < n; i++) q->text = 2 * q->text + token;
+    q->text <<= n;
     return PAGED_OK;
 }
 
-static void shorten(Sequence *q, int length)
+static int model_fork(const Sequence *q, int at)
 {
-    for (int i = blocks_for(q->length) - 1; i >= blocks_for(length); i--) {
-        drop(q->table[i]);
-        q->table[i] = 0;
-    }
-    q->text = beginning(q, length);
-    q->length = length;
-    q->computed = min_int(q->computed, length);
+    if (at < 0 || at > q->length) return PAGED_BAD_ARGUMENT;
+    if (at > 0) expire(q);
+    Sequence *child = &s->seqs[s->num_seqs++];
+    child->length = at;
+    child->computed = min_int(at, q->computed);
+    child->text = beginning(q, at);
+    for (int i = 0; i < blocks_for(at); i++) enter(child, i, q->table[i]);
+    return PAGED_OK;
 }
 
 static int model_rewind(Sequence *q, int n)
@@ -202,54 +164,48 @@ static int model_rewind(Sequence *q, int n)
     if (n < 0 || n > q->length) return PAGED_BAD_ARGUMENT;
     if (n == 0) return PAGED_OK;
     expire(q);
-    shorten(q, q->length - n);
-    int filled = q->length % s->block_size;
-    if (filled > 0 && !is_sealed(q->table[q->length / s->block_size]))
-        clear(q->table[q->length / s->block_size], filled);
+    int length = q->length - n, filled = length % block_size;
+    for (int i = blocks_for(q->length) - 1; i >= blocks_for(length); i--) enter(q, i, 0);
+    q->text = beginning(q, length);
+    q->length = length;
+    q->computed = min_int(length, q->computed);
+    int last = filled ? q->table[length / block_size] : 0;
+    if (last && !is_sealed(last)) clear(last, filled);
     return PAGED_OK;
 }
 
-static int model_create(void)
-{
-    s->seqs[s->num_seqs++].text = 1;
-    return PAGED_OK;
-}
-
-static int model_fork(Sequence *q, int at)
-{
-    if (at < 0 || at > q->length) return PAGED_BAD_ARGUMENT;
-    if (at > 0 || !FORK_0_KEEPS) expire(q);
-    Sequence *child = &s->seqs[s->num_seqs++];
-    child->text = beginning(q, at);
-    child->length = at;
-    child->computed = min_int(q->computed, at);
-    for (int i = 0; i < blocks_for(at); i++) share(child->table[i] = q->table[i]);
-    return PAGED_OK;
-}
-
-static int model_release(Sequence *q)
+static void model_release(Sequence *q)
 {
     expire(q);
-    shorten(q, 0);
+    model_rewind(q, q->length);
     *q = s->seqs[--s->num_seqs];  // the last one takes its place
     memset(&s->seqs[s->num_seqs], 0, sizeof *q);
-    return PAGED_OK;
+}
+
+// The published block with the tokens of block i of a text, after that parent.
+static int find(int parent, int text, int length, int i, int *own)
+{
+    *own = text >> (length - (i + 1) * block_size) & ((1 << block_size) - 1);
+    *own |= 1 << block_size;
+    for (int block = 1; block <= num_blocks; block++)
+        if (s->published[block] == *own && s->parent[block] == parent) return block;
+    return 0;
 }
 
 static int model_publish(Sequence *q, int n)
 {
     if (n < 0 || n > q->computed) return PAGED_BAD_ARGUMENT;
-    int i = n / s->block_size;
+    int i = n / block_size, own;
     while (i > 0 && !s->published[q->table[i - 1]]) i--;
-    for (; i < n / s->block_size; i++) {
-        int own = q->table[i], text = beginning(q, (i + 1) * s->block_size), same = find(text);
+    for (; i < n / block_size; i++) {
+        int parent = i > 0 ? q->table[i - 1] : 0;
+        int block = find(parent, q->text, q->length, i, &own);
         expire(q);
-        if (same < 0) {
-            s->published[own] = text;
+        if (block) {
+            enter(q, i, block);
         } else {
-            share(same);
-            drop(own);
-            q->table[i] = same;
+            s->published[q->table[i]] = own;
+            s->parent[q->table[i]] = parent;
         }
     }
     return PAGED_OK;
@@ -257,450 +213,428 @@ static int model_publish(Sequence *q, int n)
 
 static int model_lookup(Sequence *q, int text, int n)
 {
-    if (q->length > 0 || n < 0) return PAGED_BAD_ARGUMENT;
-    for (int end = s->block_size; end < n && find(text >> (n - end)) >= 0; end += s->block_size) {
-        int block = find(text >> (n - end));
-        expire(q);
-        share(block);
-        q->table[end / s->block_size - 1] = block;
-        q->text = text >> (n - end);
-        q->length = q->computed = end;
+    if (n < 0 || q->length > 0) return PAGED_BAD_ARGUMENT;
+    for (int i = 0, block = 0, own; (i + 1) * block_size < n; i++) {
+        block = find(block, text, n, i, &own);
+        if (!block) break;
+        enter(q, i, block);
+        q->length = q->computed = (i + 1) * block_size;
+        q->text = text >> (n - q->length);
     }
     return PAGED_OK;
 }
 
-static int model_plan(const int *seqs, const int *counts, int n)
+typedef struct Call {
+    signed char kind, num;            // of pairs
+    signed char seqs[SEQS], n[SEQS];  // each a sequence and a number of tokens, or a layer
+    int text;                         // of a lookup; a token to write; flags of attend()
+} Call;
+
+static int model_plan(const Call *c)
 {
-    int rows = 0, sealed = 0, num_written = LAYERS, seen = 0;
-    if (n > s->num_seqs) return PAGED_BAD_ARGUMENT;
-    for (int i = 0; i < n; i++) {
-        const Sequence *q = &s->seqs[seqs[i]];
-        if (counts[i] < 0 || counts[i] > q->length || seen >> seqs[i] & 1) return PAGED_BAD_ARGUMENT;
-        seen |= 1 << seqs[i];
-        if (counts[i] == 0) continue;
-        if (q->length - counts[i] > q->computed) return PAGED_BAD_ARGUMENT;
-        rows += counts[i];
-        if (q->computed < q->length) num_written = 0;
-        for (int t = q->length - counts[i]; t < q->length; t++)
-            sealed |= is_sealed(q->table[t / s->block_size]);
+    int sealed = 0, num_written = LAYERS, seen = 0;
+    for (int i = 0; i < c->num; i++) {
+        const Sequence *q = &s->seqs[(int)c->seqs[i]];
+        int start = q->length - c->n[i];
+        if (c->n[i] < 0 || start < 0 || seen & 1 << c->seqs[i]) return PAGED_BAD_ARGUMENT;
+        if (c->n[i] > 0 && start > q->computed) return PAGED_BAD_ARGUMENT;
+        seen |= 1 << c->seqs[i];
+        if (c->n[i] > 0 && q->computed < q->length) num_written = 0;
+        for (int t = start; t < q->length; t++) sealed |= is_sealed(q->table[t / block_size]);
     }
     for (int i = 0; i < SEQS; i++) s->seqs[i].place = s->seqs[i].planned = 0;
+    for (int i = 0, place = 0; i < c->num; i++) {
+        if (c->n[i] == 0) continue;
+        s->seqs[(int)c->seqs[i]].place = ++place;
+        s->seqs[(int)c->seqs[i]].planned = c->n[i];
+    }
     s->has_plan = 1;
     s->sealed = sealed;
     s->num_written = num_written;
-    for (int i = 0, place = 0; i < n; i++) {
-        if (ZERO_IS_OUT && counts[i] == 0) continue;
-        s->seqs[seqs[i]].place = ++place;
-        s->seqs[seqs[i]].planned = counts[i];
-    }
     return PAGED_OK;
 }
 
-// The rows of the plan, in order: of which sequence, and at which position.
-typedef struct Row {
-    Sequence *q;
-    int at;
-} Row;
+// The query tokens of the plan in their order: of which sequence, at which position.
+static int num_rows, positions[MOST * SEQS];
+static Sequence *rows[MOST * SEQS];
 
-static int list_rows(Row *rows)
+static void list_rows(void)
 {
-    int n = 0;
+    num_rows = 0;
     for (int place = 1; place <= SEQS; place++)
-        for (int i = 0; i < s->num_seqs; i++)
-            for (int k = s->seqs[i].planned; s->seqs[i].place == place && k > 0; k--)
-                rows[n++] = (Row){&s->seqs[i], s->seqs[i].length - k};
-    return n;
-}
-
-static Number *slot(const Sequence *q, int layer, int t)
-{
-    return &s->kv[q->table[t / s->block_size]][layer][t % s->block_size];
+        for (Sequence *q = s->seqs; q < s->seqs + SEQS; q++)
+            for (int left = q->place == place ? q->planned : 0; left > 0; left--) {
+                positions[num_rows] = q->length - left;
+                rows[num_rows++] = q;
+            }
 }
 
 static int model_write(int layer)
 {
-    Row rows[BLOCKS * SLOTS * SEQS];
-    int n = list_rows(rows);
     if (!s->has_plan || layer < 0 || layer >= LAYERS) return PAGED_BAD_ARGUMENT;
-    if (n == 0) return PAGED_OK;
-    if (IN_ORDER && layer > s->num_written) return PAGED_BAD_ARGUMENT;
+    if (num_rows == 0) return PAGED_OK;
+    if (layer > s->num_written) return PAGED_BAD_ARGUMENT;
     if (s->sealed) return PAGED_BLOCK_SHARED;
-    for (int i = 0; i < n; i++)
-        *slot(rows[i].q, layer, rows[i].at) = beginning(rows[i].q, rows[i].at + 1);
+    for (int row = 0; row < num_rows; row++)
+        *slot(rows[row], layer, positions[row]) = beginning(rows[row], positions[row] + 1);
     if (layer == s->num_written) s->num_written++;
-    for (int i = 0; i < n; i++)
-        if (s->num_written == LAYERS) rows[i].q->computed = rows[i].q->length;
+    for (int row = 0; row < num_rows; row++)
+        if (s->num_written == LAYERS) rows[row]->computed = rows[row]->length;
     return PAGED_OK;
 }
 
-// ---- the engine -------------------------------------------------------------------------------
+// ---- the engine beside it ---------------------------------------------------------------------
 
+enum { CREATE, APPEND, FORK, REWIND, RELEASE, PUBLISH, LOOKUP, GATHER, PLAN, WRITE, ATTEND };
+static const char *const names[] = {"create",  "append", "fork",   "rewind", "release", "publish",
+                                    "lookup", "gather", "plan",  "write",  "attend"};
+
+static struct Node {  // a state, and how it is reached: by a call from another one
+    uint32_t before;
+    Call call;
+} *nodes;
+static size_t num_nodes, num_calls, now;
+static Call calling;
 static Pool *pool;
 
-static float k_of(int text, int layer) { return text ? text + TEXTS * layer : NAN; }
-static float v_of(int text, int layer) { return text ? 1 - 2 * k_of(text, layer) : NAN; }
+static void print_call(Call c)
+{
+    printf("    %s", names[(int)c.kind]);
+    for (int i = 0; i < c.num; i++) printf("  %d: %d", c.seqs[i], c.n[i]);
+    printf("  %d\n", c.text);
+}
 
-static int text_of_kv(float k, float v, int layer)
+static void print_way(size_t node)
+{
+    if (node == 0) return;
+    print_way(nodes[node].before);
+    print_call(nodes[node].call);
+}
+
+static void check(int ok, const char *what)
+{
+    if (ok) return;
+    printf("FAIL  %s, after these calls (sequence: n  text):\n", what);
+    print_way(now);
+    print_call(calling);
+    printf("0 passed, 1 failed, 0 skipped\n");
+    fflush(stdout);
+    _Exit(1);
+}
+
+static void stopped(int number) { check(0, number == SIGABRT ? "panic" : "crash"); }
+
+static float k_of(int text, int layer) { return text ? text + (float)TEXTS * layer : NAN; }
+
+static int text_of(float k, float v, int layer)
 {
     if (isnan(k) && isnan(v)) return 0;
-    int text = k >= 0 && k < TEXTS * LAYERS ? (int)k - TEXTS * layer : 0;
-    return k == k_of(text, layer) && v == v_of(text, layer) ? text : UNKNOWN;
+    k -= (float)TEXTS * layer;
+    return k > 0 && k < WRONG && k_of((int)k, layer) == -v ? (int)k : WRONG;
 }
 
-// The text under which a block is published.
-static int published_text(const Block *b)
-{
-    int text = b->parent ? LOST : 1;
-    if (b->serial == 0) return 0;
-    for (int i = 0; i < s->num_blocks; i++)
-        if (b->parent && pool->blocks[i].serial == b->parent) text = published_text(pool->blocks + i);
-    for (int i = 0; i < s->block_size && text != LOST; i++)
-        text = text * 2 + pool->tokens[(b - pool->blocks) * s->block_size + i];
-    return text;
-}
-
-// What the engine's memory says. Only the model knows the tokens, and what the plan does.
+// What the memory of the engine says. The tokens and the rows of a plan are known to the model only.
 static State observe(void)
 {
     State o = *s;
     o.num_free = pool->num_free;
     o.num_seqs = arrlen(pool->seqs);
     o.has_plan = pool->plan_number != 0;
-    memset(o.free_list, 0, sizeof o.free_list);
-    for (int i = 0, b = pool->blocks[s->num_blocks].next; i < pool->num_free; i++) {
-        o.free_list[i] = b;
-        b = pool->blocks[b].next;
+    for (int i = 0, b = num_blocks; i < BLOCKS; i++) {
+        b = i < pool->num_free ? pool->blocks[b].next : -1;
+        o.free_list[i] = b + 1;
     }
-    for (int b = 0; b < s->num_blocks; b++) {
-        o.count[b] = pool->blocks[b].ref_count;
-        o.published[b] = published_text(&pool->blocks[b]);
-        for (int i = 0; i < LAYERS * s->block_size; i++) {
-            int layer = i / s->block_size, slot = i % s->block_size;
-            size_t at = kv_offset(&pool->config, layer, b, 0, slot);
-            o.kv[b][layer][slot] = text_of_kv(((float *)pool->k)[at], ((float *)pool->v)[at], layer);
+    for (int b = 1; b <= num_blocks; b++) {
+        const Block *block = &pool->blocks[b - 1];
+        o.count[b] = block->ref_count;
+        o.published[b] = block->serial != 0;
+        o.parent[b] = block->parent ? GONE : 0;
+        for (int i = 0; i < num_blocks; i++)
+            if (block->parent && pool->blocks[i].serial == block->parent) o.parent[b] = i + 1;
+        for (int i = 0; i < block_size && block->serial; i++)
+            o.published[b] = 2 * o.published[b] + pool->tokens[(b - 1) * block_size + i];
+        for (int i = 0; i < LAYERS * block_size; i++) {
+            size_t at = kv_offset(&pool->config, i / block_size, b - 1, 0, i % block_size);
+            o.kv[b][i / block_size][i % block_size] =
+                text_of(((float *)pool->k)[at], ((float *)pool->v)[at], i / block_size);
         }
     }
-    for (int i = 0; i < o.num_seqs; i++) {
+    for (int i = 0; i < o.num_seqs && i < SEQS; i++) {
         const Seq *seq = pool->seqs[i];
         Sequence *q = &o.seqs[i];
+        int in_plan = o.has_plan && seq->plan_number == pool->plan_number;
         q->length = seq->length;
         q->computed = seq->num_computed_tokens;
-        if ((o.has_plan && seq->plan_number == pool->plan_number) != (q->place > 0)) q->place = UNKNOWN;
+        if (in_plan != (q->place > 0)) q->place = WRONG;
         for (int e = 0; e < BLOCKS; e++)
-            q->table[e] = e < arrlen(seq->block_table) ? seq->block_table[e] : 0;
+            q->table[e] = e < arrlen(seq->block_table) ? seq->block_table[e] + 1 : 0;
     }
     return o;
 }
 
-// ---- calls ------------------------------------------------------------------------------------
-
-enum { CREATE, APPEND, FORK, REWIND, RELEASE, PUBLISH, LOOKUP, GATHER, PLAN, WRITE, ATTEND };
-static const char *const names[] = {"create", "append", "fork", "rewind", "release", "publish",
-                                    "lookup", "gather", "plan", "write", "attend"};
-
-typedef struct Call {
-    signed char kind, num;             // num: of sequences
-    signed char seqs[SEQS], n[SEQS];   // n: of tokens of each; or the layer
-    Number text;                       // of a lookup; or the token that is appended
-} Call;
-
-typedef struct Node {
-    uint32_t before;
-    Call call;
-} Node;
-
-static Node *nodes;
-static size_t num_nodes, num_calls;
-static uint64_t *visited, mask;
-static size_t now;      // the node
-static Call now_call;
-
-static void print_way(size_t node)
+static int check_gather(const Sequence *q, const Seq *seq, int layer)
 {
-    if (node) print_way(nodes[node].before);
-    Call c = node ? nodes[node].call : now_call;
-    if (!node) return;
-    printf("  %s", names[(int)c.kind]);
-    for (int i = 0; i < c.num; i++) printf(" %d,%d", c.seqs[i], c.n[i]);
-    printf(" %d\n", c.text);
-}
-
-static void wrong(const char *what, long long got, long long expected)
-{
-    printf("%s: %s is %lld, expected %lld, after these calls:\n", names[(int)now_call.kind], what, got, expected);
-    print_way(now);
-    nodes[0].call = now_call;
-    printf("  %s", names[(int)now_call.kind]);
-    for (int i = 0; i < now_call.num; i++) printf(" %d,%d", now_call.seqs[i], now_call.n[i]);
-    printf(" %d\n0 passed, 1 failed, 0 skipped\n", now_call.text);
-    fflush(stdout);
-    _Exit(1);
-}
-
-static void panicked(int signal) { wrong("signal", signal, 0); }
-
-static void check(const char *what, long long got, long long expected)
-{
-    if (got != expected) wrong(what, got, expected);
-}
-
-static float weights[TEXTS];
-static const float scale = 1 / 2048.f;
-
-static void check_gather(const Sequence *q, const Seq *seq, int layer)
-{
-    float k[BLOCKS * SLOTS + 1], v[BLOCKS * SLOTS + 1];
-    int bad = layer < 0 || layer >= LAYERS;
-    check("result", seq_gather(seq, layer, k, v), bad ? PAGED_BAD_ARGUMENT : PAGED_OK);
-    for (int t = 0; t < q->length && !bad; t++) {
-        check("K and V", text_of_kv(k[t], v[t], layer), *slot(q, layer, t));
-        if (t < q->computed) check("text", *slot(q, layer, t), beginning(q, t + 1));
+    float k[MOST], v[MOST];
+    int error = seq_gather(seq, layer, k, v);
+    for (int t = 0; t < q->length && !error; t++) {
+        check(text_of(k[t], v[t], layer) == *slot(q, layer, t), "K and V are those of the blocks");
+        check(t >= q->computed || *slot(q, layer, t) == beginning(q, t + 1), "K and V are its own");
     }
+    return error;
 }
 
-static void check_attend(int layer, int flags)
+// The query is 0, so all weights are equal: the mean of V.
+static int check_attend(int layer, int flags)
 {
-    enum { MOST = BLOCKS * SLOTS * SEQS };
-    Row rows[MOST];
-    float q[MOST], out[MOST], lse[MOST];
-    int n = list_rows(rows);
-    int good = s->has_plan && layer >= 0 && layer < LAYERS && (n == 0 || layer < s->num_written);
-    for (int i = 0; i < MOST; i++) q[i] = 1;
-    check("result", attend(pool, flags, layer, 1, scale, q, out, lse), good ? PAGED_OK : PAGED_BAD_ARGUMENT);
-    for (int i = 0; i < n && good; i++) {
-        double sum = 0, o = 0;
-        for (int t = 0; t <= rows[i].at; t++) {
-            int text = beginning(rows[i].q, t + 1);
-            sum += weights[text];
-            o += weights[text] * v_of(text, layer);
-        }
-        check("attention", fabs(out[i] - o / sum) <= 1e-5 * fabs(o / sum), 1);
+    static const float q[MOST * SEQS];
+    float out[MOST * SEQS], lse[MOST * SEQS];
+    int error = attend(pool, flags, layer, 1, 1, q, out, lse);
+    for (int row = 0; row < num_rows && !error; row++) {
+        double sum = 0;
+        int visible = positions[row] + 1;
+        for (int t = 0; t < visible; t++) sum -= k_of(beginning(rows[row], t + 1), layer);
+        check(fabs(out[row] * visible - sum) <= -1e-6 * sum, "attention is the mean of V");
     }
+    return error;
 }
 
-static size_t differs(const void *a, const void *b, size_t size)
+static int layer_ok(int layer)
 {
-    return memcmp(a, b, size) ? 1 : 0;
+    int ok = s->has_plan && layer >= 0 && layer < LAYERS && (!num_rows || layer < s->num_written);
+    return ok ? PAGED_OK : PAGED_BAD_ARGUMENT;
 }
 
-// Makes a call in the engine and in the model. Returns whether the model changed.
+static void check_unchanged(void)
+{
+    ptrdiff_t to_saved = saved.memory - world.memory;
+    ((Pool *)((char *)pool + to_saved))->batch_number = pool->batch_number;
+    for (int i = 0; i < s->num_seqs; i++)
+        ((Seq *)((char *)pool->seqs[i] + to_saved))->batch_number = pool->seqs[i]->batch_number;
+    check(memcmp(world.memory, saved.memory, saved.used) == 0, "a refused call changes no byte");
+}
+
+// Makes a call in the engine and in the model.
 static int make_call(Call c)
 {
-    static Number empty;
-    (void)empty;
-    int got = PAGED_OK, expected = PAGED_OK;
-    int i = c.seqs[0], n = c.n[0];
-    Sequence *q = &s->seqs[i];
-    Seq *seq = i < s->num_seqs ? pool->seqs[i] : NULL;
-    Seq *made = NULL;
-    int tokens[BLOCKS * SLOTS + 1] = {0};
-    State before = *s;
-    now_call = c;
+    int got = PAGED_OK, expected = PAGED_OK, n = c.n[0];
+    Sequence *q = &s->seqs[(int)c.seqs[0]];
+    Seq *seq = c.seqs[0] < s->num_seqs ? pool->seqs[(int)c.seqs[0]] : NULL;
+    Seq *made = NULL, *seqs[SEQS];
+    int tokens[MOST + 1] = {0}, counts[SEQS];
+    float k[MOST * SEQS], v[MOST * SEQS];
+    calling = c;
     num_calls++;
+    list_rows();
     switch (c.kind) {
-    case CREATE: got = seq_create(pool, &made), expected = model_create(); break;
-    case APPEND: got = seq_append(seq, n), expected = model_append(q, n, c.text); break;
-    case FORK: got = seq_fork(seq, n, &made), expected = model_fork(q, n); break;
-    case REWIND: got = seq_rewind(seq, n), expected = model_rewind(q, n); break;
-    case RELEASE: seq_release(seq), model_release(q); break;
+    case CREATE:
+        got = seq_create(pool, &made);
+        s->seqs[s->num_seqs++].text = 1;
+        break;
+    case APPEND:
+        got = seq_append(seq, n);
+        expected = model_append(q, n);
+        break;
+    case FORK:
+        got = seq_fork(seq, n, &made);
+        expected = model_fork(q, n);
+        break;
+    case REWIND:
+        got = seq_rewind(seq, n);
+        expected = model_rewind(q, n);
+        break;
+    case RELEASE:
+        seq_release(seq);
+        model_release(q);
+        break;
     case PUBLISH:
         for (int t = 0; t < q->length; t++) tokens[t] = beginning(q, t + 1) & 1;
-        got = seq_publish(seq, tokens, n), expected = model_publish(q, n);
+        got = seq_publish(seq, tokens, n);
+        expected = model_publish(q, n);
         break;
     case LOOKUP:
         for (int t = 0; t < n; t++) tokens[t] = c.text >> (n - 1 - t) & 1;
-        got = seq_lookup(seq, tokens, n), expected = model_lookup(q, c.text, n);
+        got = seq_lookup(seq, tokens, n);
+        expected = model_lookup(q, c.text, n);
         break;
-    case GATHER: check_gather(q, seq, n); break;
-    case PLAN: {
-        Seq *seqs[SEQS];
-        int ids[SEQS], counts[SEQS];
-        for (int b = 0; b < c.num; b++) {
-            ids[b] = c.seqs[b];
-            seqs[b] = pool->seqs[ids[b]];
-            counts[b] = c.n[b];
+    case GATHER:
+        got = check_gather(q, seq, n);
+        expected = n < 0 || n >= LAYERS ? PAGED_BAD_ARGUMENT : PAGED_OK;
+        break;
+    case PLAN:
+        for (int i = 0; i < c.num; i++) {
+            seqs[i] = pool->seqs[(int)c.seqs[i]];
+            counts[i] = c.n[i];
         }
-        Batch batch = {c.num, seqs, counts};
-        got = pool_plan(pool, &batch), expected = model_plan(ids, counts, c.num);
+        got = pool_plan(pool, &(Batch){c.num, seqs, counts});
+        expected = model_plan(&c);
         break;
-    }
-    case WRITE: {
-        Row rows[BLOCKS * SLOTS * SEQS];
-        float k[BLOCKS * SLOTS * SEQS], v[BLOCKS * SLOTS * SEQS];
-        for (int r = list_rows(rows) - 1; r >= 0; r--) {
-            k[r] = k_of(beginning(rows[r].q, rows[r].at + 1), n);
-            v[r] = v_of(beginning(rows[r].q, rows[r].at + 1), n);
+    case WRITE:
+        for (int row = 0; row < num_rows && !s->sealed && n == 0; row++)
+            if (!*slot(rows[row], 0, positions[row]))
+                rows[row]->text |= c.text << (rows[row]->length - 1 - positions[row]);
+        for (int row = 0; row < num_rows; row++) {
+            k[row] = k_of(beginning(rows[row], positions[row] + 1), n);
+            v[row] = -k[row];
         }
-        got = pool_write(pool, n, k, v), expected = model_write(n);
+        got = pool_write(pool, n, k, v);
+        expected = model_write(n);
+        break;
+    case ATTEND:
+        got = check_attend(n, c.text);
+        expected = layer_ok(n);
         break;
     }
-    case ATTEND: check_attend(n, c.text); break;
+    check(got == expected, "the result is what paged.h says");
+    check(made == (c.kind <= FORK && c.kind != APPEND && !got ? arrlast(pool->seqs) : NULL), "out");
+    if (got) {
+        check_unchanged();
+        return 0;
     }
-    check("result", got, expected);
-    if (made) check("the new sequence", made == arrlast(pool->seqs), 1);
     const char *broken = pool_check(pool);
-    if (broken) wrong(broken, 1, 0);
+    check(!broken, broken);
     State o = observe();
-    if (memcmp(&o, s, sizeof o)) {
-        const Number *a = (Number *)&o, *b = (Number *)s;
-        for (size_t at = 0; at < sizeof o / 2; at++) if (a[at] != b[at]) printf("at %zu: %d, expected %d\n", at, a[at], b[at]);
-        wrong("state", 1, 0);
-    }
-    return memcmp(s, &before, sizeof before) != 0;
+    check(memcmp(&o, s, sizeof o) == 0, "the engine is in the state of the model");
+    return 1;
 }
 
 // ---- the search -------------------------------------------------------------------------------
 
-// The state with its sequences sorted, and blocks renamed in the order in which the tables and then the
-// free list name them.
-static int by_content(const void *a, const void *b) { return memcmp(a, b, offsetof(Sequence, table)); }
+static uint64_t *visited, mask, hash;
+static int new_name[BLOCKS + 1], num_names;
 
-static uint64_t canonical_hash(void)
+static void add_to_hash(int x)
 {
-    State c = *s;
-    int name[BLOCKS], names = 0;
-    memset(name, -1, sizeof name);
-    qsort(c.seqs, c.num_seqs, sizeof *c.seqs, by_content);
-    for (int i = 0; i < c.num_seqs; i++)
-        for (int e = 0; e < blocks_for(c.seqs[i].length); e++) {
-            Number *entry = &c.seqs[i].table[e];
-            if (name[*entry] < 0) name[*entry] = names++;
-            *entry = name[*entry];
-        }
-    for (int i = 0; i < c.num_free; i++) {
-        name[c.free_list[i]] = names++;
-        c.free_list[i] = 0;
-    }
-    for (int b = 0; b < c.num_blocks; b++) {
-        c.count[name[b]] = s->count[b];
-        c.published[name[b]] = s->published[b];
-        memcpy(c.kv[name[b]], s->kv[b], sizeof s->kv[b]);
-    }
-    uint64_t hash = 0;
-    for (size_t i = 0; i < sizeof c / sizeof(Number); i++) {
-        hash = (hash ^ ((Number *)&c)[i]) * 0x9e3779b97f4a7c15;
-        hash ^= hash >> 29;
-    }
-    return hash ? hash : 1;
+    hash = (hash ^ (unsigned)x) * 0x9e3779b97f4a7c15;
+    hash ^= hash >> 32;
 }
 
-// Returns 0 if this state has been seen before.
+// Blocks are named in the order in which the tables, and then the free list, lead to them.
+static void add_block(int block)
+{
+    if (block && block != GONE && !new_name[block]) {
+        new_name[block] = ++num_names;
+        add_block(s->parent[block]);
+        add_to_hash(s->count[block]);
+        add_to_hash(s->published[block]);
+        for (int i = 0; i < LAYERS * SLOTS; i++)
+            add_to_hash(s->kv[block][i / SLOTS][i % SLOTS]);
+    }
+    add_to_hash(block == GONE ? GONE : new_name[block]);
+}
+
+static int compare(const void *a, const void *b) { return memcmp(a, b, sizeof(Sequence)); }
+
 static int is_new(void)
 {
-    uint64_t hash = canonical_hash(), at = hash & mask;
+    Sequence seqs[SEQS];
+    memcpy(seqs, s->seqs, sizeof seqs);
+    qsort(seqs, SEQS, sizeof *seqs, compare);
+    memset(new_name, 0, sizeof new_name);
+    hash = num_names = 0;
+    for (int i = 0; i < SEQS; i++) {
+        for (int f = 0; f < 5; f++) add_to_hash((&seqs[i].length)[f]);
+        for (int e = 0; e < blocks_for(seqs[i].length); e++) add_block(seqs[i].table[e]);
+    }
+    for (int i = 0; i < s->num_free; i++) add_block(s->free_list[i]);
+    add_to_hash(s->has_plan + 2 * s->sealed + 4 * s->num_written);
+    uint64_t at = hash & mask;
     while (visited[at] && visited[at] != hash) at = (at + 1) & mask;
     if (visited[at]) return 0;
     visited[at] = hash;
     return 1;
 }
 
-static void restore(void) { memcpy(&world, &saved, offsetof(struct World, memory) + saved.used); }
-
-static void add(Call c)
-{
-    if (!is_new()) return;
-    nodes[num_nodes++] = (Node){now, c};
-    if (num_nodes * 2 > mask) printf("too many states\n"), exit(2);
-}
-
 static void try_call(Call c)
 {
-    int changed = make_call(c);
-    if (changed) add(c);
-    if (changed && c.kind == PLAN) {
-        // all its work at once, too, as what the plan keeps is not part of the state
-        for (int layer = 0; layer < LAYERS; layer++) {
-            make_call((Call){.kind = WRITE, .n = {layer}});
-            for (int flags = 0; flags < 2; flags++)
-                make_call((Call){.kind = ATTEND, .n = {layer}, .text = flags});
-        }
-    }
-    restore();
+    if (!make_call(c)) return;
+    if (is_new()) nodes[num_nodes++] = (struct Node){(uint32_t)now, c};
+    if (num_nodes * 2 > mask) printf("too many states\n"), exit(2);
+    memcpy(&world, &saved, offsetof(struct World, memory) + saved.used);
 }
 
-static void plans(Call c)
+static void try_plans(Call c)
 {
     try_call(c);
     if (c.num == s->num_seqs) return;
-    int place = c.num++;
-    for (int i = 0; i < s->num_seqs; i++) {
-        c.seqs[place] = i;
-        for (int n = place ? 0 : -1; n <= s->seqs[i].length + 1; n++) {
-            c.n[place] = n;
-            plans(c);
+    c.num++;
+    for (int i = 0; i < s->num_seqs; i++)
+        for (int n = c.num == 1 ? -1 : 0; n <= s->seqs[i].length + 1; n++) {
+            c.seqs[c.num - 1] = i;
+            c.n[c.num - 1] = n;
+            try_plans(c);
         }
-    }
 }
 
-static void every_call(int max_seqs)
+static void every_call(void)
 {
-    int most = s->num_blocks * s->block_size;
     if (s->num_seqs < max_seqs) try_call((Call){.kind = CREATE});
-    for (int i = 0; i < s->num_seqs; i++) {
-        int length = s->seqs[i].length;
-        for (int n = -1; n <= most - length + 1; n++)
-            for (int token = 0; token < (n > 0 ? 2 : 1); token++)
-                try_call((Call){APPEND, 1, {i}, {n}, token});
-        for (int n = -1; n <= length + 1; n++) {
-            if (s->num_seqs < max_seqs || n < 0 || n > length) try_call((Call){FORK, 1, {i}, {n}, 0});
+    for (signed char i = 0; i < s->num_seqs; i++) {
+        int length = s->seqs[i].length, room = num_blocks * block_size - length;
+        try_call((Call){RELEASE, 1, {i}, {0}, 0});
+        for (signed char n = -1; n <= room + 1; n++) try_call((Call){APPEND, 1, {i}, {n}, 0});
+        for (signed char n = -1; n <= length + 1; n++) {
+            if (s->num_seqs < max_seqs || n < 0 || n > length)
+                try_call((Call){FORK, 1, {i}, {n}, 0});
             try_call((Call){REWIND, 1, {i}, {n}, 0});
             try_call((Call){PUBLISH, 1, {i}, {n}, 0});
         }
-        for (int n = -1; n <= (length ? 0 : most + 1); n++)
-            if (n < 2 || n % s->block_size < 2)
-                for (int text = 1 << (n > 0 ? n : 0); text < 2 << (n > 0 ? n : 0); text++)
-                    try_call((Call){LOOKUP, 1, {i}, {n}, text});
-        try_call((Call){RELEASE, 1, {i}, {0}, 0});
-        for (int layer = -1; layer <= LAYERS; layer++) try_call((Call){GATHER, 1, {i}, {layer}, 0});
+        for (signed char n = -1; n <= (length ? 0 : room + 1); n++)
+            for (int text = 1 << (n < 0 ? 0 : n), end = 2 * text; text < end; text += 1 + (n % block_size == 1 ))
+                try_call((Call){LOOKUP, 1, {i}, {n}, text});
+        for (signed char layer = -1; layer <= LAYERS; layer++)
+            try_call((Call){GATHER, 1, {i}, {layer}, 0});
     }
-    for (int layer = -1; layer <= LAYERS; layer++) {
-        try_call((Call){.kind = WRITE, .n = {layer}});
-        for (int flags = 0; flags < 2; flags++)
-            try_call((Call){.kind = ATTEND, .n = {layer}, .text = flags});
-    }
-    plans((Call){.kind = PLAN});
+    for (signed char layer = -1; layer <= LAYERS; layer++)
+        for (int x = 0; x < 2; x++) {
+            try_call((Call){WRITE, 0, {0}, {layer}, x});   // a token
+            try_call((Call){ATTEND, 0, {0}, {layer}, x});  // flags: the blocks, or gathered
+        }
+    try_plans((Call){.kind = PLAN});
 }
 
 static void reach(size_t node)
 {
-    if (node == 0) {
-        memset(&world, 0, sizeof world);
-        s->num_blocks = saved.state.num_blocks;
-        PoolConfig config = {LAYERS, 1, 1, saved.state.block_size, s->num_blocks, PAGED_F32, 1, PAGED_CPU};
-        s->block_size = config.block_size;
-        s->num_free = s->num_blocks;
-        for (int i = 0; i < s->num_blocks; i++) s->free_list[i] = i;
-        if (pool_create(&config, &pool)) exit(2);
-        pool->num_buckets = 1;
-        size_t bytes = pool_bytes_per_block(&config) / 2 * config.num_blocks;
-        memset(pool->k, 0xff, bytes), memset(pool->v, 0xff, bytes);
+    if (node > 0) {
+        reach(nodes[node].before);
+        make_call(nodes[node].call);
         return;
     }
-    reach(nodes[node].before);
-    make_call(nodes[node].call);
+    PoolConfig config = {LAYERS, 1, 1, block_size, num_blocks, PAGED_F32, 1, PAGED_CPU};
+    memset(&world, 0, offsetof(struct World, memory) + world.used);
+    if (pool_create(&config, &pool) != PAGED_OK) exit(2);
+    pool->num_buckets = 1;  // all blocks in one list
+    size_t plane = pool_bytes_per_block(&config) / 2 * num_blocks;
+    memset(pool->k, 0xff, plane);
+    memset(pool->v, 0xff, plane);
+    for (int i = 0; i < num_blocks; i++) s->free_list[i] = i + 1;
+    s->num_free = num_blocks;
 }
 
 int main(int argc, char **argv)
 {
-    signal(SIGABRT, panicked);
-    signal(SIGSEGV, panicked);
+    signal(SIGABRT, stopped);
+    signal(SIGSEGV, stopped);
+    setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
     mask = ((uint64_t)1 << 26) - 1;
-    nodes = malloc(sizeof *nodes << 25);
-    for (int i = 0; i < TEXTS; i++) weights[i] = expf(i * scale);
+    nodes = (struct Node *)malloc((mask / 2 + 2) * sizeof *nodes);
     for (int i = 1; i + 2 < argc; i += 3) {
-        visited = calloc(sizeof *visited, mask + 1);
-        num_nodes = num_calls = 0;
-        saved.state.num_blocks = atoi(argv[i]);
-        saved.state.block_size = atoi(argv[i + 1]);
+        num_blocks = atoi(argv[i]);
+        block_size = atoi(argv[i + 1]);
+        max_seqs = atoi(argv[i + 2]);
+        visited = (uint64_t *)calloc(mask + 1, sizeof *visited);
+        num_nodes = num_calls = now = 0;
         reach(0);
-        add((Call){.kind = CREATE});
-        for (now = 0; now < num_nodes; now++) {
+        is_new();
+        nodes[num_nodes++] = (struct Node){0, {0}};
+        for (; now < num_nodes; now++) {
             reach(now);
-            saved = world;
-            every_call(atoi(argv[i + 2]));
+            memcpy(&saved, &world, offsetof(struct World, memory) + world.used);
+            every_call();
         }
-        printf("%s blocks of %s tokens, %s sequences: %zu states, %zu calls, used %zu\n", argv[i], argv[i + 1], argv[i + 2], num_nodes, num_calls, world.used);
+        printf("ok    %d blocks of %d tokens, %d sequences: %zu states, %zu calls\n", num_blocks,
+               block_size, max_seqs, num_nodes, num_calls);
         free(visited);
     }
     printf("%d passed, 0 failed, 0 skipped\n", (argc - 1) / 3);
+    return 0;
 }
