@@ -566,8 +566,8 @@ TEST(write_by_hand)
     float k[14 * 6], v[14 * 6];  // [query tokens][heads][elements], and more that is not to be read
     for (int i = 0; i < 14 * 6; i++) v[i] = -(k[i] = (float)i + 1);
     Job job = plan_of_two();
-    job.new_k = k;
-    job.new_v = v;
+    job.k = k;
+    job.v = v;
     CALL(write_token(&job, 1, 1, 2), "row 1, by thread 1 of 2");
     int written = 0;
     for (int i = 0; i < 6; i++) written += !isnan(at(pool->k, 0, 0, i / 3, 1, i % 3));
