@@ -273,8 +273,8 @@ static int model_write(int layer)
 {
     if (!s->has_plan || layer < 0 || layer >= LAYERS) return PAGED_BAD_ARGUMENT;
     if (num_rows == 0) return PAGED_OK;
-    if (layer > s->num_written) return PAGED_BAD_ARGUMENT;
     if (s->sealed) return PAGED_BLOCK_SHARED;
+    if (layer > s->num_written) return PAGED_BAD_ARGUMENT;
     for (int row = 0; row < num_rows; row++)
         *slot(rows[row], layer, positions[row]) = beginning(rows[row], positions[row] + 1);
     if (layer == s->num_written) s->num_written++;
