@@ -42,8 +42,8 @@ static struct World {  // a copy of it is all that is needed to go back
 
 static void *allocate(size_t size)
 {
-    void *p = world.memory + world.used;
-    if (size > sizeof world.memory - world.used - 16) return NULL;
+    char *p = world.memory + world.used;
+    if (size > sizeof world.memory - world.used - 16) abort();
     world.used += (size + 15) / 16 * 16;
     return memset(p, 0, size);
 }
@@ -85,7 +85,7 @@ static int unpublish(int block)
 static void enter(Number *entry, int block)
 {
     int old = *entry, i = 0;
-    *entry = (Number)block;
+    *entry = block;
     if (block && s->count[block]++ == 0) {
         while (s->free_list[i] != block) i++;
         memmove(s->free_list + i, s->free_list + i + 1, (BLOCKS - i - 1) * sizeof(Number));
@@ -94,15 +94,21 @@ static void enter(Number *entry, int block)
     if (!old || --s->count[old] > 0) return;
     i = s->published[old] ? s->num_free : 0;
     memmove(s->free_list + i + 1, s->free_list + i, (s->num_free++ - i) * sizeof(Number));
-    s->free_list[i] = (Number)old;
+    s->free_list[i] = old;
 }
 
 static void set_length(Sequence *q, int length)
 {
-    q->text = (Number)(length < q->length ? beginning(q, length) : q->text << (length - q->length));
-    q->length = (Number)length;
-    q->begun = (Number)min_int(length, q->begun);
-    q->computed = (Number)min_int(length, q->computed);
+    q->text = (length < q->length ? beginning(q, length) : q->text << (length - q->length));
+    q->length = length;
+    q->begun = min_int(length, q->begun);
+    q->computed = min_int(length, q->computed);
+}
+
+static int model_create(void)
+{
+    s->seqs[s->num_seqs++].text = 1;
+    return PAGED_OK;
 }
 
 static int model_append(Sequence *q, int n)
@@ -173,8 +179,8 @@ static int model_publish(Sequence *q, int n)
         if (block) {
             enter(&q->table[i], block);
         } else {
-            s->published[q->table[i]] = (Number)own;
-            s->parent[q->table[i]] = (Number)parent;
+            s->published[q->table[i]] = own;
+            s->parent[q->table[i]] = parent;
         }
     }
     return PAGED_OK;
@@ -188,8 +194,8 @@ static int model_lookup(Sequence *q, int text, int n)
         block = find(block, text, n, i, &own);
         if (!block) break;
         enter(&q->table[i], block);
-        q->length = q->begun = q->computed = (Number)((i + 1) * block_size);
-        q->text = (Number)(text >> (n - q->length));
+        q->length = q->begun = q->computed = ((i + 1) * block_size);
+        q->text = (text >> (n - q->length));
     }
     return PAGED_OK;
 }
@@ -215,12 +221,12 @@ static int model_plan(const Call *c)
     for (int i = 0; i < SEQS; i++) s->seqs[i].place = s->seqs[i].planned = 0;
     for (int i = 0, place = 0; i < c->num; i++) {
         if (c->n[i] == 0) continue;  // the sequence is left out
-        s->seqs[(int)c->seq[i]].place = (Number)++place;
-        s->seqs[(int)c->seq[i]].planned = (Number)c->n[i];
+        s->seqs[(int)c->seq[i]].place = ++place;
+        s->seqs[(int)c->seq[i]].planned = c->n[i];
     }
     s->has_plan = 1;
-    s->sealed = (Number)sealed;
-    s->num_written = (Number)num_written;
+    s->sealed = sealed;
+    s->num_written = num_written;
     return PAGED_OK;
 }
 
@@ -305,34 +311,31 @@ static float k_of(const Sequence *q, int t, int layer)
 static State observe(void)
 {
     State o = *s;
-    o.num_free = (Number)pool->num_free;
-    o.num_seqs = (Number)arrlen(pool->seqs);
+    o.num_free = pool->num_free;
+    o.num_seqs = arrlen(pool->seqs);
     o.has_plan = pool->plan_number != 0;
     for (int i = 0, b = num_blocks; i < BLOCKS; i++) {
         b = i < pool->num_free ? pool->blocks[b].next : -1;
-        o.free_list[i] = (Number)(b + 1);
+        o.free_list[i] = (b + 1);
     }
     for (int b = 0; b < num_blocks; b++) {
         const Block *block = &pool->blocks[b];
-        o.count[b + 1] = (Number)block->ref_count;
+        o.count[b + 1] = block->ref_count;
         o.published[b + 1] = block->serial != 0;
         o.parent[b + 1] = block->parent ? GONE : 0;
         for (int i = 0; i < num_blocks; i++)
-            if (block->parent && pool->blocks[i].serial == block->parent)
-                o.parent[b + 1] = (Number)(i + 1);
+            if (block->parent && pool->blocks[i].serial == block->parent) o.parent[b + 1] = (i + 1);
         for (int i = 0; i < block_size && block->serial; i++)
-            o.published[b + 1] =
-                (Number)(2 * o.published[b + 1] + pool->tokens[b * block_size + i]);
+            o.published[b + 1] = (2 * o.published[b + 1] + pool->tokens[b * block_size + i]);
     }
     for (int i = 0; i < s->num_seqs; i++) {
         const Seq *seq = pool->seqs[i];
-        o.seqs[i].length = (Number)seq->length;
-        o.seqs[i].computed = (Number)seq->num_computed_tokens;
+        o.seqs[i].length = seq->length;
+        o.seqs[i].computed = seq->num_computed_tokens;
         if ((pool->plan_number && seq->plan_number == pool->plan_number) != (s->seqs[i].place > 0))
             o.seqs[i].place = GONE;
         for (int e = 0; e < BLOCKS; e++)
-            o.seqs[i].table[e] =
-                e < arrlen(seq->block_table) ? (Number)(seq->block_table[e] + 1) : 0;
+            o.seqs[i].table[e] = e < arrlen(seq->block_table) ? seq->block_table[e] + 1 : 0;
     }
     return o;
 }
@@ -377,13 +380,28 @@ static void check_memory(void)
     check(memcmp(world.memory, saved.memory, saved.used) == 0, "a refused call changes no byte");
 }
 
-// Makes a call in the engine and in the model. Returns 0 if it was refused.
+// Compares what the engine and the model have made of a call. Returns 0 if it was refused.
+static int judge(int got, int expected)
+{
+    check(got == expected, "the result is not what paged.h says");
+    if (got != PAGED_OK) {
+        check_memory();
+        return 0;
+    }
+    State o = observe();
+    const char *broken = pool_check(pool);
+    check(!broken, broken);
+    check(memcmp(&o, s, sizeof o) == 0, "the engine is not in the state of the model");
+    check_contents();
+    return 1;
+}
+
 static int make_call(Call c)
 {
-    int got = 0, expected = 0, n = c.n[0], tokens[TOKENS + 1], counts[SEQS];
     float k[ROWS], v[ROWS];
+    int n = c.n[0], tokens[TOKENS + 1], counts[SEQS];
     Sequence *q = &s->seqs[(int)c.seq[0]];
-    Seq *seqs[SEQS], *made = NULL;
+    Seq *seqs[SEQS], *made;
     calling = c;
     num_calls++;
     list_rows();
@@ -391,70 +409,28 @@ static int make_call(Call c)
         seqs[i] = pool->seqs[(int)c.seq[i]];
         counts[i] = c.n[i];
     }
-    int text = c.kind == LOOKUP ? c.text : q->text, length = c.kind == LOOKUP ? n : q->length;
+    int text = c.kind == LOOKUP ? c.text : q->text;
+    int length = c.kind == LOOKUP ? n : q->length;
     for (int t = 0; t < length; t++) tokens[t] = text >> (length - 1 - t) & 1;
     for (int i = 0; i < num_rows && c.kind == WRITE; i++) {
         if (position[i] >= row[i]->begun && n == 0 && !s->sealed)
-            row[i]->text |= (Number)(c.text << (row[i]->length - 1 - position[i]));
+            row[i]->text |= c.text << (row[i]->length - 1 - position[i]);
         k[i] = k_of(row[i], position[i], n);
         v[i] = -k[i];
     }
     switch (c.kind) {
-    case CREATE:
-        got = seq_create(pool, &made);
-        s->seqs[s->num_seqs++].text = 1;
-        break;
-    case APPEND:
-        got = seq_append(seqs[0], n);
-        expected = model_append(q, n);
-        break;
-    case FORK:
-        got = seq_fork(seqs[0], n, &made);
-        expected = model_fork(q, n);
-        break;
-    case REWIND:
-        got = seq_rewind(seqs[0], n);
-        expected = model_rewind(q, n);
-        break;
-    case PUBLISH:
-        got = seq_publish(seqs[0], tokens, n);
-        expected = model_publish(q, n);
-        break;
-    case GATHER:
-        got = seq_gather(seqs[0], n, k, v);
-        expected = n < 0 || n >= LAYERS;
-        break;
-    case RELEASE:
-        seq_release(seqs[0]);
-        model_release(q);
-        break;
-    case LOOKUP:
-        got = seq_lookup(seqs[0], tokens, n);
-        expected = model_lookup(q, text, n);
-        break;
-    case PLAN:
-        got = pool_plan(pool, &(Batch){c.num, seqs, counts});
-        expected = model_plan(&c);
-        break;
-    case WRITE:
-        got = pool_write(pool, n, k, v);
-        expected = model_write(n);
-        break;
-    case ATTEND:
-        got = check_attend(c.text, n);
-        expected = model_attend(n);
-        break;
+    case CREATE: return judge(seq_create(pool, &made), model_create());
+    case APPEND: return judge(seq_append(seqs[0], n), model_append(q, n));
+    case FORK: return judge(seq_fork(seqs[0], n, &made), model_fork(q, n));
+    case REWIND: return judge(seq_rewind(seqs[0], n), model_rewind(q, n));
+    case PUBLISH: return judge(seq_publish(seqs[0], tokens, n), model_publish(q, n));
+    case GATHER: return judge(seq_gather(seqs[0], n, k, v), n < 0 || n >= LAYERS);
+    case RELEASE: return seq_release(seqs[0]), judge(PAGED_OK, model_release(q));
+    case LOOKUP: return judge(seq_lookup(seqs[0], tokens, n), model_lookup(q, text, n));
+    case PLAN: return judge(pool_plan(pool, &(Batch){c.num, seqs, counts}), model_plan(&c));
+    case WRITE: return judge(pool_write(pool, n, k, v), model_write(n));
+    default: return judge(check_attend(c.text, n), model_attend(n));
     }
-    check(got == expected, "the result is not what paged.h says");
-    check(!made || (got == PAGED_OK && made == arrlast(pool->seqs)),
-          "a sequence from a refused call");
-    if (got != PAGED_OK) return check_memory(), 0;
-    State o = observe();
-    const char *broken = pool_check(pool);
-    check(!broken, broken);
-    check(memcmp(&o, s, sizeof o) == 0, "the engine is not in the state of the model");
-    check_contents();
-    return 1;
 }
 
 // ---- the search -------------------------------------------------------------------------------
@@ -539,7 +515,7 @@ static void every_call(void)
         try_call((Call){LOOKUP, 1, {i}, {-1}, 0});
         for (signed char n = 0; n <= (s->seqs[i].length ? 0 : most); n++)
             for (int text = 1 << n; text < 2 << n; text++)
-                try_call((Call){LOOKUP, 1, {i}, {n}, (Number)text});
+                try_call((Call){LOOKUP, 1, {i}, {n}, text});
     }
     for (signed char layer = -1; layer <= LAYERS; layer++)
         for (Number x = 0; x < 2; x++) {
@@ -561,8 +537,8 @@ static void reach(size_t node)
     memset(s, 0, sizeof *s);
     if (pool_create(&config, &pool) != PAGED_OK) exit(2);
     pool->num_buckets = 1;  // all published blocks are in one list
-    for (int i = 0; i < num_blocks; i++) s->free_list[i] = (Number)(i + 1);
-    s->num_free = (Number)num_blocks;
+    for (int i = 0; i < num_blocks; i++) s->free_list[i] = (i + 1);
+    s->num_free = num_blocks;
 }
 
 int main(int argc, char **argv)
