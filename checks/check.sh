@@ -23,7 +23,9 @@ make check C=...
   valgrind     the tests under valgrind
   compilers    all compilers here as C and C++, -O0 to -O3, fast paths or not
   portability  32-bit x86, AArch64, big-endian s390x, musl
-  coverage     lines of the engine that the tests never run
+  coverage     lines of the engine that the tests never run; conditions that never differ
+  states       every call in every state of pools of up to STATES
+  floats       all floats to 16 bits, against the processor's instructions
   cuda         three generations of GPUs, and the benchmark, llama and replay
   all          all of these, the planted bugs and every stage of learn/
 END
@@ -222,6 +224,27 @@ lint() {
         --template='{file}:{line}: {severity}: {message} [{id}]'
 }
 
+# ---- states, floats ------------------------------------------------------------------------------
+
+states() {
+    quietly states ${CC:-cc} -O2 $WARN $CPPFLAGS checks/states.c -o $OUT/states -lm || return
+    check states $OUT/states 3 2 2
+}
+
+# rounds NAME FLAG_OF_THE_PROCESSOR OPTIONS
+rounds() {
+    name=$1 flag=$2; shift 2
+    grep -qw $flag /proc/cpuinfo || { skip "$name: this processor has no $flag"; return; }
+    compiles cc "$@" || { skip "$name: this compiler has no $flag"; return; }
+    quietly "$name" cc -O2 $WARN $CPPFLAGS "$@" checks/floats.c -o $OUT/floats -lm &&
+        check "$name" $OUT/floats
+}
+
+floats() {
+    rounds f32_to_f16 f16c -mf16c
+    rounds f32_to_bf16 avx512_bf16 -DBF16 -mavx512vl -mavx512bf16
+}
+
 # ---- coverage ------------------------------------------------------------------------------------
 
 # Fails if the tests never execute a line of the engine.
@@ -251,10 +274,11 @@ END
 
 [ $# -gt 0 ] || { list; exit; }
 [ "$*" != all ] ||
-    set -- sanitizers threads valgrind compilers portability lint coverage cuda planted
+    set -- sanitizers threads valgrind compilers portability lint coverage states floats cuda planted
 for part in "$@"; do
     case $part in
-    lint | sanitizers | lanes | threads | compilers | portability | coverage) $part ;;
+    lint | sanitizers | lanes | threads | compilers | portability | coverage | states | floats)
+        $part ;;
     valgrind) valgrind_runs ;;
     cuda) check "the CUDA build" sh checks/cuda.sh --all ;;
     planted)

@@ -43,7 +43,7 @@ static struct World {  // a copy of it is all that is needed to go back
 static void *allocate(size_t size)
 {
     char *p = world.memory + world.used;
-    if (size > sizeof world.memory - world.used - 16) abort();
+    if (size > sizeof world.memory / 2 || world.used > sizeof world.memory / 2) abort();
     world.used += (size + 15) / 16 * 16;
     return memset(p, 0, size);
 }
@@ -278,8 +278,11 @@ static Pool *pool;
 static void print_call(Call c)
 {
     printf("    %s", names[(int)c.kind]);
-    for (int i = 0; i < c.num; i++) printf(" %d of sequence %d", c.n[i], c.seq[i]);
-    printf(c.kind >= WRITE ? " layer %d, %d\n" : c.kind == LOOKUP ? " " : "\n", c.n[0], c.text);
+    for (int i = 0; i < c.num; i++) printf(", sequence %d: %d", c.seq[i], c.n[i]);
+    if (c.kind == LOOKUP) printf(", text %d", c.text);
+    if (c.kind == WRITE) printf(", layer %d, token %d", c.n[0], c.text);
+    if (c.kind == ATTEND) printf(", layer %d, flags %d", c.n[0], c.text);
+    printf("\n");
 }
 
 static void print_way(size_t node)
