@@ -126,9 +126,9 @@ struct Pool {
     uint64_t plan_number;   // ... and its number; 0: there is none, or it is out of date
     uint64_t batch_number;  // of the last batch that pool_plan() checked
     size_t num_copies;      // blocks copied on write since the pool was created
-    Memory workspace;       // on the device, for attend() and seq_gather(),
-    Memory plan_memory;     // for the plan,
-    Memory states;          // and for the sums of fast/
+    Memory workspace;       // of attend() and seq_gather(), on the device; so are
+    Memory plan_memory;     // the arrays of the plan,
+    Memory states;          // and the sums of fast/
 };
 
 struct Seq {
@@ -258,46 +258,43 @@ int pool_plan(Pool *pool, const Batch *batch);
 // ties to even; values too large for f16 become infinity). The layers are written in order, from 0
 // on; after the last one, the tokens count as computed. A layer may be written again. A new plan
 // starts over at layer 0, unless all its tokens are computed.
-// Errors: PAGED_BAD_ARGUMENT (also without a plan, with one that is out of date, or if an earlier
-// layer is not written); PAGED_BLOCK_SHARED if, when the step was planned, a query token was in a block with a count above
+// Errors: PAGED_BAD_ARGUMENT (also without a valid plan, or if an earlier layer is not written);
+// PAGED_BLOCK_SHARED if, when the step was planned, a query token was in a block with a count above
 // one (because of a fork after the append) or in a published one.
 int pool_write(Pool *pool, int layer, const float *k, const float *v);
 
 // Causal attention of the query tokens of the plan over their sequences. Token i of the n new ones
 // of a sequence sees the positions up to and including length - n + i. A row whose scores are all
 // -infinity gives 0, and -infinity as lse; any other row gives NaN if it sees NaN in K or V.
-// The plain code of the CPU computes in double; all other code in float32, which has limits:
+// The plain code of the CPU computes in double, all other code in float32, which has limits:
 //   - The plain kernels add up token by token: in very long sequences they lose small weights that
 //     follow one large score.
-//   - A sum of weights times V can overflow if V is near the largest float.
-//   - A weight that is too small to be held is 0, and 0 times an infinite V is NaN: from a score 87
-//     below the maximum with ATTEND_FAST on a CPU, 94 to 104 below in the kernels, and 745 below in
-//     the plain code of the CPU.
+//   - A sum of weights times V overflows to infinity if V is near the largest float.
+//   - A weight is 0 from a score 87 to 104 below the maximum (in double 745 below); 0 times an
+//     infinite V is NaN.
 // Results are batch-invariant on every device: with the same flags, a row has the same bits in any
 // batch, in chunks of any length and in blocks of any size. (One exception: ATTEND_FAST on a GPU
-// runs the plain kernel instead, without a word, if there is no memory for its partial results, or
-// if a sequence has more than about 2^25 tokens.)
+// runs the plain kernel instead, silently, if there is no memory for its partial results, or if a
+// sequence has more than about 2^25 tokens.)
 //   flags         from the enum above; with and without ATTEND_GATHER, results agree in every bit
 //   num_q_heads   a multiple of num_kv_heads, at most PAGED_MAX_Q_HEADS; query head h reads KV head
 //                 h / (num_q_heads / num_kv_heads)
-//   scale         factor on the scores, finite, perhaps negative; 0 stands for 1 / sqrt(head_dim).
-//                 It is applied to q, and the product is rounded to float32: q * scale must not
-//                 overflow
+//   scale         factor on the scores, of any sign; 0 stands for 1 / sqrt(head_dim). It is applied
+//                 to q, and the product is rounded to float32: q * scale must not overflow
 //   q, out        [total_tokens][num_q_heads][head_dim], float32
 //   lse           [total_tokens][num_q_heads], the natural log of the sum of exp(score); or NULL
-// Errors: PAGED_BAD_ARGUMENT (also without a plan, with one that is out of date, or if K and V of
-// the query tokens are not written in this layer), PAGED_OUT_OF_MEMORY.
+// Errors: PAGED_BAD_ARGUMENT (also without a valid plan, or if K and V of the query tokens are not
+// written in this layer), PAGED_OUT_OF_MEMORY.
 int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const float *q,
            float *out, float *lse);
 
 // The tensors of pool_write(), seq_gather() and attend() live where the pool lives: in device
-// memory for PAGED_GPU, otherwise in host memory. tensor_create() allocates `count` floats there
-// and returns NULL if they do not fit or count is 0; tensor_copy() copies between host and device in
-// any direction. On a GPU, calls that read or write K and V only queue their work, on the default
-// stream of the current GPU, which must be the same as in pool_create(). A tensor_copy() from
-// or to the host waits for it, so the results that it brings are complete; pool_plan() and
-// seq_gather() also wait for work that was queued before them. On the CPU and on the stand-in,
-// every call has done its work when it returns.
+// memory for PAGED_GPU, otherwise in host memory. tensor_create() allocates `count` floats there,
+// and returns NULL if they do not fit or count is 0. tensor_copy() copies in any direction between
+// host and device. On a GPU, calls that read or write K and V only queue their work, on the default
+// stream of the GPU that was current in pool_create() and must still be. A tensor_copy() from or to
+// the host waits for it, so the results that it brings are complete; pool_plan() and seq_gather()
+// also wait for earlier work. Elsewhere, every call has done its work when it returns.
 float *tensor_create(const Pool *pool, size_t count);
 void tensor_free(const Pool *pool, float *tensor);
 void tensor_copy(const Pool *pool, float *to, const float *from, size_t count);

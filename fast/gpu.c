@@ -107,11 +107,11 @@ __device__ static int element_of_lane(int i, int n, int lanes)
 __device__ static void load_pieces(const Job *job, const void *plane, const size_t *offsets, int t,
                                    int count, int n, int lanes, int max_dim, Piece *to)
 {
+    const uint16_t *row = (const uint16_t *)plane + offsets[t];
     EACH (i, max_dim / 8 / lanes) {
         int d = element_of_lane(i * 8, n, lanes);
         to[i] = (Piece){{0, 0, 0, 0}};
-        if (t < count && d < job->config.head_dim)
-            to[i] = *(const Piece *)((const uint16_t *)plane + offsets[t] + d);
+        if (t < count && d < job->config.head_dim) to[i] = *(const Piece *)(row + d);
     }
 }
 
@@ -203,10 +203,11 @@ __device__ static void attend_mma(const Job *job, int dtype, int max_dim)
         if (r < vectors && d < head_dim) q[i] = job->q[q_index * head_dim + d];
     }
 
-    // 3. The walk, for the whole split, so that later loads have nothing to wait for.
+    // 3. The walk, for the whole split, so that later loads have nothing to wait for. Tokens past
+    // the end get the offset of the last one, so that the loop need not ask for it.
     __shared__ size_t offsets[MAX_SPLIT];  // in a plane
-    for (int t = threadIdx.x; t < count; t += THREADS)
-        offsets[t] = token_offset(job, begin, from + t, kv_head);
+    for (int t = threadIdx.x; t < length; t += THREADS)
+        offsets[t] = token_offset(job, begin, from + min_int(t, count - 1), kv_head);
     __syncthreads();
     EACH (i, max_dim / 4) q[i] *= job->scale;
 
