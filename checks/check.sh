@@ -247,7 +247,17 @@ floats() {
 
 # ---- coverage ------------------------------------------------------------------------------------
 
-# Fails if the tests never execute a line of the engine.
+# Conditions that are always true or always false in the tests: `what the line says # why`.
+one_sided() {
+    cat <<'END'
+INVARIANT|panic\( # a panic is tested in a child, which does not count
+PAGED_GPU|cuda # there is no GPU in this build
+PTRDIFF_MAX|INT_MAX|SIZE_MAX # sizes that only a pointer of 32 bits can overflow
+arr(len|lenu|put|pop|last|free|delswap)\( # inside stb_ds, such as the array that is NULL
+END
+}
+
+# Fails if the tests never execute a line of the engine, or never see a condition both ways.
 coverage() {
     root=$PWD to=$OUT/coverage
     command -v gcov >/dev/null || { skip "coverage: no gcov"; return; }
@@ -257,17 +267,25 @@ coverage() {
 void __gcov_dump(void);
 #define abort() (__gcov_dump(), abort())  // so that what runs before it counts
 END
-    (cd $to && gcc -O0 -w --coverage -fprofile-update=atomic -include ./abort.h -DPAGED_FAST \
+    compiles gcc -fcondition-coverage && conditions=-fcondition-coverage || conditions=
+    (cd $to && gcc -O0 -w --coverage $conditions -fprofile-update=atomic -include ./abort.h -DPAGED_FAST \
         $CPPFLAGS -I"$root" -c "$root/tests.c" && gcc --coverage tests.o -o tests -lm) ||
         { bad "coverage: does not compile"; return; }
     tests=$($to/tests --list | grep -vE "$LEFT_OUT|$SLOW")
     check "coverage: the tests" $to/tests --quick $tests
-    (cd $to && gcov tests.gcda) >$LOG 2>&1
+    (cd $to && gcov ${conditions:+--conditions} tests.gcda) >$LOG 2>&1
     for file in paged.cu.c fast.c gpu.c; do
         if [ -s $to/$file.gcov ] && ! grep -E '^ *(#####|=====)' $to/$file.gcov
         then ok "coverage: every line of $file is run"
         else bad "coverage of $file"; fi
     done
+    [ "$conditions" ] || { skip "conditions: this gcc has no -fcondition-coverage (14 has)"; return; }
+    one_sided | sed 's/ # .*//' >$OUT/answered
+    awk '/^ *[0-9#=]+\*?: *[0-9]+:/ { line = $0 } /^condition .* not covered/ { print line; print }' \
+        $to/paged.cu.c.gcov | paste - - | grep -vE -f $OUT/answered >$OUT/found
+    if [ -s $to/paged.cu.c.gcov ] && [ ! -s $OUT/found ]
+    then ok "coverage: every condition of paged.cu.c is seen both ways, but for those answered"
+    else cat $OUT/found; bad "conditions of paged.cu.c"; fi
 }
 
 # ---- which ---------------------------------------------------------------------------------------

@@ -99,7 +99,7 @@ static void enter(Number *entry, int block)
 
 static void set_length(Sequence *q, int length)
 {
-    q->text = (length < q->length ? beginning(q, length) : q->text << (length - q->length));
+    q->text = length < q->length ? beginning(q, length) : q->text << (length - q->length);
     q->length = length;
     q->begun = min_int(length, q->begun);
     q->computed = min_int(length, q->computed);
@@ -194,8 +194,8 @@ static int model_lookup(Sequence *q, int text, int n)
         block = find(block, text, n, i, &own);
         if (!block) break;
         enter(&q->table[i], block);
-        q->length = q->begun = q->computed = ((i + 1) * block_size);
-        q->text = (text >> (n - q->length));
+        q->length = q->begun = q->computed = (i + 1) * block_size;
+        q->text = text >> (n - q->length);
     }
     return PAGED_OK;
 }
@@ -278,10 +278,10 @@ static Pool *pool;
 static void print_call(Call c)
 {
     printf("    %s", names[(int)c.kind]);
-    for (int i = 0; i < c.num; i++) printf(", sequence %d: %d", c.seq[i], c.n[i]);
-    if (c.kind == LOOKUP) printf(", text %d", c.text);
-    if (c.kind == WRITE) printf(", layer %d, token %d", c.n[0], c.text);
-    if (c.kind == ATTEND) printf(", layer %d, flags %d", c.n[0], c.text);
+    if (c.kind >= WRITE)
+        printf(" layer %d, %s %d", c.n[0], c.kind == WRITE ? "token" : "flags", c.text);
+    for (int i = 0; i < c.num; i++) printf(" s%d %d", c.seq[i], c.n[i]);
+    if (c.kind == LOOKUP) printf(" text %d", c.text);
     printf("\n");
 }
 
@@ -319,7 +319,7 @@ static State observe(void)
     o.has_plan = pool->plan_number != 0;
     for (int i = 0, b = num_blocks; i < BLOCKS; i++) {
         b = i < pool->num_free ? pool->blocks[b].next : -1;
-        o.free_list[i] = (b + 1);
+        o.free_list[i] = b + 1;
     }
     for (int b = 0; b < num_blocks; b++) {
         const Block *block = &pool->blocks[b];
@@ -327,7 +327,7 @@ static State observe(void)
         o.published[b + 1] = block->serial != 0;
         o.parent[b + 1] = block->parent ? GONE : 0;
         for (int i = 0; i < num_blocks; i++)
-            if (block->parent && pool->blocks[i].serial == block->parent) o.parent[b + 1] = (i + 1);
+            if (block->parent && pool->blocks[i].serial == block->parent) o.parent[b + 1] = i + 1;
         for (int i = 0; i < block_size && block->serial; i++)
             o.published[b + 1] = (2 * o.published[b + 1] + pool->tokens[b * block_size + i]);
     }
@@ -540,7 +540,7 @@ static void reach(size_t node)
     memset(s, 0, sizeof *s);
     if (pool_create(&config, &pool) != PAGED_OK) exit(2);
     pool->num_buckets = 1;  // all published blocks are in one list
-    for (int i = 0; i < num_blocks; i++) s->free_list[i] = (i + 1);
+    for (int i = 0; i < num_blocks; i++) s->free_list[i] = i + 1;
     s->num_free = num_blocks;
 }
 
