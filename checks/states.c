@@ -540,6 +540,7 @@ static void reach(size_t node)
     memset(s, 0, sizeof *s);
     if (pool_create(&config, &pool) != PAGED_OK) exit(2);
     pool->num_buckets = 1;  // all published blocks are in one list
+    pool->batch_number = pool->last_serial = UINT32_MAX - 1;  // numbers that need 64 bits soon
     for (int i = 0; i < num_blocks; i++) s->free_list[i] = i + 1;
     s->num_free = num_blocks;
 }
