@@ -870,7 +870,7 @@ static void attend_row(const Job *job, int row, int head)
     int visible = job->queries[row].position + 1;  // the query token itself included
     int kv_head = head / (job->num_q_heads / c->num_kv_heads);
     size_t q_at = ((size_t)row * job->num_q_heads + head) * c->head_dim;
-    float q[PAGED_MAX_HEAD_DIM];
+    double q[PAGED_MAX_HEAD_DIM];
     for (int i = 0; i < c->head_dim; i++) q[i] = job->q[q_at + i] * job->scale;
 
     double m = -DBL_MAX;  // not -infinity: a score may be that, and -inf minus -inf is NaN
@@ -880,7 +880,7 @@ static void attend_row(const Job *job, int row, int head)
         size_t at = token_offset(job, begin, t, kv_head);
         double score = 0;
         for (int i = 0; i < c->head_dim; i++)
-            score += (double)q[i] * load_element(job->k_plane, at + i, c->dtype);
+            score += q[i] * load_element(job->k_plane, at + i, c->dtype);
         if (score > m) {  // a new maximum: scale the sums so far to it
             double shrink = exp(m - score);
             l *= shrink;
