@@ -471,7 +471,8 @@ static int t_attend(Pool *pool, int flags, int layer, int num_q_heads, float sca
     return take_back(pool, error);
 }
 
-// A step of the newest n tokens of one sequence, and one that also stores K and V of one layer.
+// A step of the newest n tokens of one sequence; one that also stores K and V of one layer; and one
+// that stores the same K and V in all of them.
 static int plan_one(Seq *seq, int n)
 {
     Batch batch = {1, &seq, &n};
@@ -482,6 +483,14 @@ static int write_one(Seq *seq, int n, int layer, const float *k, const float *v)
 {
     int error = plan_one(seq, n);
     return error ? error : t_write(seq->pool, layer, k, v);
+}
+
+static int write_all(Seq *seq, int n, const float *k, const float *v)
+{
+    int error = plan_one(seq, n);
+    for (int layer = 0; layer < seq->pool->config.num_layers && !error; layer++)
+        error = t_write(seq->pool, layer, k, v);
+    return error;
 }
 
 // A sequence of n tokens, with these K and V, in a pool of one layer and one head.
