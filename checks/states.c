@@ -317,6 +317,10 @@ static State observe(void)
     o.num_free = pool->num_free;
     o.num_seqs = arrlen(pool->seqs);
     o.has_plan = pool->plan_number != 0;
+    if (o.has_plan) {
+        o.sealed = pool->plan->sealed;
+        o.num_written = pool->plan->num_written_layers;
+    }
     for (int i = 0, b = num_blocks; i < BLOCKS; i++) {
         b = i < pool->num_free ? pool->blocks[b].next : -1;
         o.free_list[i] = b + 1;
@@ -539,8 +543,8 @@ static void reach(size_t node)
     world.used = 0;
     memset(s, 0, sizeof *s);
     if (pool_create(&config, &pool) != PAGED_OK) exit(2);
-    pool->num_buckets = 1;  // all published blocks are in one list
-    pool->batch_number = pool->last_serial = UINT32_MAX - 1;  // numbers that need 64 bits soon
+    pool->num_buckets = 1;                                // all published blocks are in one list
+    pool->batch_number = pool->last_serial = UINT32_MAX;  // the next ones need 64 bits
     for (int i = 0; i < num_blocks; i++) s->free_list[i] = i + 1;
     s->num_free = num_blocks;
 }
