@@ -143,11 +143,15 @@ build/llama-tests: checks/llama_tests.c tests.c $(ENGINE)
 	@mkdir -p build
 	$(COMPILE) checks/llama_tests.c -o $@ -lm
 
-test: all tests-fast build/llama-tests  ## all tests: about two minutes on two cores
+build/states: checks/states.c $(ENGINE)
+	@mkdir -p build
+	$(COMPILE) checks/states.c -o $@ -lm
+
+test: all tests-fast build/llama-tests build/states  ## all tests: about two minutes on two cores
 	sh checks/test.sh
 
-quick:            ## the engine's tests on the CPU, in seconds: run it after an edit
-	@mkdir -p build
+quick: build/states  ## the engine's tests on the CPU, in seconds: run it after an edit
+	build/states 2 1 2
 	$(CC) -O1 -g $(WARN) $(CPPFLAGS) tests.c -o build/quick -lm
 	build/quick --cpu --quick
 

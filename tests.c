@@ -651,36 +651,6 @@ TEST(rewind_may_end_in_a_shared_block, ON_BOTH)
     rewind_seq(a, 10);
 }
 
-// A write to a block that another sequence uses is refused, whichever token of the batch is in it.
-// What counts is how things stood when the step was planned.
-TEST(a_write_to_a_shared_block_is_refused, ON_BOTH)
-{
-    const int all = 6, two = 2, ones[] = {1, 1};
-    const float *x = random_floats(6 * 2 * 4);
-    float *out = filled(2 * 2 * 4, 0);
-    Pool *pool = new_pool(small_config(4, 8));
-    Seq *a = new_seq(pool, 5);
-    CHECK_OK(make_room(a, 1));
-    Seq *b = fork_seq(a, 6);  // after the append, before the write
-    CHECK_OK(plan_one(a, all));
-    KEEPS(pool, PAGED_BLOCK_SHARED, t_write(pool, 1, x, x));
-    CHECK_OK(plan_one(a, 0));
-    KEEPS(pool, PAGED_OK, t_write(pool, 1, x, x));
-    CHECK_OK(plan_one(a, two));
-    KEEPS(pool, PAGED_BLOCK_SHARED, t_write(pool, 0, x, x));
-    BAD(t_attend(pool, ATTEND_PAGED, 0, 2, 0, x, out, NULL));  // there is nothing to read
-    rewind_seq(b, 2);  // lets go of the last block, keeps the first
-    KEEPS(pool, PAGED_BLOCK_SHARED, t_write(pool, 0, x, x));
-    compute(&a, &two, 1);  // plans anew
-    release(b);
-    compute(&a, &all, 1);
-
-    Seq *seqs[] = {new_seq(pool, 3), a};  // one shared block refuses the write of the whole batch
-    fork_seq(a, 6);
-    plan(pool, seqs, ones, 2);
-    KEEPS(pool, PAGED_BLOCK_SHARED, t_write(pool, 0, x, x));
-}
-
 // ---- where K and V are ------------------------------------------------------------------------
 
 // Brings the free list of an unused pool into an order.
@@ -814,34 +784,6 @@ TEST(poison_marks_every_unwritten_slot, ON_BOTH)
         check_seq(a);  // all bytes are still there
         rewind_seq(a, 7);
     }
-}
-
-// Rewound into a block that it has published, a sequence grows in place, and the block leaves the
-// prefix cache. If another sequence uses the block, it is copied.
-TEST(a_published_block_is_written_in_place_by_its_only_user, ON_BOTH)
-{
-    const int one = 1;
-    Pool *pool = new_pool(small_config(4, 3));
-    Seq *a = new_seq(pool, 12);
-    publish(a, 12);
-    rewind_seq(a, 2);
-    CHECK_TEXT(slots(pool, 2), "....");  // another sequence may yet find all four
-    Seq *b = fork_seq(a, 10);
-    CHECK_EQ(make_room(a, 1), PAGED_OUT_OF_BLOCKS);
-    release(b);
-    CHECK_EQ(make_room(a, 3), PAGED_TOO_LONG);
-    CHECK_OK(make_room(a, 1));
-    CHECK_TEXT(slots(pool, 2), "..NN");  // what was there is void now
-    compute(&a, &one, 1);
-    CHECK_EQ(num_published(a), 2);
-    append(a, 1);
-    publish(a, 12);    // under its new tokens
-    rewind_seq(a, 7);  // block 2 is free, and not needed for a copy of block 1
-    append(a, 1);
-    CHECK_TEXT(TABLE(a), "0 1");
-    CHECK_EQ(num_published(a), 1);
-    CHECK_TEXT(free_blocks(pool), "2");
-    CHECK(pool->blocks[2].serial != 0);  // not found any more, since its parent is not
 }
 
 // ---- errors -----------------------------------------------------------------------------------
@@ -1088,82 +1030,6 @@ TEST(a_pool_asks_for_exactly_its_memory, ON_CPU)
 
 // ---- the plan of a step -----------------------------------------------------------------------
 
-static const int prompt[] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, others[] = {9, 2, 3, 4, 5, 6, 7, 8, 9};
-
-// A pool in which a is planned; b, which is empty, is left out of the plan, with 0 tokens; c is not
-// named and shares nothing. a and c have 8 tokens each in blocks of 4, and c has published its own.
-static Pool *pool_with_a_plan(Seq **a, Seq **b, Seq **c)
-{
-    Pool *pool = new_pool(small_config(4, 10));
-    const int counts[] = {2, 0};
-    const float *x = filled(8 * 8, 1);
-    *a = bare_seq(pool, 8);
-    *b = bare_seq(pool, 0);
-    *c = bare_seq(pool, 8);
-    Seq *const seqs[] = {*a, *b};
-    CHECK_OK(write_all(*a, 8, x, x));
-    CHECK_OK(write_all(*c, 8, x, x));
-    CHECK_OK(seq_publish(*c, prompt, 8));
-    pool->batch_number = UINT32_MAX;  // numbers of plans have 64 bits
-    plan(pool, seqs, counts, 2);
-    CHECK_OK(t_write(pool, 0, x, x));
-    return pool;
-}
-
-// Makes a call that returns `code` in such a pool. After that, the plan says `plan`: PAGED_OK or,
-// if it is out of date, PAGED_BAD_ARGUMENT.
-#define EDIT(plan, code, call) \
-    do { \
-        Pool *pool = pool_with_a_plan(&a, &b, &c); \
-        note("%s", #call); \
-        CHECK_EQ(call, code); \
-        for (int flags = 0; flags < 4; flags++) \
-            KEEPS(pool, plan, t_attend(pool, flags, 0, 2, 0, x, out, NULL)); \
-        KEEPS(pool, plan, t_write(pool, 0, x, x)); /* the same values again */ \
-    } while (0)
-#define EXPIRES(call) EDIT(PAGED_BAD_ARGUMENT, PAGED_OK, call)
-
-// Any edit of a planned sequence makes the plan out of date, and nothing else does.
-TEST(only_edits_of_its_sequences_expire_a_plan, ON_BOTH)
-{
-    const float *x = filled(2 * 8, 1);
-    float *out = filled(2 * 8, 0), k[8 * 8], v[8 * 8];
-    Seq *a, *b, *c, *other = NULL;
-    EXPIRES(seq_append(a, 1));
-    EXPIRES(seq_fork(a, 8, &other));
-    EXPIRES(seq_rewind(a, 1));
-    EXPIRES((seq_release(a), PAGED_OK));
-    EXPIRES((seq_release(a), bare_seq(c->pool, 8), PAGED_OK));  // it may get the same memory
-    EXPIRES(seq_publish(a, others, 8));                         // new blocks
-    EXPIRES(seq_publish(a, prompt, 8));                         // the blocks of c
-    EDIT(PAGED_OK, PAGED_OK, seq_append(b, 1));
-    EDIT(PAGED_OK, PAGED_OK, seq_lookup(b, prompt, 8));
-    EDIT(PAGED_OK, PAGED_OK, (seq_release(b), PAGED_OK));
-    EDIT(PAGED_OK, PAGED_OK, seq_fork(a, 0, &other));
-    EDIT(PAGED_OK, PAGED_OK, seq_append(a, 0));
-    EDIT(PAGED_OK, PAGED_OK, seq_rewind(a, 0));
-    EDIT(PAGED_OK, PAGED_OK, seq_publish(a, others, 3));  // not a block
-    EDIT(PAGED_OK, PAGED_OK, seq_lookup(b, others, 9));   // finds nothing
-    EDIT(PAGED_OK, PAGED_TOO_LONG, seq_append(a, 100));
-    EDIT(PAGED_OK, PAGED_OUT_OF_BLOCKS, seq_append(a, 25));
-    EDIT(PAGED_OK, PAGED_OK, seq_create(c->pool, &other));
-    EDIT(PAGED_OK, PAGED_OK, seq_fork(c, 7, &other));
-    EDIT(PAGED_OK, PAGED_OK, seq_rewind(c, 5));
-    EDIT(PAGED_OK, PAGED_OK, (seq_release(c), PAGED_OK));
-    EDIT(PAGED_OK, PAGED_OK, t_gather(a, 1, k, v));
-
-    pool_with_a_plan(&a, &b, &c);
-    CHECK_OK(plan_one(c, 2));
-    CHECK_OK(seq_publish(c, prompt, 8));  // its blocks are published: it keeps them
-    CHECK_OK(t_attend(c->pool, ATTEND_PAGED, 0, 2, 0, x, out, NULL));
-    CHECK_OK(seq_append(c, 1));
-    KEEPS(c->pool, PAGED_BAD_ARGUMENT, t_attend(c->pool, ATTEND_PAGED, 0, 2, 0, x, out, NULL));
-    CHECK_OK(write_one(c, 1, 0, x, x));  // planned anew, it is good again
-    CHECK_OK(t_attend(c->pool, ATTEND_PAGED, 0, 2, 0, x, out, NULL));
-    CHECK_OK(seq_append(c, 1));  // in place
-    KEEPS(c->pool, PAGED_BAD_ARGUMENT, t_attend(c->pool, ATTEND_PAGED, 0, 2, 0, x, out, NULL));
-}
-
 // Gathered and paged give the same bits, so only the workspace tells that a copy was made, by plain
 // and by fast code. It grows to what a call needs, and stays: a smaller call does not make it anew.
 TEST(attend_gathers_into_a_dense_copy, ON_BOTH)
@@ -1385,90 +1251,6 @@ TEST(a_block_is_not_found_after_another_parent, ON_BOTH | IN_ONE_BUCKET_TOO)
     CHECK_TEXT(TABLE(seq), "0");
     CHECK_EQ(num_hits(pool, "xxxxbbbbc"), 4);  // its second block is another: after "aaaa"
     CHECK_EQ(num_hits(pool, "aaaabbbbc"), 0);
-}
-
-// Tokens without K and V in every layer cannot be published.
-TEST(only_computed_tokens_are_published, ON_BOTH | IN_ONE_BUCKET_TOO)
-{
-    Pool *pool = new_pool(small_config(4, 8));
-    int tokens[12] = {0};
-    float *x = filled(12 * 8, 1);
-    Seq *seq = bare_seq(pool, 4);
-    BAD(seq_publish(seq, tokens, 4));
-    CHECK_OK(plan_one(seq, 4));
-    BAD(t_write(pool, 1, x, x));  // before the first layer
-    CHECK_OK(t_write(pool, 0, x, x));
-    BAD(seq_publish(seq, tokens, 4));
-    CHECK_OK(plan_one(seq, 4));   // what an earlier plan has written does not count,
-    BAD(t_write(pool, 1, x, x));  // until all layers are
-    CHECK_OK(t_write(pool, 0, x, x));
-    CHECK_OK(t_write(pool, 0, x, x));  // twice
-    CHECK_OK(t_write(pool, 1, x, x));
-    CHECK_OK(seq_append(seq, 8));
-    BAD(seq_publish(seq, tokens, 5));
-    for (int n = 1; n < 8; n++) BAD(plan_one(seq, n));  // the newest of the 8: others are missing
-    CHECK_OK(seq_rewind(seq, 1));
-    CHECK_EQ(seq->num_computed_tokens, 4);
-    CHECK_OK(seq_append(seq, 1));
-    CHECK_OK(write_all(seq, 8, x, x));
-    CHECK_EQ(seq->num_computed_tokens, 12);
-    CHECK_OK(seq_rewind(seq, 3));
-    CHECK_EQ(seq->num_computed_tokens, 9);
-    CHECK_OK(seq_append(seq, 1));
-    CHECK_OK(write_all(seq, 4, x, x));  // three of them were computed before
-    CHECK_EQ(seq->num_computed_tokens, 10);
-    Seq *both[] = {bare_seq(pool, 1), seq};
-    const int ones[] = {1, 1};
-    plan(pool, both, ones, 2);  // the second one is written in all layers, but not the first
-    BAD(t_attend(pool, ATTEND_PAGED, 0, 2, 0, x, x, NULL));
-    CHECK_OK(seq_publish(seq, tokens, 9));
-    CHECK_EQ(num_published(seq), 2);
-    CHECK_OK(seq_rewind(seq, 4));
-    CHECK_EQ(num_published(seq), 2);  // block 1 is not full any more: another sequence may find it
-}
-
-// Two requests that computed the same end up with one copy of it; the other blocks are free again.
-TEST(equal_blocks_end_up_as_one_copy, ON_BOTH | IN_ONE_BUCKET_TOO)
-{
-    Pool *pool = new_pool(small_config(4, 8));
-    const char *text = "aaaabbbbcc";
-    Seq *a = prefill(new_seq(pool, 0), text), *b = prefill(new_seq(pool, 0), text);
-    Seq *child = fork_seq(b, 10);
-    publish(a, 10);
-    CHECK_EQ(pool->num_free, 2);
-    publish(b, 10);
-    CHECK_TEXT(TABLE(a), "0 1 2");
-    CHECK_TEXT(TABLE(b), "0 1 5");
-    CHECK_TEXT(TABLE(child), "3 4 5");
-    publish(child, 10);
-    CHECK_TEXT(TABLE(child), "0 1 5");
-    CHECK_EQ(pool->num_free, 4);
-}
-
-// A shared block that is published keeps its place in the chain of the sequence that published it.
-// One that shares it goes on from there, though it has another copy of a block before it.
-TEST(a_sharer_continues_the_published_chain, ON_BOTH | IN_ONE_BUCKET_TOO)
-{
-    Pool *pool = new_pool(small_config(4, 8));
-    Seq *first = prefill(new_seq(pool, 0), "aaaa"), *a = prefill(new_seq(pool, 0), "aaaabbbb");
-    Seq *b = fork_seq(a, 8);
-    publish(first, 4);
-    publish(a, 8);  // takes block 0 of `first`; b keeps its own copy of it
-    CHECK_TEXT(TABLE(a), "0 2");
-    CHECK_TEXT(TABLE(b), "1 2");
-    KEEPS(pool, PAGED_OK, seq_publish(b, *tokens_of(b), 8));
-    publish(prefill(b, "aaaabbbbcccc"), 12);
-    CHECK_TEXT(TABLE(b), "1 2 3");
-    CHECK_EQ(pool->blocks[1].serial, 0);
-    KEEPS(pool, PAGED_OK, seq_publish(b, *tokens_of(b), 12));
-    Seq *d = fork_seq(b, 11);
-    KEEPS(pool, PAGED_OK, seq_publish(d, *tokens_of(d), 11));
-    release(d);
-    release(b);
-    CHECK_TEXT(free_blocks(pool), "1 4 5 6 7 3");
-    Seq *c = lookup(pool, *tokens_of(a), 8);
-    publish(prefill(c, "aaaabbbbccccd"), 12);
-    CHECK_TEXT(TABLE(c), "0 2 3 5");
 }
 
 // pool_check() sees what is wrong with the prefix cache. Blocks 0, 1, 3, 4 are published.

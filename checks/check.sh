@@ -23,7 +23,9 @@ make check C=...
   valgrind     the tests under valgrind
   compilers    all compilers here as C and C++, -O0 to -O3, fast paths or not
   portability  32-bit x86, AArch64, big-endian s390x, musl
-  coverage     lines of the engine that the tests never run
+  coverage     lines of the engine that the tests never run; conditions that never differ
+  states       every call in every state of pools of up to STATES
+  floats       all floats to 16 bits, against the processor's instructions
   cuda         three generations of GPUs, and the benchmark, llama and replay
   all          all of these, the planted bugs and every stage of learn/
 END
@@ -223,9 +225,40 @@ lint() {
         --template='{file}:{line}: {severity}: {message} [{id}]'
 }
 
+# ---- states, floats ------------------------------------------------------------------------------
+
+states() {
+    quietly states ${CC:-cc} -O2 $WARN $CPPFLAGS checks/states.c -o $OUT/states -lm || return
+    check states $OUT/states 3 2 2
+}
+
+# rounds NAME FLAG_OF_THE_PROCESSOR OPTIONS
+rounds() {
+    name=$1 flag=$2; shift 2
+    grep -qw $flag /proc/cpuinfo || { skip "$name: this processor has no $flag"; return; }
+    compiles cc "$@" || { skip "$name: this compiler has no $flag"; return; }
+    quietly "$name" cc -O2 $WARN $CPPFLAGS "$@" checks/floats.c -o $OUT/floats -lm &&
+        check "$name" $OUT/floats
+}
+
+floats() {
+    rounds f32_to_f16 f16c -mf16c
+    rounds f32_to_bf16 avx512_bf16 -DBF16 -mavx512vl -mavx512bf16
+}
+
 # ---- coverage ------------------------------------------------------------------------------------
 
-# Fails if the tests never execute a line of the engine.
+# Conditions that are always true or always false in the tests: `what the line says # why`.
+one_sided() {
+    cat <<'END'
+INVARIANT|panic\( # a panic is tested in a child, which does not count
+PAGED_GPU|cuda # there is no GPU in this build
+PTRDIFF_MAX|INT_MAX|SIZE_MAX # sizes that only a pointer of 32 bits can overflow
+arr(len|lenu|put|pop|last|free|delswap)\( # inside stb_ds, such as the array that is NULL
+END
+}
+
+# Fails if the tests never execute a line of the engine, or never see a condition both ways.
 coverage() {
     root=$PWD to=$OUT/coverage
     command -v gcov >/dev/null || { skip "coverage: no gcov"; return; }
@@ -235,27 +268,36 @@ coverage() {
 void __gcov_dump(void);
 #define abort() (__gcov_dump(), abort())  // so that what runs before it counts
 END
-    (cd $to && gcc -O0 -w --coverage -fprofile-update=atomic -include ./abort.h -DPAGED_FAST \
+    compiles gcc -fcondition-coverage && conditions=-fcondition-coverage || conditions=
+    (cd $to && gcc -O0 -w --coverage $conditions -fprofile-update=atomic -include ./abort.h -DPAGED_FAST \
         $CPPFLAGS -I"$root" -c "$root/tests.c" && gcc --coverage tests.o -o tests -lm) ||
         { bad "coverage: does not compile"; return; }
     tests=$($to/tests --list | grep -vE "$LEFT_OUT|$SLOW")
     check "coverage: the tests" $to/tests --quick $tests
-    (cd $to && gcov tests.gcda) >$LOG 2>&1
+    (cd $to && gcov ${conditions:+--conditions} tests.gcda) >$LOG 2>&1
     for file in paged.cu.c fast.c gpu.c; do
         if [ -s $to/$file.gcov ] && ! grep -E '^ *(#####|=====)' $to/$file.gcov
         then ok "coverage: every line of $file is run"
         else bad "coverage of $file"; fi
     done
+    [ "$conditions" ] || { skip "conditions: this gcc has no -fcondition-coverage (14 has)"; return; }
+    one_sided | sed 's/ # .*//' >$OUT/answered
+    awk '/^ *[0-9#=]+\*?: *[0-9]+:/ { line = $0 } /^condition .* not covered/ { print line; print }' \
+        $to/paged.cu.c.gcov | paste - - | grep -vE -f $OUT/answered >$OUT/found
+    if [ -s $to/paged.cu.c.gcov ] && [ ! -s $OUT/found ]
+    then ok "coverage: every condition of paged.cu.c is seen both ways, but for those answered"
+    else cat $OUT/found; bad "conditions of paged.cu.c"; fi
 }
 
 # ---- which ---------------------------------------------------------------------------------------
 
 [ $# -gt 0 ] || { list; exit; }
 [ "$*" != all ] ||
-    set -- sanitizers threads valgrind compilers portability lint coverage cuda planted
+    set -- sanitizers threads valgrind compilers portability lint coverage states floats cuda planted
 for part in "$@"; do
     case $part in
-    lint | sanitizers | lanes | threads | compilers | portability | coverage) $part ;;
+    lint | sanitizers | lanes | threads | compilers | portability | coverage | states | floats)
+        $part ;;
     valgrind) valgrind_runs ;;
     cuda) check "the CUDA build" sh checks/cuda.sh --all ;;
     planted)

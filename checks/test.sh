@@ -24,6 +24,9 @@ sh checks/fuzz.sh
 sh checks/replay.sh
 python3 checks/tales.py
 sh checks/check.sh lanes
+build/states 2 2 2
+build/states 3 1 2
+build/states 2 1 3
 ./tests-fast --quick --standin
 ./tests-fast --cpu
 END

@@ -25,11 +25,12 @@ from concurrent.futures import ThreadPoolExecutor
 os.chdir(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CC = shlex.split(os.environ.get('CC', 'cc'))
 CPPFLAGS = shlex.split(os.environ.get('CPPFLAGS', ''))
-SOURCES = ('tests.c', 'paged.h', 'paged.cu.c', 'fast/fast.c', 'fast/gpu.c')
+SOURCES = ('tests.c', 'checks/states.c', 'paged.h', 'paged.cu.c', 'fast/fast.c', 'fast/gpu.c')
 
 # The tests of a huge pool are skipped under --quick, so they have a run of their own.
 HUGE = ['offsets_reach_beyond_2_to_the_31', 'the_prefix_cache_reaches_beyond_2_to_the_31',
         'a_step_reaches_beyond_2_to_the_31']
+POOLS = '2 1 2', '3 1 2', '2 2 2'  # in all of whose states every call is made
 SECONDS = 60  # of processor time for a test; one that takes longer hangs
 
 Function = collections.namedtuple('Function', 'name start body end')
@@ -111,7 +112,7 @@ def read_bugs():
 
 def plant(sources, bug):
     """A copy of the sources with a bug, its file and its line; or None and the reason."""
-    places = [path for path in SOURCES[2:] for _ in range(sources[path].count(bug.old))]
+    places = [path for path in SOURCES[3:] for _ in range(sources[path].count(bug.old))]
     if len(places) != 1:
         return sources, None, f'`{bug.old}` occurs {len(places)} times'
     before, after = sources[places[0]].split(bug.old)
@@ -247,15 +248,27 @@ def first_failure(folder, arguments):
     return test, device, said
 
 
+def wrong_state(folder):
+    """Likewise for the states of small pools; these run on the CPU only."""
+    status, said = call([*CC, '-O1', '-w', *CPPFLAGS, f'{folder}/checks/states.c', '-o',
+                         f'{folder}/states', '-lm'])
+    for pool in () if status else POOLS:
+        said, status = run([f'{folder}/states', *pool.split()], SECONDS)
+        if status != 0:
+            return f'states {pool}', 'cpu', said.splitlines()
+    return ('states', 'cpu', said.splitlines()) if status else None
+
+
 def judge(folder, names, expect):
     """Returns whether the tests catch the bug, and a line about it."""
-    failure = first_failure(folder, ['--quick', *names]) or first_failure(folder, HUGE)
+    failure = first_failure(folder, ['--quick', *names]) or wrong_state(folder) \
+        or first_failure(folder, HUGE)
     if not failure:
         return False, 'SURVIVED'
     test, device, said = failure
     if not test:
         return False, 'no test has begun: ' + ' '.join(said)
-    place = re.compile(r'(tests|paged\.cu|fast|gpu)\.c:\d+: ')
+    place = re.compile(r'(tests|paged\.cu|fast|gpu)\.c:\d+: |FAIL ')
     report = '; '.join(filter(place.search, said))
     text = f'{test} ({device}): {textwrap.shorten(report, 170) or "crashes or hangs"}'
     missed = [part for part in expect if part not in ' '.join(said)]
