@@ -286,7 +286,7 @@ def stage_command(number, stages):
         what_to_do(number, stage, name)
         return 1
     print('Stage%s %d: all tests pass.' % ('s 1 to' * (number > 1), number))
-    say(stages[number - 1].now)
+    say(stages[number - 1].now + ' Now: make show')
     if number == len(stages):
         print('%s is an engine:\n    cc -O2 -I. %s -o build/mine -lm && build/mine' % (MINE, MINE))
         return 0
@@ -302,11 +302,11 @@ def list_stages(stages):
     print('stage                    chapter  minutes  state')
     suite, stages[-1].suite = stages[-1].suite, []  # it takes too long for a list
     for stage, failures in results(stages):
-        missing = [name for name in stage.write if unwritten(mine, name)]
+        missing = [name for name in {**stage.write, **stage.again} if unwritten(mine, name)]
         passed = sum(not text for text in failures.values())
         state = '%d of %d tests pass' % (passed, len(failures))
         if missing:
-            state = 'to write: %s' % ', '.join(missing + list(stage.again))
+            state = 'to write: %s' % ', '.join({**dict.fromkeys(missing), **stage.again})
         elif suite and stage == stages[-1]:
             state += '; the suite: N=%d' % stage.number
         say('%5d  %-16s %8d %8d  %s' % (stage.number, stage.name, stage.chapter, stage.minutes,
@@ -350,7 +350,8 @@ def story(number, stages):
     if not compiles:
         say(text)
         raise SystemExit('%s does not compile.' % MINE)
-    return 0 if tell(stages[number - 1], [program]) else 1
+    latest = [stage for stage in stages[:number] if stage.story][-1]
+    return 0 if tell(latest, [program]) else 1
 
 
 def show(number, name, stages):
