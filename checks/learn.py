@@ -178,8 +178,8 @@ def expect(name, status, parts, function, *arguments):
         try:
             actual = function(*arguments)
         except SystemExit as end:
-            output.write(str(end))
-            actual = 1
+            output.write(str(end))  # a text or a status
+            actual = 1 if isinstance(end.code, str) else end.code
     text = output.getvalue()
     problems = ['it does not say "%s"' % part for part in parts
                 if part not in ' '.join(text.split())]
@@ -196,7 +196,7 @@ def check_commands():
         write(learn.MINE, learn.skeleton(engine, STAGES, number))
         return learn.stage_command, max(number, 1), STAGES
 
-    expect('no file yet', 1, ['make learn'], learn.stage_command, 1, STAGES)
+    expect('no file yet', 2, ['make learn'], learn.stage_command, 1, STAGES)
     expect('make learn', 0, ['make stage N=1 runs the first tests'], learn.make, False)
     write(learn.MINE, 'my work')
     expect('make learn, twice', 0, ['is left as it is', 'FORCE=1'], learn.make, False)
@@ -258,7 +258,16 @@ def check_read():
             for arguments in ([], ['N=3'], ['N=3', 'SHOW=1'])]
     seen = [[part in text for part in ('# Walkthrough', '## 3.', 'void block_drop', '## 4.')]
             for text in said]
-    report('make read', [str(seen)] * (seen != [[1, 1, 0, 1], [0, 1, 0, 0], [0, 1, 1, 0]]))
+    problems = [str(seen)] * (seen != [[1, 1, 0, 1], [0, 1, 0, 0], [0, 1, 1, 0]])
+    table = '| a row | that is longer than the terminal |\n\n'
+    folded = call(['awk', '-v', 'width=24', '-f', 'learn/read.awk'], input=(
+        '9 divided by 3 is 3, not\n4. So there.\n\n\n' + table + '1. one two\n   three four five\n'
+        '2. six\n'))[1]
+    right = ('9 divided by 3 is 3, not\n4. So there.\n\n' + table + '1. one two three four\n'
+             '  five\n2. six\n')
+    wide = call(['awk', '-v', 'width=300', '-f', 'learn/read.awk'], input='four\n4. ' * 40)[1]
+    problems += [folded] * (folded != right) + [wide] * (len(wide.splitlines()[0]) != 100)
+    report('make read', problems)
 
 
 def check_debugger():
@@ -335,31 +344,39 @@ def name_of(path):
     return os.path.basename(path).partition('.')[0]
 
 
+def copy_project(folder):
+    """What exercises need, beside an engine that a reader has not finished."""
+    for path in ['Makefile', 'paged.cu.c', 'paged.h', *glob.glob('fast/*.c'), 'learn/answers.txt',
+                 *glob.glob('learn/*.patch'), *glob.glob('learn/[!ps]*.[ch]')]:
+        write('%s/%s' % (folder, path), read(path))
+    write(folder + '/learn/paged.cu.c', '#error "unfinished"\n')
+
+
 def check_code(path):
     """(problems, why it is skipped) of an exercise that asks for code."""
-    name, source = name_of(path), path.replace('.patch', '.c')
     if not shutil.which('patch'):
         return [], 'there is no patch'
-    if shutil.which('git'):
-        status, changed = call(['git', 'status', '--porcelain', '--', source])
-        if status == 0 and changed:
-            return [], 'a reader is at work on it'
-    folder = '%s/%s' % (SCRATCH, name)
-    for copied in ['paged.cu.c', 'paged.h', *glob.glob('fast/*.c'), 'learn/exercise.h', source]:
-        write('%s/%s' % (folder, copied), read(copied))
-    for state, status in ('not yet', 1), ('solved', 0):
-        commands = [['patch', '-p1', '-s', '-i', os.path.abspath(path)]] * (status == 0)
-        commands += [[*plant.CC, '-O0', '-Wall', '-Wextra', *plant.CPPFLAGS, source, '-o', 'a.out',
-                      '-lm']]
-        for command in commands:
-            failed, text = call(command, cwd=folder)
-            if failed or text:
-                return ['%s, %s: %s' % (state, command[0], text)], ''
-        actual, text = call(['./a.out'], cwd=folder, timeout=300)
-        if actual != status or not re.search('^%s: %s' % (name, state), text, re.M):
-            return ['expected "%s" and exit status %d, got %d and\n%s'
-                    % (state, status, actual, text)], ''
+    name, folder = name_of(path), SCRATCH + '/' + name_of(path)
+    copy_project(folder)
+    for state in 'not yet', 'solved':
+        text = call(['make', '-s', 'exercise', 'N=' + name], cwd=folder, timeout=300)[1]
+        if 'warning:' in text or not re.search('^%s: %s' % (name, state), text, re.M):
+            return ['expected "%s", got\n%s' % (state, text)], ''
+        failed, text = state == 'not yet' and call(
+            ['patch', '-s', 'learn/my-%s.c' % name, 'learn/%s.patch' % name], cwd=folder) or (0, '')
+        if failed or text:
+            return ['patch: ' + text], ''
     return [], ''
+
+
+def check_add():
+    folder = SCRATCH + '/add'
+    copy_project(folder)
+    status, text = call([*plant.CC, *plant.CPPFLAGS, '-w', 'learn/add.c', '-o', 'add', '-lm'],
+                        cwd=folder)
+    text += status == 0 and call(['./add'], cwd=folder)[1] or ''
+    report('learn/add.c beside an unfinished engine',
+           [text] * (not text.startswith('3 thread blocks')))
 
 
 def check_exercises():
@@ -401,6 +418,7 @@ def main():
     check_track('--all' in sys.argv)
     check_read()
     check_numbers()
+    check_add()
     check_exercises()
     check_hunts()
     print('%d passed, %d failed, %d skipped' % tuple(counts.values()))

@@ -306,7 +306,7 @@ def judge(block):
             raise Failed('expected c, console, gdb, text or sh')
         for name in block.needs:
             if not found(name):
-                raise Skipped('MODELS=folder python3 checks/walkthrough.py')
+                raise Skipped(f'no {name}: MODELS=folder python3 checks/walkthrough.py')
         KINDS[block.kind](block)
         return 'passed', None, None
     except subprocess.TimeoutExpired as timeout:

@@ -1,7 +1,7 @@
 // 14b (hard): convert once.
 //
 // The query heads of a group share a KV head, but attend_row() reads each K and V, and converts it
-// to float32, once for every query head. Change ../paged.cu.c: for one query token, let the heads
+// to float32, once for every query head. Change learn/my-14b.c: for one query token, let the heads
 // of a group go through the tokens together, and convert each stored element once, or once for
 // every 8 heads if the group is larger than 8. The results stay the same. (`make bench` shows how
 // much faster it gets. The vector code of ../fast does this, and more.)

@@ -2,7 +2,7 @@
 """The build track: the reader writes the engine, stage by stage.
 
 `make help` lists the commands: learn, stage, debug-stage, story. They return 0 whatever the tests
-say, but `python3 learn/learn.py stage 4` returns 1 if one fails. The file is learn/paged.cu.c: the
+say, but `python3 learn/learn.py stage 4` returns 1 if one fails, and 2 without a file. The file is learn/paged.cu.c: the
 engine without the bodies of the functions in stages.txt. What the reader writes may be wrong in any
 way, so each test is a process with its own limits.
 """
@@ -190,9 +190,14 @@ def explain(text):
     return lines, missing
 
 
-def compile_mine():
+def demand_mine():
     if not os.path.exists(MINE):
-        raise SystemExit('There is no %s yet. To write it: make learn' % MINE)
+        print('There is no %s yet. To write it: make learn' % MINE)
+        sys.exit(2)
+
+
+def compile_mine():
+    demand_mine()
     compiles, text = build(BUILD + '/stage_tests', ['-O0'])
     lines, missing = explain(text)
     if compiles:
@@ -331,8 +336,7 @@ def tell(stage, program):
 
 def story(number, stages):
     """A tale, told by the reader's engine: by what is written, or by the stage asked for."""
-    if not os.path.exists(MINE):
-        raise SystemExit('There is no %s yet. To write it: make learn' % MINE)
+    demand_mine()
     mine, written = read(MINE), 0
     missing = [[name for name in stage.write if unwritten(mine, name)] for stage in stages]
     while written < len(stages) and not missing[written]:
