@@ -21,7 +21,8 @@ __attribute__((noreturn, format(printf, 1, 2))) static inline void not_yet(const
     va_start(arguments, format);
     printf(EXERCISE ": not yet: ");
     vprintf(format, arguments);
-    printf("\nThe task is at the top of learn/" EXERCISE ".c. Your code goes into learn/" YOURS ".\n");
+    printf("\nThe task is at the top of learn/" EXERCISE ".c. Your code goes into learn/" YOURS
+           ".\n");
     exit(1);
 }
 
