@@ -978,8 +978,7 @@ __global__ static void gather_kv(Job job)
 // Attention over some of the tokens yields a state: m, l, o, in head_dim + 2 floats. The threads of
 // a thread block, or of a warp, merge `count` states, which lie one after the other, into one: m is
 // the largest m; l and o are sums of theirs, each times exp(its m - the largest m), or if that is
-// -inf, times exp(its m). Thread `thread` of `threads` writes every threads-th element of o, and the
-// thread of element 0 writes m and l. No thread waits for another.
+// -inf, times exp(its m). The threads share the elements of o, and one of them writes m and l.
 enum { STATE = PAGED_MAX_HEAD_DIM + 2 };
 __device__ static void merge(const float *states, int count, int head_dim, float *to, int thread,
                              int threads)

@@ -208,7 +208,8 @@ def check_commands():
         'stage 1: write ceil_div(); its contract is above it'],
         learn.stage_command, 1, STAGES)
     expect('list', 0, ['to write: ceil_div, kv_offset'], learn.list_stages, learn.read_stages())
-    expect('right', 0, ['Stages 1 to 3: all tests pass', 'Next: stage 4', 'unused variable'],
+    expect('right', 0, ['Stages 1 to 3: all tests pass', 'Next: stage 4', 'unused variable',
+                       'Now: make show'],
            *written(3, 'return i * c->head_dim;', 'int n = 1; return i * c->head_dim;'))
     expect('wrong', 1, ['Stage 3, append: 3 of 4 tests pass',
                         'The first one that fails, append_all_or_nothing', 'learn/stage_tests.c:',

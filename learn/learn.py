@@ -292,7 +292,7 @@ def stage_command(number, stages):
         what_to_do(number, stage, name)
         return 1
     print('Stage%s %d: all tests pass.' % ('s 1 to' * (number > 1), number))
-    say(stages[number - 1].now + ' Now: make show')
+    say(stages[number - 1].now + '\nNow: make show')
     if number == len(stages):
         print('%s is an engine:\n    cc -O2 -I. %s -o build/mine -lm && build/mine' % (MINE, MINE))
         return 0
@@ -370,7 +370,7 @@ def show(number, name, stages):
         what = later[0].again[name].replace('again: ', '')
         say('Not needed before stage %d: %s.' % (later[0].number, what))
     path = 'walkthrough.md' if simple else 'paged.cu.c'
-    for who, path in ("The engine's", path), ('Yours', MINE):
+    for who, path in ("The engine's" if not simple else 'A first one', path), ('Yours', MINE):
         if os.path.exists(path):
             text = read(path)
             body = definition(text, name) or 'There is no %s().' % name
