@@ -19,6 +19,7 @@
 #define _GNU_SOURCE 1  // makes headers expose GNU names even under -std=c11
 #include "paged.h"
 
+#include <float.h>
 #include <limits.h>
 #include <math.h>
 #include <stdarg.h>
@@ -41,7 +42,7 @@ __attribute__((noreturn)) static void panic(const char *file, int line, const ch
 // stb_ds: a dynamic array is a plain pointer `int *a` with its length hidden in front of it:
 // arrlen(a), arrput(a, x), arrpop(a); NULL is the empty one. arrput may move the array and assigns
 // to `a`, so never keep a second pointer to it. stb_ds does not check whether its realloc succeeds,
-// so this one does. Plans and oracles use it, too; all other allocations can return an error.
+// so this one does. Oracles use it, too; all other allocations can return an error.
 static void *realloc_or_panic(void *old, size_t size)
 {
     void *p = realloc(old, size);
@@ -112,10 +113,7 @@ static void *memory_create(int device, size_t bytes)
     if (device == PAGED_GPU) {
         void *p = NULL;
         cudaError_t error = cudaMalloc(&p, bytes);
-        if (error == cudaErrorMemoryAllocation)
-            (void)cudaGetLastError();  // clears the error, or the next check would report it
-        else
-            CUDA(error);  // any other error, such as that of an earlier kernel
+        if (error != cudaErrorMemoryAllocation) CUDA(error);  // perhaps that of an earlier kernel
         return p;
     }
 #endif
@@ -124,10 +122,9 @@ static void *memory_create(int device, size_t bytes)
     // least 64 bytes stay unused at the end, so that vector code may read past the last element.
     size_t unit = bytes < 2 << 20 ? 64 : 2 << 20;
     if (bytes > PTRDIFF_MAX - 2 * unit) return NULL;
-    size_t rounded = (bytes / unit + 2) * unit;
-    void *p = aligned_alloc(unit, rounded);
+    void *p = aligned_alloc(unit, (bytes / unit + 2) * unit);
 #ifdef MADV_HUGEPAGE
-    if (p && unit > 64) (void)madvise(p, rounded, MADV_HUGEPAGE);
+    if (p && unit > 64) (void)madvise(p, bytes, MADV_HUGEPAGE);
 #endif
     return p;
 }
@@ -160,18 +157,22 @@ static void memory_poison(int device, void *p, size_t bytes)
         memset(p, 0xff, bytes);
 }
 
-// Makes room for `bytes` bytes at *memory; growing discards the contents. It allocates half as much
+// Makes room for `bytes` bytes; growing discards the contents. If it can, it allocates half as much
 // again as requested, so that a batch that grows with every step rarely allocates.
-static int memory_reserve(int device, void **memory, size_t *capacity, size_t bytes)
+static int memory_reserve(int device, Memory *memory, size_t bytes)
 {
     if (bytes == 0 || bytes > PTRDIFF_MAX) return PAGED_OUT_OF_MEMORY;  // 0: a product overflowed
-    if (bytes <= *capacity) return PAGED_OK;
+    if (bytes <= memory->bytes) return PAGED_OK;
     size_t size = bytes + bytes / 2;
     void *larger = memory_create(device, size);
+    if (!larger) {
+        size = bytes;
+        larger = memory_create(device, size);
+    }
     if (!larger) return PAGED_OUT_OF_MEMORY;
-    memory_free(device, *memory);
-    *memory = larger;
-    *capacity = size;
+    memory_free(device, memory->p);
+    memory->p = larger;
+    memory->bytes = size;
     return PAGED_OK;
 }
 
@@ -226,19 +227,7 @@ static void free_list_insert_after(Pool *pool, int prev, int block)
     pool->num_free++;
 }
 
-static int device_exists(int device)
-{
-    if (device == PAGED_CPU) return 1;
-#ifdef __CUDACC__
-    int count = 0;
-    return device == PAGED_GPU && cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
-#elif defined(PAGED_NO_STANDIN)
-    return 0;
-#else
-    return device == PAGED_STANDIN;
-#endif
-}
-
+static int device_exists(int device);              // section "kernels"
 static void prefix_remove(Pool *pool, int block);  // section "prefix cache"
 
 int pool_create(const PoolConfig *config, Pool **out)
@@ -276,11 +265,11 @@ void pool_destroy(Pool *pool)
     while (arrlen(pool->seqs) > 0) seq_release(arrlast(pool->seqs));
     arrfree(pool->seqs);
     free(pool->plan);
-    memory_free(pool->config.device, pool->plan_memory);
     memory_free(pool->config.device, pool->k);
     memory_free(pool->config.device, pool->v);
-    memory_free(pool->config.device, pool->workspace);
-    memory_free(pool->config.device, pool->states);
+    memory_free(pool->config.device, pool->plan_memory.p);
+    memory_free(pool->config.device, pool->workspace.p);
+    memory_free(pool->config.device, pool->states.p);
     free(pool->buckets);
     free(pool->tokens);
     free(pool->blocks);
@@ -408,14 +397,13 @@ int seq_append(Seq *seq, int n)
     if (copy) {
         int own = block_take(pool);
         block_copy(pool, own, last);
-        block_poison(pool, own, filled);  // slots that belong to other sequences
         seq->block_table[have - 1] = own;
         block_drop(pool, last);
         pool->num_copies++;
     } else if (filled > 0 && pool->blocks[last].serial) {
         prefix_remove(pool, last);
-        block_poison(pool, last, filled);
     }
+    if (filled > 0) block_poison(pool, seq->block_table[have - 1], filled);  // others filled these
 
     // 3. Grow.
     for (int i = have; i < want; i++) arrput(seq->block_table, block_take(pool));
@@ -430,7 +418,7 @@ int seq_fork(const Seq *parent, int at, Seq **out)
     Seq *child;
     int error = seq_create(pool, &child);
     if (error) return error;
-    plan_expire(parent);
+    if (at > 0) plan_expire(parent);
     for (int i = 0; i < ceil_div(at, pool->config.block_size); i++) {
         arrput(child->block_table, parent->block_table[i]);
         block_share(pool, parent->block_table[i]);
@@ -525,7 +513,8 @@ static void prefix_insert(Pool *pool, int block, uint64_t parent, const int *tok
     memcpy(block_tokens(pool, block), tokens, pool->config.block_size * sizeof *tokens);
 }
 
-// Removes a block from its list; it is no longer published.
+// Removes a block from its list; it is no longer published. The list is linked in one direction, so
+// the link that leads to the block has to be found.
 static void prefix_remove(Pool *pool, int block)
 {
     Block *b = &pool->blocks[block];
@@ -599,7 +588,7 @@ typedef struct SeqOffset {  // where a sequence begins in the flat arrays
 typedef struct Job {
     // The step.
     PoolConfig config;
-    void *k, *v;  // the planes of the pool, or the dense copy
+    void *k_plane, *v_plane;  // those of the pool, or the dense copy
     int num_seqs;
     int num_query_tokens;  // total_tokens in paged.h
     SeqOffset *offsets;    // [num_seqs + 1]; the last one is the end of the last sequence
@@ -607,8 +596,8 @@ typedef struct Job {
     int *tables;           // all entries; NULL: k and v are the dense copy
     // What a call adds.
     int layer;
-    const float *new_k, *new_v;  // [num_query_tokens][num_kv_heads][head_dim]
-    void *dense_k, *dense_v;     // [tokens of all sequences][num_kv_heads][head_dim]
+    const float *k, *v;       // [num_query_tokens][num_kv_heads][head_dim]
+    void *dense_k, *dense_v;  // [tokens of all sequences][num_kv_heads][head_dim]
     int dense_dtype;
     int num_q_heads;
     float scale;
@@ -616,7 +605,7 @@ typedef struct Job {
     float *out;      // likewise
     float *lse;      // [num_query_tokens][num_q_heads], or NULL
     // For fast/gpu.c.
-    float *states;  // pool->states
+    float *states;  // in pool->states
     int splits;     // pieces of a sequence: the largest number that any row has
 } Job;
 
@@ -625,9 +614,7 @@ typedef struct Plan {
     int sealed;  // a query token is in a shared or published block: it must not be written
     int num_written_layers;  // leading layers that have K and V of the query tokens
     int64_t num_tokens;      // in all sequences that have query tokens, together
-    QueryToken *queries;     // those of the job, in host memory
-    Seq **seqs;              // [num_seqs], those of the batch
-    SeqOffset memory[];      // for offsets, queries, tables and seqs, in this order
+    SeqOffset memory[];      // for offsets, queries and tables, in this order
 } Plan;
 
 // Validates a batch, marks its sequences with a new number, and counts its query tokens and the
@@ -669,25 +656,23 @@ int pool_plan(Pool *pool, const Batch *batch)
     //    pool, so that there is only one code path.
     int device = pool->config.device;
     int64_t bytes = ((int64_t)batch->num_seqs + 1) * sizeof(SeqOffset);
-    bytes += num_tokens * sizeof(QueryToken);
-    bytes += (num_entries * sizeof(int) + 7) / 8 * 8;  // so that the pointers after it are aligned
-    if (bytes > PTRDIFF_MAX ||
-        memory_reserve(device, &pool->plan_memory, &pool->plan_bytes, (size_t)bytes))
+    bytes += num_tokens * sizeof(QueryToken) + num_entries * sizeof(int);
+    if (bytes > PTRDIFF_MAX - (int64_t)sizeof(Plan)) return PAGED_OUT_OF_MEMORY;
+    Plan *plan = (Plan *)calloc(1, sizeof *plan + (size_t)bytes);
+    if (!plan || memory_reserve(device, &pool->plan_memory, (size_t)bytes)) {
+        free(plan);
         return PAGED_OUT_OF_MEMORY;
-    size_t size = sizeof(Plan) + (size_t)bytes + batch->num_seqs * sizeof(Seq *);
-    Plan *plan = (Plan *)realloc_or_panic(pool->plan, size);
+    }
+    free(pool->plan);
     pool->plan = plan;
     pool->plan_number = pool->batch_number;
-    plan->seqs = (Seq **)((char *)plan->memory + bytes);
-    plan->sealed = 0;
     plan->num_written_layers = pool->config.num_layers;  // unless a token is not computed
 
     // 2. The step, with its arrays in host memory.
     Job *job = &plan->job;
-    memset(job, 0, sizeof *job);
     job->config = pool->config;
-    job->k = pool->k;
-    job->v = pool->v;
+    job->k_plane = pool->k;
+    job->v_plane = pool->v;
     job->num_seqs = batch->num_seqs;
     job->num_query_tokens = (int)num_tokens;
     place_arrays(job, plan->memory);
@@ -697,10 +682,9 @@ int pool_plan(Pool *pool, const Batch *batch)
         Seq *seq = batch->seqs[i];
         int start = seq->length - batch->num_tokens[i];  // position of the first query token
         int first = start / pool->config.block_size;     // its table entry
-        seq->plan_number = pool->plan_number;
-        plan->seqs[i] = seq;
         job->offsets[i] = end;
-        if (start == seq->length) continue;
+        if (start == seq->length) continue;  // it is left out
+        seq->plan_number = pool->plan_number;
         for (int entry = 0; entry < (int)arrlen(seq->block_table); entry++) {
             int block = seq->block_table[entry];
             INVARIANT(block >= 0 && block < pool->config.num_blocks,
@@ -718,11 +702,10 @@ int pool_plan(Pool *pool, const Batch *batch)
     }
     job->offsets[batch->num_seqs] = end;
     plan->num_tokens = end.token;
-    plan->queries = job->queries;
 
     // 3. The same arrays on the device.
-    place_arrays(job, pool->plan_memory);
-    memory_copy(device, pool->plan_memory, plan->memory, (size_t)bytes);
+    place_arrays(job, pool->plan_memory.p);
+    memory_copy(device, pool->plan_memory.p, plan->memory, (size_t)bytes);
     return PAGED_OK;
 }
 
@@ -815,7 +798,7 @@ HD static size_t dense_offset(const Job *job, SeqOffset begin, int position, int
     return (token * job->config.num_kv_heads + kv_head) * job->config.head_dim;
 }
 
-// The walk of section "layout": where that vector begins in job->k and job->v.
+// The walk of section "layout": where that vector begins in job->k_plane and job->v_plane.
 HD static size_t token_offset(const Job *job, SeqOffset begin, int position, int kv_head)
 {
     const PoolConfig *c = &job->config;
@@ -835,13 +818,13 @@ HD static void write_token(const Job *job, int row, int thread, int threads)
     for (int head = 0; head < c->num_kv_heads; head++, to += stride) {
         size_t from = ((size_t)row * c->num_kv_heads + head) * c->head_dim;
         if (threads == 1 && c->dtype == PAGED_F32) {  // in half the time of the loop below
-            memcpy((float *)job->k + to, job->new_k + from, c->head_dim * sizeof(float));
-            memcpy((float *)job->v + to, job->new_v + from, c->head_dim * sizeof(float));
+            memcpy((float *)job->k_plane + to, job->k + from, c->head_dim * sizeof(float));
+            memcpy((float *)job->v_plane + to, job->v + from, c->head_dim * sizeof(float));
             continue;
         }
         for (int i = thread; i < c->head_dim; i += threads) {
-            store_element(job->k, to + i, c->dtype, job->new_k[from + i]);
-            store_element(job->v, to + i, c->dtype, job->new_v[from + i]);
+            store_element(job->k_plane, to + i, c->dtype, job->k[from + i]);
+            store_element(job->v_plane, to + i, c->dtype, job->v[from + i]);
         }
     }
 }
@@ -856,13 +839,13 @@ HD static void gather_token(const Job *job, SeqOffset begin, int position, int t
         size_t from = token_offset(job, begin, position, head);
         size_t to = dense_offset(job, begin, position, head);
         if (threads == 1 && job->dense_dtype == c->dtype) {
-            memcpy((char *)job->dense_k + to * size, (char *)job->k + from * size, bytes);
-            memcpy((char *)job->dense_v + to * size, (char *)job->v + from * size, bytes);
+            memcpy((char *)job->dense_k + to * size, (char *)job->k_plane + from * size, bytes);
+            memcpy((char *)job->dense_v + to * size, (char *)job->v_plane + from * size, bytes);
             continue;
         }
         for (int i = thread; i < c->head_dim; i += threads) {
-            float k = load_element(job->k, from + i, c->dtype);
-            float v = load_element(job->v, from + i, c->dtype);
+            float k = load_element(job->k_plane, from + i, c->dtype);
+            float v = load_element(job->v_plane, from + i, c->dtype);
             store_element(job->dense_k, to + i, job->dense_dtype, k);
             store_element(job->dense_v, to + i, job->dense_dtype, v);
         }
@@ -888,27 +871,27 @@ static void attend_row(const Job *job, int row, int head)
     int visible = job->queries[row].position + 1;  // the query token itself included
     int kv_head = head / (job->num_q_heads / c->num_kv_heads);
     size_t q_at = ((size_t)row * job->num_q_heads + head) * c->head_dim;
-    float q[PAGED_MAX_HEAD_DIM];
+    double q[PAGED_MAX_HEAD_DIM];
     for (int i = 0; i < c->head_dim; i++) q[i] = job->q[q_at + i] * job->scale;
 
-    float m = -INFINITY;
-    double l = 0;  // in double: a float would lose the small weights of very long sequences
+    double m = -DBL_MAX;  // not -infinity: a score may be that, and -inf minus -inf is NaN
+    double l = 0;         // in double: a float would lose the small weights of very long sequences
     double o[PAGED_MAX_HEAD_DIM] = {0};
     for (int t = 0; t < visible; t++) {
         size_t at = token_offset(job, begin, t, kv_head);
-        float score = 0;
+        double score = 0;
         for (int i = 0; i < c->head_dim; i++)
-            score += q[i] * load_element(job->k, at + i, c->dtype);
+            score += q[i] * load_element(job->k_plane, at + i, c->dtype);
         if (score > m) {  // a new maximum: scale the sums so far to it
-            float shrink = expf(m - score);
+            double shrink = exp(m - score);
             l *= shrink;
             for (int i = 0; i < c->head_dim; i++) o[i] *= shrink;
             m = score;
         }
-        double weight = score == -INFINITY ? 0 : expf(score - m);  // -inf minus -inf is NaN
+        double weight = exp(score - m);
         l += weight;
         for (int i = 0; i < c->head_dim; i++)
-            o[i] += weight * load_element(job->v, at + i, c->dtype);
+            o[i] += weight * load_element(job->v_plane, at + i, c->dtype);
     }
     for (int i = 0; i < c->head_dim; i++) job->out[q_at + i] = l != 0 ? (float)(o[i] / l) : 0;
     if (job->lse) job->lse[(size_t)row * job->num_q_heads + head] = (float)(m + log(l));
@@ -921,15 +904,15 @@ static void attend_row(const Job *job, int row, int head)
 // barrier, where each waits until all have arrived. A launch starts a grid of thread blocks, on a
 // GPU or on the stand-in.
 
-enum { WARP = 32, THREADS = 128, WARPS = THREADS / WARP };
+enum { WARP = 32, THREADS = 128, WARPS = THREADS / WARP, PER_LANE = PAGED_MAX_HEAD_DIM / WARP };
 #define ALL_LANES 0xffffffffu
 
 #ifdef __CUDACC__
 
-static cudaError_t left_by_the_program(void) { return cudaPeekAtLastError(); }
+// First it clears what the program left, such as the answer "not ready" of a query. An error that
+// lasts is still there after the launch.
 #define LAUNCH(kernel, x, y, z, job) \
-    (CUDA(left_by_the_program()), kernel<<<dim3(x, y, z), THREADS>>>(job), \
-     CUDA(cudaPeekAtLastError()))
+    ((void)cudaGetLastError(), kernel<<<dim3(x, y, z), THREADS>>>(job), CUDA(cudaPeekAtLastError()))
 
 #else
 
@@ -951,7 +934,7 @@ static void gpu_barrier(const char *file, int line);
 static float gpu_shuffle_xor(unsigned mask, float x, int bits, const char *file, int line);
 static void launch(void (*kernel)(Job), const char *name, int x, int y, int z, Job job);
 #endif
-static struct {
+static struct Index {
     unsigned x, y, z;
 } threadIdx, blockIdx, gridDim;
 
@@ -959,6 +942,17 @@ static struct {
 
 // K and V are moved by the same code as on the CPU.
 __global__ static void write_kv(Job job) { write_token(&job, blockIdx.x, threadIdx.x, THREADS); }
+
+static int device_exists(int device)
+{
+#ifdef __CUDACC__
+    cudaFuncAttributes attributes;  // not to be had if this program has no code for the GPU
+    if (device == PAGED_GPU) return cudaFuncGetAttributes(&attributes, write_kv) == cudaSuccess;
+#elif !defined(PAGED_NO_STANDIN)
+    if (device == PAGED_STANDIN) return 1;
+#endif
+    return device == PAGED_CPU;
+}
 
 // Attention is a ladder of kernels; rungs 3 and 4 are in fast/. Rung 1, dense gather:
 // gather_kv() copies each sequence into one contiguous array, and attend_paged() reads that copy.
@@ -971,27 +965,22 @@ __global__ static void gather_kv(Job job)
         gather_token(&job, begin, t, threadIdx.x, THREADS);
 }
 
-// The kernels add up in float32, and the CPU in double. Every weight in a kernel gets this factor,
-// 2^-32: a sequence has fewer than 2^32 tokens, so a sum of weights times V cannot overflow.
-#define HEADROOM 2.3283064365386963e-10f
-
 // Attention over some of the tokens yields a state: m, l, o, in head_dim + 2 floats. The threads of
 // a thread block, or of a warp, merge `count` states, which lie one after the other, into one: m is
-// the largest m; l and o are sums of theirs, each times exp(its m - the largest m), or if that is
-// -inf, times exp(its m). The threads share the elements of o, and one of them writes m and l.
+// the largest m; l and o are sums of theirs, each times exp(its m - the largest m). The threads
+// share the elements of o, and one of them writes m and l.
 enum { STATE = PAGED_MAX_HEAD_DIM + 2 };
 __device__ static void merge(const float *states, int count, int head_dim, float *to, int thread,
                              int threads)
 {
-    float max = -INFINITY;
+    float max = -FLT_MAX;
     for (int i = 0; i < count; i++) max = fmaxf(max, states[i * (head_dim + 2)]);
-    float base = max == -INFINITY ? 0 : max;
     for (int d = thread; d < head_dim; d += threads) {
         float l = 0;
         float o = 0;
         for (int i = 0; i < count; i++) {
             const float *state = states + i * (head_dim + 2);
-            float weight = expf(state[0] - base);
+            float weight = expf(state[0] - max);
             l += weight * state[1];
             o += weight * state[2 + d];
         }
@@ -1003,37 +992,35 @@ __device__ static void merge(const float *states, int count, int head_dim, float
     }
 }
 
-// Writes the result of row blockIdx.x and a query head from its merged state.
-__device__ static void finish(const Job *job, int head, const float *state)
+// Writes the result of a row and query head from its merged state.
+__device__ static void finish(const Job *job, int row, int head, const float *state)
 {
     int head_dim = job->config.head_dim;
-    size_t q_index = (size_t)blockIdx.x * job->num_q_heads + head;
+    size_t q_index = (size_t)row * job->num_q_heads + head;
     float l = state[1];
     for (int d = threadIdx.x; d < head_dim; d += THREADS)
         job->out[q_index * head_dim + d] = l != 0 ? state[2 + d] / l : 0;
-    if (threadIdx.x == 0 && job->lse) job->lse[q_index] = state[0] + logf(l / HEADROOM);
+    if (threadIdx.x == 0 && job->lse) job->lse[q_index] = state[0] + logf(l);
 }
 
-// Row blockIdx.x and a query head attend to the tokens from `start` to `end` - 1; the state goes to
-// `to`. Each warp takes every WARPS-th token. Lane i holds elements i, i + 32, ... of the vectors,
-// so the 32 lanes read neighbouring addresses; a dot product is summed within each lane, then
-// across the lanes. A warp that gets no token must not leave early, since the barrier waits for
-// every thread: it ends with m = -inf, and merge() gives that state the weight 0.
-__device__ static void attend_tokens(const Job *job, int head, unsigned start, unsigned end,
-                                     float *to)
+// A row and query head attend to the tokens from `start` to `end` - 1; the state goes to `to`. Each
+// warp takes every WARPS-th token. Lane i holds elements i, i + 32, ... of the vectors, so the 32
+// lanes read neighbouring addresses; a dot product is summed within each lane, then across the
+// lanes. A warp that gets no token must not leave early, since the barrier waits for every thread:
+// it ends with l and o at 0, which add nothing.
+__device__ static void attend_tokens(const Job *job, int dtype, int row, int head, unsigned start,
+                                     unsigned end, float *to)
 {
-    enum { PER_LANE = PAGED_MAX_HEAD_DIM / WARP };
     int warp = threadIdx.x / WARP;
     int lane = threadIdx.x % WARP;
     int head_dim = job->config.head_dim;
-    int dtype = job->config.dtype;
     int kv_head = head / (job->num_q_heads / job->config.num_kv_heads);
-    SeqOffset begin = job->offsets[job->queries[blockIdx.x].seq];
+    SeqOffset begin = job->offsets[job->queries[row].seq];
 
     // 1. The query, in the registers of each warp.
-    size_t q_at = ((size_t)blockIdx.x * job->num_q_heads + head) * head_dim;
+    size_t q_at = ((size_t)row * job->num_q_heads + head) * head_dim;
     float q[PER_LANE], o[PER_LANE] = {0};
-    float m = -INFINITY;
+    float m = -FLT_MAX;
     float l = 0;
     for (int i = 0, d = lane; i < PER_LANE; i++, d += WARP)
         q[i] = d < head_dim ? job->q[q_at + d] * job->scale : 0;
@@ -1043,16 +1030,16 @@ __device__ static void attend_tokens(const Job *job, int head, unsigned start, u
         size_t at = token_offset(job, begin, t, kv_head);
         float score = 0;
         for (int i = 0, d = lane; i < PER_LANE; i++, d += WARP)
-            if (d < head_dim) score += q[i] * load_element(job->k, at + d, dtype);
+            if (d < head_dim) score += q[i] * load_element(job->k_plane, at + d, dtype);
         for (int bits = WARP / 2; bits > 0; bits /= 2)
             score += __shfl_xor_sync(ALL_LANES, score, bits);
         float new_m = fmaxf(m, score);
-        float base = new_m == -INFINITY ? 0 : new_m;  // -inf minus -inf is NaN
-        float shrink = expf(m - base);
-        float weight = expf(score - base) * HEADROOM;
+        float shrink = expf(m - new_m);
+        float weight = expf(score - new_m);
         l = l * shrink + weight;
         for (int i = 0, d = lane; i < PER_LANE; i++, d += WARP)
-            if (d < head_dim) o[i] = o[i] * shrink + weight * load_element(job->v, at + d, dtype);
+            if (d < head_dim)
+                o[i] = o[i] * shrink + weight * load_element(job->v_plane, at + d, dtype);
         m = new_m;
     }
 
@@ -1075,9 +1062,16 @@ __device__ static void attend_tokens(const Job *job, int head, unsigned start, u
 __global__ static void attend_paged(Job job)
 {
     __shared__ float state[STATE];
-    attend_tokens(&job, blockIdx.y, 0, job.queries[blockIdx.x].position + 1, state);
+    int dtype = job.config.dtype;
+    int row = blockIdx.x;
+    int head = blockIdx.y;
+    int end = job.queries[row].position + 1;
+    // dtype as a constant leaves a single kind of load in the loop: several start at a time.
+    if (dtype == PAGED_F32) attend_tokens(&job, PAGED_F32, row, head, 0, end, state);
+    if (dtype == PAGED_F16) attend_tokens(&job, PAGED_F16, row, head, 0, end, state);
+    if (dtype == PAGED_BF16) attend_tokens(&job, PAGED_BF16, row, head, 0, end, state);
     __syncthreads();  // thread 0 has merged l, which all threads read
-    finish(&job, blockIdx.y, state);
+    finish(&job, row, head, state);
 }
 
 #ifdef PAGED_FAST  // optional: vector code for the CPU; splits and tensor cores for a GPU
@@ -1095,18 +1089,19 @@ int pool_write(Pool *pool, int layer, const float *k, const float *v)
     if (job.num_query_tokens == 0) return PAGED_OK;
     if (!k || !v) return PAGED_BAD_ARGUMENT;
     if (plan->sealed) return PAGED_BLOCK_SHARED;
+    if (layer > plan->num_written_layers) return PAGED_BAD_ARGUMENT;
     job.layer = layer;
-    job.new_k = k;
-    job.new_v = v;
+    job.k = k;
+    job.v = v;
     if (pool->config.device != PAGED_CPU)
         LAUNCH(write_kv, job.num_query_tokens, 1, 1, job);
     else
         for (int row = 0; row < job.num_query_tokens; row++) write_token(&job, row, 0, 1);
     if (layer == plan->num_written_layers) plan->num_written_layers++;
     if (plan->num_written_layers < pool->config.num_layers) return PAGED_OK;
-    for (int row = 0; row < job.num_query_tokens; row++) {
-        Seq *seq = plan->seqs[plan->queries[row].seq];
-        seq->num_computed_tokens = seq->length;
+    for (int i = 0; i < (int)arrlen(pool->seqs); i++) {
+        Seq *seq = pool->seqs[i];
+        if (seq->plan_number == pool->plan_number) seq->num_computed_tokens = seq->length;
     }
     return PAGED_OK;
 }
@@ -1134,16 +1129,15 @@ int seq_gather(const Seq *seq, int layer, float *k, float *v)
     int device = pool->config.device;
     size_t table_bytes = arrlenu(seq->block_table) * sizeof(int);
     SeqOffset offsets[2] = {{0, 0}, {seq->length, arrlen(seq->block_table)}};
-    if (memory_reserve(device, &pool->workspace, &pool->workspace_bytes,
-                       sizeof offsets + table_bytes))
+    if (memory_reserve(device, &pool->workspace, sizeof offsets + table_bytes))
         return PAGED_OUT_OF_MEMORY;
     Job job;
     memset(&job, 0, sizeof job);
     job.config = pool->config;
-    job.k = pool->k;
-    job.v = pool->v;
+    job.k_plane = pool->k;
+    job.v_plane = pool->v;
     job.num_seqs = 1;
-    place_arrays(&job, pool->workspace);
+    place_arrays(&job, pool->workspace.p);  // there is no query: the table follows the offsets
     memory_copy(device, job.offsets, offsets, sizeof offsets);
     memory_copy(device, job.tables, seq->block_table, table_bytes);
     job.layer = layer;
@@ -1177,14 +1171,13 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
     if (flags & ATTEND_GATHER) {  // into the workspace: K of all sequences, then V
         size_t token_bytes = (size_t)c->num_kv_heads * c->head_dim * dtype_size(c->dtype);
         size_t bytes = (multiply(plan->num_tokens, 2 * token_bytes) + 511) / 512 * 512;
-        if (memory_reserve(c->device, &pool->workspace, &pool->workspace_bytes, bytes))
-            return PAGED_OUT_OF_MEMORY;
-        job.dense_k = pool->workspace;
-        job.dense_v = (char *)pool->workspace + bytes / 2;
+        if (memory_reserve(c->device, &pool->workspace, bytes)) return PAGED_OUT_OF_MEMORY;
+        job.dense_k = pool->workspace.p;
+        job.dense_v = (char *)pool->workspace.p + bytes / 2;
         job.dense_dtype = c->dtype;
         gather(&job, plan->num_tokens);
-        job.k = job.dense_k;
-        job.v = job.dense_v;
+        job.k_plane = job.dense_k;
+        job.v_plane = job.dense_v;
         job.tables = NULL;  // from here on, K and V are the copy
     }
 #ifdef PAGED_FAST
@@ -1193,11 +1186,10 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
         if (error >= 0) return error;  // negative: the plain code has to do it
     }
 #endif
-    int rows = job.num_query_tokens;
     if (c->device != PAGED_CPU)
-        LAUNCH(attend_paged, rows, num_q_heads, 1, job);
+        LAUNCH(attend_paged, job.num_query_tokens, num_q_heads, 1, job);
     else
-        for (int row = 0; row < rows; row++)
+        for (int row = 0; row < job.num_query_tokens; row++)
             for (int head = 0; head < num_q_heads; head++) attend_row(&job, row, head);
     return PAGED_OK;
 }
@@ -1233,9 +1225,8 @@ const char *paged_error(int error)
                                         "no GPU, or no such device in this build"};
     if (error < 0 || error > PAGED_NO_GPU) return "unknown error code";
 #ifdef __CUDACC__
-    int count;
-    if (error == PAGED_NO_GPU && cudaGetDeviceCount(&count) != cudaSuccess)
-        return cudaGetErrorString(cudaGetLastError());  // the driver may be too old
+    if (error == PAGED_NO_GPU && !device_exists(PAGED_GPU))  // the driver may be too old
+        return cudaGetErrorString(cudaGetLastError());
 #endif
     return texts[error];
 }
@@ -1307,25 +1298,36 @@ static const char *check_free_list(const Pool *pool, int *seen)
     return NULL;
 }
 
-// Every published block must be in the bucket of its hash, once, and have an older parent.
-static const char *check_prefixes(const Pool *pool)
+// Every published block must be in the bucket of its hash, once, with an older parent and a serial of
+// its own: seen[] becomes a hash table of the serials.
+static const char *check_prefixes(const Pool *pool, int *seen)
 {
     const Block *blocks = pool->blocks;
+    int n = pool->config.num_blocks;
     int published = 0;
     int found = 0;
-    for (int block = 0; block < pool->config.num_blocks; block++)
-        if (blocks[block].serial) published++;
+    memset(seen, 0xff, n * sizeof *seen);  // -1: empty
+    for (int block = 0; block < n; block++) {
+        if (blocks[block].serial)
+            published++;
+        else if (blocks[block].parent)
+            return broken("block %d: a parent, but no serial", block);
+    }
     for (int i = 0; i < pool->num_buckets; i++)
         for (int block = pool->buckets[i]; block != -1; block = blocks[block].next_in_bucket) {
-            if (block < 0 || block >= pool->config.num_blocks || !blocks[block].serial)
+            if (block < 0 || block >= n || !blocks[block].serial)
                 return broken("prefix cache: bucket %d leads to block %d", i, block);
             const Block *b = &blocks[block];
             if (b->serial > pool->last_serial || b->parent >= b->serial)
                 return broken("block %d: published before its parent, or in the future", block);
             if (prefix_bucket(pool, b->parent, block_tokens(pool, block)) != pool->buckets + i)
                 return broken("prefix cache: block %d is in the wrong bucket", block);
+            int at = b->serial % n;
+            while (seen[at] >= 0 && blocks[seen[at]].serial != b->serial) at = (at + 1) % n;
+            if (seen[at] >= 0)
+                return broken("prefix cache: block %d has the serial of block %d", block, seen[at]);
+            seen[at] = block;
             found++;
-            if (found > published) return broken("prefix cache: bucket %d has no end", i);
         }
     if (found != published) return broken("found %d of %d published blocks", found, published);
     return NULL;
@@ -1338,7 +1340,7 @@ const char *pool_check(const Pool *pool)
     if (!seen) return "no memory for the check";
     const char *wrong = check_tables(pool, seen);
     if (!wrong) wrong = check_free_list(pool, seen);
-    if (!wrong) wrong = check_prefixes(pool);
+    if (!wrong) wrong = check_prefixes(pool, seen);
     free(seen);
     return wrong;
 }
@@ -1419,9 +1421,9 @@ void oracle_release(Oracle *oracle) { free(oracle); }
 
 static float round_to(int dtype, float x)
 {
-    if (dtype == PAGED_F32) return x;
-    if (dtype == PAGED_F16) return f16_to_f32(f32_to_f16(x));
-    return bf16_to_f32(f32_to_bf16(x));
+    float rounded;
+    store_element(&rounded, 0, dtype, x);
+    return load_element(&rounded, 0, dtype);
 }
 
 void oracle_write(Oracle *oracle, int layer, int num_tokens, const float *k, const float *v)
@@ -1442,44 +1444,32 @@ static double dot(const float *a, const float *b, int n)
     return sum;
 }
 
-// One query vector over the first `visible` tokens. Returns the log of the sum of exp(score).
-static double oracle_attend_one(const Oracle *oracle, int layer, int kv_head, int visible,
-                                double scale, const float *q, float *out)
-{
-    int head_dim = oracle->config.head_dim;
-    double max = -INFINITY;
-    double sum = 0;
-    double o[PAGED_MAX_HEAD_DIM] = {0};
-    for (int t = 0; t < visible; t++) {
-        const float *k = oracle->k + oracle_offset(oracle, layer, t, kv_head);
-        max = fmax(max, scale * dot(q, k, head_dim));
-    }
-    double base = max == -INFINITY ? 0 : max;  // -inf minus -inf is NaN
-    for (int t = 0; t < visible; t++) {
-        const float *k = oracle->k + oracle_offset(oracle, layer, t, kv_head);
-        const float *v = oracle->v + oracle_offset(oracle, layer, t, kv_head);
-        double weight = exp(scale * dot(q, k, head_dim) - base);
-        sum += weight;
-        for (int i = 0; i < head_dim; i++) o[i] += weight * v[i];
-    }
-    for (int i = 0; i < head_dim; i++) out[i] = sum != 0 ? (float)(o[i] / sum) : 0;
-    return max + log(sum);
-}
-
 void oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_heads, float scale,
                    const float *q, float *out, float *lse)
 {
     int head_dim = oracle->config.head_dim;
     int group = num_q_heads / oracle->config.num_kv_heads;
     double s = scale != 0 ? scale : 1 / sqrt((double)head_dim);
-    for (int token = 0; token < num_tokens; token++) {
-        int visible = oracle->length - num_tokens + token + 1;
-        for (int head = 0; head < num_q_heads; head++) {
-            size_t row = (size_t)token * num_q_heads + head;
-            double log_sum = oracle_attend_one(oracle, layer, head / group, visible, s,
-                                               q + row * head_dim, out + row * head_dim);
-            if (lse) lse[row] = (float)log_sum;
+    size_t rows = (size_t)num_tokens * num_q_heads;  // of q and out: a token and a head
+    for (size_t row = 0; row < rows; row++, q += head_dim, out += head_dim) {
+        int kv_head = (int)(row % num_q_heads) / group;
+        int visible = oracle->length - num_tokens + (int)(row / num_q_heads) + 1;
+        double max = -DBL_MAX;
+        double sum = 0;
+        double o[PAGED_MAX_HEAD_DIM] = {0};
+        for (int t = 0; t < visible; t++) {
+            const float *k = oracle->k + oracle_offset(oracle, layer, t, kv_head);
+            max = fmax(max, s * dot(q, k, head_dim));
         }
+        for (int t = 0; t < visible; t++) {
+            const float *k = oracle->k + oracle_offset(oracle, layer, t, kv_head);
+            const float *v = oracle->v + oracle_offset(oracle, layer, t, kv_head);
+            double weight = exp(s * dot(q, k, head_dim) - max);
+            sum += weight;
+            for (int i = 0; i < head_dim; i++) o[i] += weight * v[i];
+        }
+        for (int i = 0; i < head_dim; i++) out[i] = sum != 0 ? (float)(o[i] / sum) : 0;
+        if (lse) lse[row] = (float)(max + log(sum));
     }
 }
 
@@ -1654,9 +1644,7 @@ static void launch(void (*kernel)(Job), const char *name, int x, int y, int z, J
     gpu.kernel = kernel;
     gpu.name = name;
     gpu.job = job;
-    gridDim.x = x;
-    gridDim.y = y;
-    gridDim.z = z;
+    gridDim = (struct Index){(unsigned)x, (unsigned)y, (unsigned)z};
     for (blockIdx.z = 0; blockIdx.z < gridDim.z; blockIdx.z++)
         for (blockIdx.y = 0; blockIdx.y < gridDim.y; blockIdx.y++)
             for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++) gpu_run_block();
@@ -1732,38 +1720,40 @@ static void show_tables(void)
 static void show_attention(int device, const char *device_name)
 {
     enum { TOKENS = 45, Q_HEADS = 4, KV = TOKENS * 2 * 32, QUERIES = TOKENS * Q_HEADS * 32 };
-    enum { K = 0, V = KV, Q = 2 * KV, OUT = Q + QUERIES, COUNT = OUT + QUERIES };  // in one tensor
-    static const char *const ways[] = {"paged", "dense gather"};
-    static float here[COUNT], expected[QUERIES];
-    for (int i = 0; i < OUT; i++) here[i] = sinf((float)i * i);  // some numbers in [-1, 1]
+    static const char *const ways[] = {"paged", "dense gather"};        // with their flags as index
+    static float x[2 * KV + QUERIES], out[QUERIES], expected[QUERIES];  // x: K, V, q
+    for (int i = 0; i < 2 * KV + QUERIES; i++) x[i] = sinf((float)i * i);  // numbers in [-1, 1]
     Oracle *oracle = oracle_create(&config, TOKENS);
     oracle->length = TOKENS;
-    oracle_write(oracle, 0, TOKENS, here + K, here + V);
-    oracle_attend(oracle, 0, TOKENS, Q_HEADS, 0, here + Q, expected, NULL);
+    oracle_write(oracle, 0, TOKENS, x, x + KV);
+    oracle_attend(oracle, 0, TOKENS, Q_HEADS, 0, x + 2 * KV, expected, NULL);
     oracle_release(oracle);
 
     Pool *pool;
-    config.device = device;
-    must(pool_create(&config, &pool));
+    PoolConfig there = config;
+    there.device = device;
+    must(pool_create(&there, &pool));
     Seq *seq = new_seq(pool, TOKENS);
     Batch batch = {.num_seqs = 1, .seqs = &seq, .num_tokens = &seq->length};
-    float *there = tensor_create(pool, COUNT);
-    INVARIANT(there, "out of memory");
-    tensor_copy(pool, there, here, COUNT);
+    float *pool_x = tensor_create(pool, 2 * KV + QUERIES);
+    float *pool_out = tensor_create(pool, QUERIES);
+    INVARIANT(pool_x && pool_out, "out of memory");
+    tensor_copy(pool, pool_x, x, 2 * KV + QUERIES);
     must(pool_plan(pool, &batch));
-    must(pool_write(pool, 0, there + K, there + V));
-    for (int flags = ATTEND_GATHER; flags >= ATTEND_PAGED; flags--) {
-        must(attend(pool, flags, 0, Q_HEADS, 0, there + Q, there + OUT, NULL));
-        tensor_copy(pool, here + OUT, there + OUT, QUERIES);
+    must(pool_write(pool, 0, pool_x, pool_x + KV));
+    for (int way = 1; way >= 0; way--) {
+        must(attend(pool, way, 0, Q_HEADS, 0, pool_x + 2 * KV, pool_out, NULL));
+        tensor_copy(pool, out, pool_out, QUERIES);
         float largest = 0;
         for (int i = 0; i < QUERIES; i++) {
-            float difference = fabsf(here[OUT + i] - expected[i]);
+            float difference = fabsf(out[i] - expected[i]);
             if (difference > largest || isnan(difference)) largest = difference;
         }
-        printf("  %-12s on %-24s differs by %.1e at most\n", ways[flags], device_name, largest);
+        printf("  %-12s on %-24s differs by %.1e at most\n", ways[way], device_name, largest);
         INVARIANT(largest <= 1e-5f, "attention is wrong");
     }
-    tensor_free(pool, there);
+    tensor_free(pool, pool_x);
+    tensor_free(pool, pool_out);
     pool_destroy(pool);
 }
 

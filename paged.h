@@ -35,7 +35,7 @@
 // program prints what broke and aborts (it panics). It also panics if an array cannot grow.
 //
 // Devices. A pool lives on the CPU, on a GPU, or on the stand-in, which runs the CUDA kernels on
-// the CPU with each thread as a coroutine. The stand-in is 7 to 300 times slower than a CPU pool.
+// the CPU with each thread as a coroutine. The stand-in is 10 to 500 times slower than a CPU pool.
 // It exists for debuggers, sanitizers and tests, and needs glibc. -DPAGED_NO_STANDIN leaves it out,
 // and with it the 17 MB that its stacks reserve.
 //
@@ -64,7 +64,7 @@ enum {  // what calls return
     PAGED_TOO_LONG,       // the sequence would not fit into the whole pool: waiting will not help
     PAGED_OUT_OF_MEMORY,  // the machine has too little memory, or the size overflows size_t
     PAGED_BLOCK_SHARED,   // a write to a block that another sequence uses, or to a published one
-    PAGED_NO_GPU,         // there is no GPU, or this build does not support the device
+    PAGED_NO_GPU,         // there is no GPU, or this build has no code for it or for the device
 };
 
 enum { PAGED_F32, PAGED_F16, PAGED_BF16 };  // PoolConfig.dtype: how K and V are stored
@@ -107,6 +107,11 @@ typedef struct Block {
     uint64_t parent;     // the serial of the block before it, 0 for the first block of a prompt
 } Block;
 
+typedef struct Memory {
+    void *p;
+    size_t bytes;
+} Memory;
+
 struct Pool {
     PoolConfig config;
     void *k, *v;    // two planes [num_layers][num_blocks][num_kv_heads][block_size][head_dim]
@@ -121,12 +126,9 @@ struct Pool {
     uint64_t plan_number;   // ... and its number; 0: there is none, or it is out of date
     uint64_t batch_number;  // of the last batch that pool_plan() checked
     size_t num_copies;      // blocks copied on write since the pool was created
-    void *workspace;        // device memory for attend() and seq_gather()
-    size_t workspace_bytes;
-    void *plan_memory;  // device memory for the plan
-    size_t plan_bytes;
-    void *states;  // device memory for the sums of fast/
-    size_t states_bytes;
+    Memory workspace;       // of attend() and seq_gather(), on the device; so are
+    Memory plan_memory;     // the arrays of the plan,
+    Memory states;          // and the sums of fast/
 };
 
 struct Seq {
@@ -188,7 +190,7 @@ int seq_create(Pool *pool, Seq **seq);
 // Makes room for n >= 0 more tokens: decode (n = 1), a chunk of prefill, a draft. Takes as many
 // blocks as that needs. A partly filled last block is copied, into one more block and for every
 // layer, if another sequence uses it. Otherwise it will be written in place; if it was published,
-// it first leaves the prefix cache.
+// it first leaves the prefix cache, and blocks that were published after it are not found again.
 // All or nothing. The K and V of the new tokens are undefined until pool_write().
 // Errors: PAGED_BAD_ARGUMENT, PAGED_OUT_OF_BLOCKS, PAGED_TOO_LONG.
 int seq_append(Seq *seq, int n);
@@ -244,18 +246,19 @@ int seq_lookup(Seq *seq, const int *tokens, int n);
 // Says which tokens the following calls of pool_write() and attend() work on. Whatever depends on
 // the batch but not on the layer is done here, once: the batch is validated, and its query tokens
 // and block tables are flattened into arrays on the device. The pool keeps one plan; a new one
-// replaces it. Any later edit of one of its sequences (append, fork, rewind, release, a publish or
-// lookup that changes something) makes the plan out of date, and pool_write() and attend() refuse
-// it. The arrays of `batch` may change as soon as this returns.
+// replaces it. Any later edit of one of its sequences (an append, fork or rewind of at least one
+// token, a release, a publish or lookup that changes something) makes the plan out of date, and
+// pool_write() and attend() refuse it. The arrays of `batch` may change as soon as this returns.
 // Errors: PAGED_BAD_ARGUMENT (also if a token before the new ones is not computed: attention would
 // read what was never written), PAGED_OUT_OF_MEMORY; the previous plan stays.
 int pool_plan(Pool *pool, const Batch *batch);
 
 // Stores K and V of one layer for the query tokens of the plan.
 // k, v: [total_tokens][num_kv_heads][head_dim], float32, rounded to the pool's dtype (to nearest,
-// ties to even; values too large for f16 become infinity). Write the layers in order, from 0 on;
-// after the last one, the tokens count as computed. A layer may be written again.
-// Errors: PAGED_BAD_ARGUMENT (also without a plan, or with one that is out of date);
+// ties to even; values too large for f16 become infinity). The layers are written in order, from 0
+// on; after the last one, the tokens count as computed. A layer may be written again. A new plan
+// starts over at layer 0, unless all its tokens are computed.
+// Errors: PAGED_BAD_ARGUMENT (also without a valid plan, or if an earlier layer is not written);
 // PAGED_BLOCK_SHARED if, when the step was planned, a query token was in a block with a count above
 // one (because of a fork after the append) or in a published one.
 int pool_write(Pool *pool, int layer, const float *k, const float *v);
@@ -263,37 +266,35 @@ int pool_write(Pool *pool, int layer, const float *k, const float *v);
 // Causal attention of the query tokens of the plan over their sequences. Token i of the n new ones
 // of a sequence sees the positions up to and including length - n + i. A row whose scores are all
 // -infinity gives 0, and -infinity as lse; any other row gives NaN if it sees NaN in K or V.
-// Limits of float32 (the plain code of the CPU adds up in double, so only the last one applies):
+// The plain code of the CPU computes in double, all other code in float32, which has limits:
 //   - The plain kernels add up token by token: in very long sequences they lose small weights that
 //     follow one large score.
-//   - The kernels and ATTEND_FAST multiply every weight by 2^-32, so that no sum overflows. Values
-//     of V below about 5e-29 then lose digits: 1e-31 is exact to 3e-5, 1e-34 becomes 1.023e-34.
-//   - A weight that float32 cannot hold is 0, and 0 times an infinite V is NaN: from a score 65
-//     below the maximum with ATTEND_FAST on a CPU, 104 below in the plain code of the CPU, and 72
-//     to 104 below in the kernels, depending on which tokens a warp adds up.
+//   - A sum of weights times V overflows to infinity if V is near the largest float.
+//   - A weight is 0 from a score 87 to 104 below the maximum (in double 745 below); 0 times an
+//     infinite V is NaN.
 // Results are batch-invariant on every device: with the same flags, a row has the same bits in any
 // batch, in chunks of any length and in blocks of any size. (One exception: ATTEND_FAST on a GPU
-// runs the plain kernel instead if there is no memory for its partial results, or if a sequence has
-// more than about 2^25 tokens.)
+// runs the plain kernel instead, silently, if there is no memory for its partial results, or if a
+// sequence has more than about 2^25 tokens.)
 //   flags         from the enum above; with and without ATTEND_GATHER, results agree in every bit
 //   num_q_heads   a multiple of num_kv_heads, at most PAGED_MAX_Q_HEADS; query head h reads KV head
 //                 h / (num_q_heads / num_kv_heads)
-//   scale         factor on the scores; 0 stands for 1 / sqrt(head_dim). It is applied to q, and
-//                 the product is rounded to float32: q * scale must not overflow
+//   scale         factor on the scores, of any sign; 0 stands for 1 / sqrt(head_dim). It is applied
+//                 to q, and the product is rounded to float32: q * scale must not overflow
 //   q, out        [total_tokens][num_q_heads][head_dim], float32
 //   lse           [total_tokens][num_q_heads], the natural log of the sum of exp(score); or NULL
-// Errors: PAGED_BAD_ARGUMENT (also without a plan, with one that is out of date, or if K and V of
-// the query tokens are not written in this layer), PAGED_OUT_OF_MEMORY.
+// Errors: PAGED_BAD_ARGUMENT (also without a valid plan, or if K and V of the query tokens are not
+// written in this layer), PAGED_OUT_OF_MEMORY.
 int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const float *q,
            float *out, float *lse);
 
 // The tensors of pool_write(), seq_gather() and attend() live where the pool lives: in device
-// memory for PAGED_GPU, otherwise in host memory. tensor_create() allocates `count` floats there
-// and returns NULL if they do not fit; tensor_copy() copies between host and device in any
-// direction. On a GPU, calls that read or write K and V only queue their work. A tensor_copy() from
-// or to the host waits for it, so the results that it brings are complete; pool_plan() and
-// seq_gather() also wait for work that was queued before them. On the CPU and on the stand-in,
-// every call has done its work when it returns.
+// memory for PAGED_GPU, otherwise in host memory. tensor_create() allocates `count` floats there,
+// and returns NULL if they do not fit or count is 0. tensor_copy() copies in any direction between
+// host and device. On a GPU, calls that read or write K and V only queue their work, on the default
+// stream of the GPU that was current in pool_create() and must still be. A tensor_copy() from or to
+// the host waits for it, so the results that it brings are complete; pool_plan() and seq_gather()
+// also wait for earlier work. Elsewhere, every call has done its work when it returns.
 float *tensor_create(const Pool *pool, size_t count);
 void tensor_free(const Pool *pool, float *tensor);
 void tensor_copy(const Pool *pool, float *to, const float *from, size_t count);

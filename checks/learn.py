@@ -232,7 +232,7 @@ def check_commands():
     learn.compile_mine = compile_mine
     expect('to blame in a stage', 1, [
         "engine's seq_append() in place of yours (stages 3 and 8)", 'SHOW=seq_append'],
-        *written(8, 'block_poison(pool, own, filled)', '(void)own'))
+        *written(8, 'if (filled > 0) block_poison', 'if (0) block_poison'))
     expect('stopped at a later stage', 1, ['stage 12: write f32_to_bf16()',
                                            "engine's gather_token() in place of yours (stage 4)"],
            *written(4, 'to + i, job->dense_dtype, k)', 'to + i, c->dtype, k)'))

@@ -374,8 +374,10 @@ end
 
 # `step` does not enter the following functions: those of libc, which begin with _, and the smallest
 # ones of the engine. A breakpoint in one of them stops as ever; `skip disable` lets `step` in, too.
-# `pipe` (gdb 10) keeps `skip` quiet.
+# pool_write() stores element by element: `finish` takes you out of write_token(). `pipe` (gdb 10)
+# keeps `skip` quiet.
 pipe -d ; skip -rfu ^_ ; cat >/dev/null
 pipe -d ; skip -rfu ^(dtype_size|kv_offset|ceil_div|min_int|multiply|realloc_or_panic)$ ; cat >/dev/null
+pipe -d ; skip -rfu ^(stbds_.*|memory_(poison|copy)|block_poison)$ ; cat >/dev/null
 pipe -d ; skip -rfu ^(plan_(usable|expire)|float_bits|bits_float)$ ; cat >/dev/null
 pipe -d ; skip -rfu ^(b?f(16|32)_to_b?f(16|32)|(load|store)_element)$ ; cat >/dev/null

@@ -449,11 +449,11 @@ static void draw_warps(void)
         oracle_attend(oracle, 0, 1, 1, 0, q, expected, &lse);
         oracle_release(oracle);
         const float *state = (const float *)__start_gpu_shared;
-        for (; !(fabsf(state[0] + logf(state[1] / HEADROOM) - lse) < 1e-5f); state++)
+        for (; !(fabsf(state[0] + logf(state[1]) - lse) < 1e-5f); state++)
             EXPECT((const char *)(state + 2) < __stop_gpu_shared);
         for (int d = 0; d < DIM; d++) EXPECT(fabsf(state[2 + d] / state[1] - expected[d]) < 1e-5f);
         cell(350, y, 50, "card", "%.3f", state[0]);
-        cell(400, y, 50, "card", "%.2f", state[1] / HEADROOM);
+        cell(400, y, 50, "card", "%.2f", state[1]);
         draw_strip(451, y, DIM, 6, DIM, kinds[warp]);
         if (warp == WARPS) break;
         text(MARGIN, y + 18, "bold", "warp %d", warp);

@@ -93,7 +93,7 @@ INLINE Vec load_lanes(const char *from, int dtype)
 }
 
 // Returns e^x for x <= 0: with x = n log(2) + r it is 2^n times the series of e^r. NaN stays NaN.
-// Below -65 it returns 0: times HEADROOM, the result would be a subnormal number.
+// Below -87 it returns 0: the result would be a subnormal number.
 INLINE Vec exp_lanes(Vec x)
 {
     const float rounder = 12582912.0f;  // 1.5 * 2^23: adding it leaves no bits for a fraction
@@ -102,7 +102,7 @@ INLINE Vec exp_lanes(Vec x)
     Vec p = 1 / 24.0f + r * (1 / 120.0f + r * (1 / 720.0f));
     p = 1 + r * (1 + r * (1 / 2.0f + r * (1 / 6.0f + r * p)));
     p *= (Vec)(((Bits)n << 23) + 0x3f800000);  // n into the exponent
-    return (Vec)((Bits)p & ~(Bits)(x < -65.0f));
+    return (Vec)((Bits)p & ~(Bits)(x < -87.0f));
 }
 
 // Adds up the lanes of x until four are left.
@@ -153,10 +153,10 @@ __attribute__((noinline)) static void weigh(Query *query, Vec *score, int tokens
         query->sum[i] *= shrink;
         query->lost[i] *= shrink;
     }
-    float base = m[0] > -__FLT_MAX__ ? m[0] : -__FLT_MAX__;  // -infinity less itself is NaN
+    float base = m[0] > -FLT_MAX ? m[0] : -FLT_MAX;  // -infinity less itself is NaN
     Vec l = {0};
     EACH (i, count) {
-        score[i] = exp_lanes(score[i] - base) * HEADROOM;
+        score[i] = exp_lanes(score[i] - base);
         l += score[i];
     }
     add_exactly(query, 0, l);
@@ -299,7 +299,7 @@ static void finish_query(const Job *job, const Query *query)
     }
     memcpy(job->out + query->at, out, head_dim * sizeof(float));
     if (!job->lse) return;
-    Vec lse = (Vec){0} + (float)(query->m + log(l / HEADROOM));
+    Vec lse = (Vec){0} + (float)(query->m + log(l));
     job->lse[query->at / head_dim] = one_nan(lse)[0];
 }
 
@@ -316,7 +316,7 @@ static int count_together(const Query *query, int count, int start)
 // Finds the tile at `start`. Past the end of the sequence, the row of its last token is repeated.
 static Tile find_tile(const Job *job, SeqOffset begin, unsigned start, unsigned end, int kv_head)
 {
-    Tile tile = {(const char *)job->k, (const char *)job->v, {{0}}};
+    Tile tile = {(const char *)job->k_plane, (const char *)job->v_plane, {{0}}};
     size_t row = job->config.head_dim;  // elements to the next token in a block
     if (!job->tables) row *= job->config.num_kv_heads;
     size_t at = 0;
@@ -384,8 +384,7 @@ static int attend_on_cpu(Pool *pool, Job *job)
     if (2 * pairs * kv_heads * job->config.head_dim > THREADS_FROM) threads = omp_get_max_threads();
     int most = min_int(VECTORS / group, ceil_div((int64_t)total * kv_heads, threads));
     size_t bytes = multiply(threads, VECTORS * sizeof(Query));
-    if (memory_reserve(PAGED_CPU, &pool->states, &pool->states_bytes, bytes))
-        return PAGED_OUT_OF_MEMORY;
+    if (memory_reserve(PAGED_CPU, &pool->states, bytes)) return PAGED_OUT_OF_MEMORY;
     OMP(omp parallel num_threads(threads))
     OMP(omp single)
     for (int row = 0, rows; row < total; row += rows) {
@@ -393,7 +392,7 @@ static int attend_on_cpu(Pool *pool, Job *job)
         for (rows = 1; rows < min_int(most, total - row) && query[rows].seq == query->seq;) rows++;
         int heads = most / rows;
         for (int h = 0; h < kv_heads; h += heads) OMP(omp task)
-        attend_piece(job, (Query *)pool->states, row, rows, h, min_int(heads, kv_heads - h));
+        attend_piece(job, (Query *)pool->states.p, row, rows, h, min_int(heads, kv_heads - h));
     }
     return PAGED_OK;
 }

@@ -32,29 +32,37 @@ __device__ static float *split_state(const Job *job, int row, int head, int spli
 // blockIdx: x is the row, y the query head, z the split, which this row may not have.
 __global__ static void attend_split(Job job)
 {
-    int position = job.queries[blockIdx.x].position;
+    int row = blockIdx.x;
+    int head = blockIdx.y;
+    int position = job.queries[row].position;
     int start = blockIdx.z * split_length(position);
     int end = min_int(start + split_length(position), position + 1);
-    float *state = split_state(&job, blockIdx.x, blockIdx.y, blockIdx.z);
-    if (start < end) attend_tokens(&job, blockIdx.y, start, end, state);
+    float *state = split_state(&job, row, head, blockIdx.z);
+    int dtype = job.config.dtype;
+    if (start >= end) return;
+    if (dtype == PAGED_F32) attend_tokens(&job, PAGED_F32, row, head, start, end, state);
+    if (dtype == PAGED_F16) attend_tokens(&job, PAGED_F16, row, head, start, end, state);
+    if (dtype == PAGED_BF16) attend_tokens(&job, PAGED_BF16, row, head, start, end, state);
 }
 
 // Makes the result of a row and query head from the states of its splits: each warp merges a part
 // of them, then those of the warps become one.
 __global__ static void merge_splits(Job job)
 {
+    int row = blockIdx.x;
+    int head = blockIdx.y;
     int head_dim = job.config.head_dim;
-    int splits = count_splits(job.queries[blockIdx.x].position);
+    int splits = count_splits(job.queries[row].position);
     int warp = threadIdx.x / WARP;
     int first = splits * warp / WARPS;
     int end = splits * (warp + 1) / WARPS;
     __shared__ float states[WARPS * STATE], result[STATE];
-    merge(split_state(&job, blockIdx.x, blockIdx.y, first), end - first, head_dim,
+    merge(split_state(&job, row, head, first), end - first, head_dim,
           states + warp * (head_dim + 2), threadIdx.x % WARP, WARP);
     __syncthreads();  // all warps have merged their part
     merge(states, WARPS, head_dim, result, threadIdx.x, THREADS);
     __syncthreads();  // thread 0 has merged l, which all threads read
-    finish(&job, blockIdx.y, result);
+    finish(&job, row, head, result);
 }
 
 // Rung 4, tensor cores, for K and V in 16 bits and head_dim up to 128 in multiples of 8. Unlike
@@ -189,14 +197,14 @@ __device__ static void attend_mma(const Job *job, int dtype, int max_dim)
 
     // 2. The query vectors: the elements that the lane will have of K.
     size_t q_index = (size_t)(row + r / heads) * job->num_q_heads + first + r % heads;
-    float q[32] = {0}, o[64] = {0}, l[4] = {0}, m = -__FLT_MAX__;  // -infinity less itself is NaN
+    float q[32] = {0}, o[64] = {0}, l[4] = {0}, m = -FLT_MAX;
     EACH (i, max_dim / 4) {
         int d = element_of_lane(i, c, 4);
         if (r < vectors && d < head_dim) q[i] = job->q[q_index * head_dim + d];
     }
 
     // 3. The walk, for the whole split, so that later loads have nothing to wait for. Tokens past
-    // the end get the offset of the last one.
+    // the end get the offset of the last one, so that the loop need not ask for it.
     __shared__ size_t offsets[MAX_SPLIT];  // in a plane
     for (int t = threadIdx.x; t < length; t += THREADS)
         offsets[t] = token_offset(job, begin, from + min_int(t, count - 1), kv_head);
@@ -206,10 +214,10 @@ __device__ static void attend_mma(const Job *job, int dtype, int max_dim)
     for (int start = warp * 16; start < count; start += WARPS * 16) {
         Piece k[2][4], v[4][2];
         EACH (t, 2)
-            load_pieces(job, job->k, offsets, start + r / 2 * 4 + t * 2 + r % 2, count, c, 4,
+            load_pieces(job, job->k_plane, offsets, start + r / 2 * 4 + t * 2 + r % 2, count, c, 4,
                         max_dim, k[t]);
         EACH (i, 4)
-            load_pieces(job, job->v, offsets, start + c * 4 + i, count, r, 8, max_dim, v[i]);
+            load_pieces(job, job->v_plane, offsets, start + c * 4 + i, count, r, 8, max_dim, v[i]);
         __syncwarp();
 
         // 4. Scores.
@@ -228,7 +236,7 @@ __device__ static void attend_mma(const Job *job, int dtype, int max_dim)
         // 5. Weights.
         for (int bits = 1; bits < 4; bits *= 2) m = fmaxf(m, __shfl_xor_sync(ALL_LANES, m, bits));
         float shrink = expf(old_m - m);
-        EACH (i, 4) p[i] = expf(p[i] - m) * HEADROOM;
+        EACH (i, 4) p[i] = expf(p[i] - m);
 
         // 6. Values. The last mma are for l: as if V had columns of 1.
         EACH (i, max_dim / 2) o[i] *= shrink;
@@ -272,13 +280,16 @@ static void launch_splits(Job job)
     int parts = rows * ceil_div(heads / c->num_kv_heads, 8);  // rows times parts of a group
     int tensor_cores = c->dtype != PAGED_F32 && c->head_dim <= 128 && c->head_dim % 8 == 0;
 #ifdef __CUDACC__
-    static int compiled_for;  // 80 is the first generation whose mma knows tf32
+    static __thread int known = -1, compiled_for;  // for the GPU that this thread used last
+    int gpu;
     cudaFuncAttributes attributes;
-    if (!compiled_for) {
+    CUDA(cudaGetDevice(&gpu));
+    if (gpu != known) {
         CUDA(cudaFuncGetAttributes(&attributes, attend_mma_f16));
         compiled_for = attributes.ptxVersion;
+        known = gpu;
     }
-    if (compiled_for < 80) tensor_cores = 0;
+    if (compiled_for < 80) tensor_cores = 0;  // 80 is the first generation whose mma knows tf32
 #endif
     if (!tensor_cores)
         LAUNCH(attend_split, rows, heads, job.splits, job);
@@ -317,7 +328,8 @@ static int rows_together(const QueryToken *queries, int count, size_t room, int 
 // has more splits than a grid can have, or there is no memory for their states.
 static int attend_on_gpu(Pool *pool, const Job *job)
 {
-    const QueryToken *queries = pool->plan->queries;
+    const SeqOffset *offsets = pool->plan->memory;  // in host memory; the queries follow them
+    const QueryToken *queries = (const QueryToken *)(offsets + job->num_seqs + 1);
     int total = job->num_query_tokens;
     int device = job->config.device;
     int head_dim = job->config.head_dim;
@@ -327,9 +339,9 @@ static int attend_on_gpu(Pool *pool, const Job *job)
         rows = rows_together(queries + row, total - row, states_limit / bytes, &part.splits);
         size_t needed = multiply(multiply(rows, part.splits), bytes);
         if (part.splits > 65535) return -1;
-        if (memory_reserve(device, &pool->states, &pool->states_bytes, needed)) return -1;
+        if (memory_reserve(device, &pool->states, needed)) return -1;
         size_t q_index = (size_t)row * job->num_q_heads;
-        part.states = (float *)pool->states;
+        part.states = (float *)pool->states.p;
         part.queries = job->queries + row;
         part.num_query_tokens = rows;
         part.q = job->q + q_index * head_dim;

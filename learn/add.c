@@ -8,7 +8,7 @@
 __global__ static void add(Job job)
 {
     int i = blockIdx.x * THREADS + threadIdx.x;
-    if (i < job.num_query_tokens) job.out[i] = job.new_k[i] + job.new_v[i];
+    if (i < job.num_query_tokens) job.out[i] = job.k[i] + job.v[i];
 }
 
 int main(void)
@@ -18,7 +18,7 @@ int main(void)
     int blocks = ceil_div(COUNT, THREADS);
     for (int i = 0; i < COUNT; i++) a[i] = (float)i - 1;
     for (int i = 0; i < COUNT; i++) b[i] = (float)i;
-    Job job = {.num_query_tokens = COUNT, .new_k = a, .new_v = b, .out = sum};
+    Job job = {.num_query_tokens = COUNT, .k = a, .v = b, .out = sum};
     LAUNCH(add, blocks, 1, 1, job);
     printf("%d thread blocks of %d threads added %d numbers: the last one is %g + %g = %g\n",
            blocks, (int)THREADS, (int)COUNT, a[COUNT - 1], b[COUNT - 1], sum[COUNT - 1]);
