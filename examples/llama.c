@@ -318,7 +318,7 @@ static void schedule(Server *s)
 static void print_request(const Tokenizer *t, Request *r)
 {
     for (; r->printed < arrlen(r->tokens); r->printed++)
-        print_token(t, r->tokens[r->printed - 1], r->tokens[r->printed]);
+        fputs(token_text(t, r->tokens[r->printed - 1], r->tokens[r->printed]), stdout);
     fflush(stdout);
 }
 

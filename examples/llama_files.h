@@ -219,12 +219,13 @@ static int *encode(Tokenizer *t, const char *text)
     return tokens;
 }
 
-// Prints a token as llama2.c does: without the blank that encode() puts in front of a text, a token
-// spelled <0x0A> as that byte, and no single byte that a terminal cannot show.
-static void print_token(const Tokenizer *t, int previous, int token)
+// What llama2.c prints for a token: no blank that encode() puts in front of a text, for a token
+// spelled <0x0A> that byte, and no single byte that a terminal cannot show. Valid until the next
+// call.
+static const char *token_text(const Tokenizer *t, int previous, int token)
 {
+    static char byte[2];
     const char *text = t->text[token];
-    char byte[2] = {0, 0};
     unsigned value;
     int end = 0;
     if (previous == BOS && *text == ' ') text++;
@@ -232,6 +233,6 @@ static void print_token(const Tokenizer *t, int previous, int token)
         byte[0] = (char)value;
         text = byte;
     }
-    if (strlen(text) != 1 || isprint((unsigned char)*text) || isspace((unsigned char)*text))
-        fputs(text, stdout);
+    int shown = strlen(text) != 1 || isprint((unsigned char)*text) || isspace((unsigned char)*text);
+    return shown ? text : "";
 }
