@@ -30,9 +30,10 @@ static float *keys;  // [vocab_size][kv_dim] of each token in layer 0, not rotat
 static Workspace work;
 static ModelInput input;
 static Tale tales[SEQS];
-static int *order;           // the tales, oldest first (an array of stb_ds)
-static int *step_tales;      // those in the current step (likewise)
-static char calls[1 << 12];  // of the engine in the last call of these functions, as JSON
+static int *order;       // the tales, oldest first (an array of stb_ds)
+static int *step_tales;  // those in the current step (likewise)
+static char **calls;     // of the engine, since the last report() (likewise)
+static int *codes;       // that they returned (likewise)
 static int num_steps, num_computed, num_recomputed, num_preemptions;
 
 static char name(int i) { return (char)('a' + i); }
@@ -40,13 +41,13 @@ static char name(int i) { return (char)('a' + i); }
 // Notes a call of the engine and returns its code.
 __attribute__((format(printf, 2, 3))) static int did(int code, const char *format, ...)
 {
-    size_t used = strlen(calls);
+    char call[100];
     va_list list;
-    used += snprintf(calls + used, sizeof calls - used, used ? ",\"" : "\"");
     va_start(list, format);
-    used += vsnprintf(calls + used, sizeof calls - used, format, list);
+    vsnprintf(call, sizeof call, format, list);
     va_end(list);
-    snprintf(calls + used, sizeof calls - used, " = %s\"", paged_error(code));
+    arrput(calls, strdup(call));
+    arrput(codes, code);
     return code;
 }
 
@@ -386,9 +387,16 @@ static void print_slots(int block)
 
 static void print_tales(void)
 {
-    printf(",\"calls\":[%s],\"longest\":%d,\"steps\":%d,\"computed\":%d,\"recomputed\":%d,"
-           "\"preemptions\":%d,\"tales\":{",
-           calls, m.seq_len, num_steps, num_computed, num_recomputed, num_preemptions);
+    printf(",\"longest\":%d,\"steps\":%d,\"computed\":%d,\"recomputed\":%d,\"preemptions\":%d",
+           m.seq_len, num_steps, num_computed, num_recomputed, num_preemptions);
+    printf(",\"calls\":[");
+    for (int i = 0; i < arrlen(calls); i++) {
+        printf("%s{\"call\":\"%s\",\"code\":%d}", i ? "," : "", calls[i], codes[i]);
+        free(calls[i]);
+    }
+    arrsetlen(calls, 0);
+    arrsetlen(codes, 0);
+    printf("],\"tales\":{");
     for (int n = 0; n < arrlen(order); n++) {  // the oldest first
         const Tale *t = &tales[order[n]];
         printf("%s\"%c\":{\"state\":\"%s\",\"words\":[", n ? "," : "", name(order[n]),
@@ -402,5 +410,4 @@ static void print_tales(void)
         printf("]}");
     }
     printf("}");
-    calls[0] = '\0';
 }
