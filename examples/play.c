@@ -21,7 +21,10 @@ static int new_pool(PoolConfig shape)
     pool_destroy(pool);
     for (int i = 0; i < SEQS; i++) *seqs[i] = NULL;
     config = shape;
-    return pool_create(&config, &pool);
+    int error = pool_create(&config, &pool);
+    size_t bytes = pool_bytes_per_block(&config) * config.num_blocks / 2;
+    if (!error) memset(pool->k, 0, bytes), memset(pool->v, 0, bytes);  // no letters, no words
+    return error;
 }
 
 #include "play.h"  // the tales
@@ -29,10 +32,8 @@ static int new_pool(PoolConfig shape)
 int start(int block_size, int num_blocks)
 {
     has_model = 0;
-    int error = new_pool(
+    return new_pool(
         (PoolConfig){LAYERS, 1, HEAD_DIM, block_size, num_blocks, PAGED_F32, 1, PAGED_CPU});
-    if (!error) memset(pool->k, 0, num_blocks * pool_bytes_per_block(&config) / 2);  // no letters
-    return error;
 }
 
 // K and V of tokens `first` to `end` - 1 in a made-up model: element 0 of a key is the letter, the

@@ -84,9 +84,9 @@ int model(int block_size, int num_blocks)
     }
     arrsetlen(order, 0);
     num_steps = num_computed = num_recomputed = num_preemptions = 0;
-    has_model = 1;
+    has_model = 1;  // and no poison: what a wrong engine reads is words, which it mixes up
     return new_pool((PoolConfig){m.num_layers, m.num_kv_heads, m.head_dim, block_size, num_blocks,
-                                 PAGED_F32, 1, PAGED_CPU});
+                                 PAGED_F32, 0, PAGED_CPU});
 }
 
 // The tokens that a tale can have. Alone in the pool, any tale can be told to its end.
