@@ -179,7 +179,7 @@ static void use(void)  // for one text that is always the same, and for the end 
     int *tokens = encode(&tokenizer, text);
     for (int i = 0; i < arrlen(tokens); i++) {
         CHECK(tokens[i] >= 0 && tokens[i] < VOCAB);
-        if (i > 0) print_token(&tokenizer, tokens[i - 1], tokens[i]);
+        if (i > 0) fputs(token_text(&tokenizer, tokens[i - 1], tokens[i]), stdout);
     }
 }
 #endif

@@ -357,7 +357,8 @@ static int token_in(int block, int slot, int position)
     float key[PAGED_MAX_HEAD_DIM], rope[PAGED_MAX_HEAD_DIM];
     size_t row = (size_t)block * m.num_kv_heads * config.block_size + slot;  // of KV head 0
     memcpy(key, (float *)pool->k + row * m.head_dim, m.head_dim * sizeof *key);
-    fill_rope(rope, &(int){-position}, 1, m.head_dim);
+    const int reverse = -position;
+    fill_rope(rope, &reverse, 1, m.head_dim);
     rotate(key, rope, 1, m.head_dim);
     for (int token = 0, i; token < m.vocab_size; token++) {
         for (i = 0; i < m.head_dim && fabsf(key[i] - keys[token * m.kv_dim + i]) < 1e-4f;) i++;
