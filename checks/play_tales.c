@@ -127,8 +127,35 @@ static void many_tales_in_a_small_pool(int block_size, int num_blocks)
     check(tale(&e, "", 0) == PAGED_BAD_ARGUMENT, "a tale in place of another");
 }
 
+// A call that cannot be changes nothing.
+static void refusals(void)
+{
+    static char long_text[2000];
+    memset(long_text, 'x', sizeof long_text - 1);
+    must(model(4, 20), "model");
+    must(tale(&a, "", 0), "tale");
+    tell_all(9);
+    must(seq_create(pool, &c), "seq_create");  // not a tale
+    check(tale(&a, "", 0) && tale(&c, "", 0), "a tale in place of another sequence");
+    check(tale(&b, long_text, 0) == PAGED_TOO_LONG, "a prompt that never fits");
+    check(say(&a, long_text) == PAGED_TOO_LONG, "words that never fit");
+    check(say(&b, " Gus") && back(&b, 1) && forget(&b) && look(&b, 1), "no tale");
+    check(branch(&b, 1, &d) && branch(&a, 9, &a) && branch(&a, 9, &c), "a branch of none, to one");
+    check(branch(&a, 0, &b) && branch(&a, 11, &b) && back(&a, 0) && back(&a, 11), "no such token");
+    check(look(&a, 0) && look(&a, 10), "no such choice");
+    check(model(0, 20) && model(4, 0), "no such pool");
+    check(arrlen(tales[0].tokens) == 10 && a->length == 9 && !b && !d, "a refusal has an effect");
+    must(back(&a, 1), "back");
+    check(a->length == 0, "all is taken back");
+    tell_all(INT_MAX);
+    check(tales[0].ended && a->length == 80, "a tale as long as the pool ends");
+    must(start(4, 4), "start");
+    check(tale(&a, "", 0) == PAGED_BAD_ARGUMENT, "a tale in a pool of letters");
+}
+
 int main(void)
 {
+    refusals();
     const int sizes[] = {1, 3, 4, 16, 256};
     for (int i = 0; i < 5; i++) {
         one_tale_and_a_branch(sizes[i], 512 / sizes[i]);

@@ -18,22 +18,27 @@ static int has_model;  // the pool is that of the tales
 
 static int new_pool(PoolConfig shape)
 {
-    pool_destroy(pool);
+    Pool *made;
+    int error = pool_create(&shape, &made);
+    if (error) return error;
+    size_t bytes = pool_bytes_per_block(&shape) * shape.num_blocks / 2;
+    memset(made->k, 0, bytes);  // no letters, no words
+    memset(made->v, 0, bytes);
     for (int i = 0; i < SEQS; i++) *seqs[i] = NULL;
+    pool_destroy(pool);
+    pool = made;
     config = shape;
-    int error = pool_create(&config, &pool);
-    size_t bytes = pool_bytes_per_block(&config) * config.num_blocks / 2;
-    if (!error) memset(pool->k, 0, bytes), memset(pool->v, 0, bytes);  // no letters, no words
-    return error;
+    return PAGED_OK;
 }
 
 #include "play.h"  // the tales
 
 int start(int block_size, int num_blocks)
 {
-    has_model = 0;
-    return new_pool(
+    int error = new_pool(
         (PoolConfig){LAYERS, 1, HEAD_DIM, block_size, num_blocks, PAGED_F32, 1, PAGED_CPU});
+    if (!error) has_model = 0;
+    return error;
 }
 
 // K and V of tokens `first` to `end` - 1 in a made-up model: element 0 of a key is the letter, the

@@ -77,6 +77,12 @@ int model(int block_size, int num_blocks)
 {
     if (!keys)
         read_files(open_file("examples/tales.bin"), open_file("examples/tales-tokenizer.bin"));
+    // No poison: what a wrong engine reads is words, and it mixes them up.
+    PoolConfig shape = {m.num_layers, m.num_kv_heads, m.head_dim, block_size,
+                        num_blocks,   PAGED_F32,      0,          PAGED_CPU};
+    int error = new_pool(shape);
+    if (error) return error;
+    has_model = 1;
     for (int i = 0; i < SEQS; i++) {
         arrfree(tales[i].tokens);
         arrfree(tales[i].queries);
@@ -84,9 +90,7 @@ int model(int block_size, int num_blocks)
     }
     arrsetlen(order, 0);
     num_steps = num_computed = num_recomputed = num_preemptions = 0;
-    has_model = 1;  // and no poison: what a wrong engine reads is words, which it mixes up
-    return new_pool((PoolConfig){m.num_layers, m.num_kv_heads, m.head_dim, block_size, num_blocks,
-                                 PAGED_F32, 0, PAGED_CPU});
+    return PAGED_OK;
 }
 
 // The tokens that a tale can have. Alone in the pool, any tale can be told to its end.
@@ -109,7 +113,7 @@ static Tale *tale_of(Seq **seq, int unused)
 int tale(Seq **seq, const char *prompt, int seed)
 {
     Tale *t = tale_of(seq, 1);
-    if (!t) return PAGED_BAD_ARGUMENT;
+    if (!t || *seq) return PAGED_BAD_ARGUMENT;
     int *tokens = encode(&tokenizer, prompt);
     if (arrlen(tokens) > longest()) {
         arrfree(tokens);
@@ -124,7 +128,8 @@ int branch(Seq **from, int at, Seq **to)
 {
     Tale *parent = tale_of(from, 0);
     Tale *child = tale_of(to, 1);
-    if (!parent || !child || at < 1 || at > arrlen(parent->tokens)) return PAGED_BAD_ARGUMENT;
+    if (!parent || !child || *to) return PAGED_BAD_ARGUMENT;
+    if (at < 1 || at > arrlen(parent->tokens)) return PAGED_BAD_ARGUMENT;
     if (*from) {
         int shared = at - 1 < (*from)->length ? at - 1 : (*from)->length;
         int error = did(seq_fork(*from, shared, to), "seq_fork(%c, %d, &%c)", name(parent - tales),
