@@ -149,6 +149,9 @@ static void refusals(void)
     check(a->length == 0, "all is taken back");
     tell_all(INT_MAX);
     check(tales[0].ended && a->length == 80, "a tale as long as the pool ends");
+    must(back(&a, 80), "back");
+    tell_all(INT_MAX);
+    check(tales[0].ended && a->length == 80, "and can be told again");
     must(start(4, 4), "start");
     check(tale(&a, "", 0) == PAGED_BAD_ARGUMENT, "a tale in a pool of letters");
 }

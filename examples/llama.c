@@ -183,15 +183,6 @@ static int *copy_tokens(const int *tokens)
     return copy;
 }
 
-static void clear_input(ModelInput *input)
-{
-    arrsetlen(input->seqs, 0);
-    arrsetlen(input->num_tokens, 0);
-    arrsetlen(input->tokens, 0);
-    arrsetlen(input->positions, 0);
-    arrsetlen(input->wanted, 0);
-}
-
 // Computes the step that is in the input.
 static const float *compute(Server *s)
 {

@@ -21,6 +21,15 @@ typedef struct ModelInput {
     int *wanted;      // [num_wanted] the rows whose logits are wanted: seldom those of a prompt
 } ModelInput;
 
+static void clear_input(ModelInput *input)
+{
+    arrsetlen(input->seqs, 0);
+    arrsetlen(input->num_tokens, 0);
+    arrsetlen(input->tokens, 0);
+    arrsetlen(input->positions, 0);
+    arrsetlen(input->wanted, 0);
+}
+
 typedef struct Workspace {  // the activations: arrays of stb_ds
     float *x;               // [rows][dim] the residual stream
     float *norm, *y;        // [rows][dim] what goes into a matrix product, and what comes back

@@ -21,7 +21,7 @@ typedef struct Tale {
     float *queries;  // [tokens computed][num_layers][dim] (an array of stb_ds)
     uint64_t rng;    // 0: takes the likeliest token
     int ended;       // its blocks stay until another tale needs them
-    int lost;        // tokens whose K and V a preemption dropped
+    int lost;        // tokens whose K and V were dropped with its blocks
 } Tale;
 
 static Model m;
@@ -168,6 +168,7 @@ int back(Seq **seq, int at)
     if (!t || at < 1 || at > arrlen(t->tokens)) return PAGED_BAD_ARGUMENT;
     int extra = *seq ? (*seq)->length - (at - 1) : 0;
     if (extra > 0) did(seq_rewind(*seq, extra), "seq_rewind(%c, %d)", name(t - tales), extra);
+    if (t->lost > at - 1) t->lost = at - 1;
     arrsetlen(t->tokens, at);
     t->ended = 0;
     return PAGED_OK;
@@ -175,7 +176,7 @@ int back(Seq **seq, int at)
 
 static void give_back_blocks(int i)
 {
-    tales[i].lost = tales[i].ended ? 0 : (*seqs[i])->length;
+    tales[i].lost = (*seqs[i])->length;
     did(seq_release(*seqs[i]), "seq_release(%c)", name(i));
 }
 
@@ -267,11 +268,7 @@ int tell(void)
 {
     int blocked = 0;
     arrsetlen(step_tales, 0);
-    arrsetlen(input.seqs, 0);
-    arrsetlen(input.num_tokens, 0);
-    arrsetlen(input.tokens, 0);
-    arrsetlen(input.positions, 0);
-    arrsetlen(input.wanted, 0);
+    clear_input(&input);
     for (int n = 0; n < arrlen(order); n++) {
         int i = order[n];
         if (tales[i].ended) continue;
@@ -285,7 +282,7 @@ int tell(void)
         Tale *t = &tales[step_tales[i]];
         int token = sample(logits, m.vocab_size, t->rng ? 0.7f : 0, &t->rng);
         t->ended = token == BOS || arrlen(t->tokens) >= longest();
-        if (token != BOS) arrput(t->tokens, token);
+        if (!t->ended) arrput(t->tokens, token);
     }
     num_steps++;
     num_computed += (int)arrlen(input.tokens);
