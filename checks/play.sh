@@ -40,7 +40,9 @@ plant() {
     PYTHONPATH=learn python3 -c "from plant import *; print(plant({file: read(file) for file in
         SOURCES}, read_bugs()['$1'])[0]['paged.cu.c'])" >$out/bug.c
 }
-mixed_up() { plant cow-of-one-layer && ! tales $out/bug.c >$out/log && grep -m 1 'a block named' $out/log; }
+mixed_up() {
+    plant cow-of-one-layer && ! tales $out/bug.c >$out/log && grep -m 1 'a block named' $out/log
+}
 bugs="cow-not-in-table fork-not-counted rewind-keeps-a-block free-list-first-in-first
     prefix-whole-prompt-hit prefix-evicted-first sum-not-rescaled"
 command -v python3 >/dev/null || { skip "play: planted bugs: no python3" && bugs=; }
