@@ -36,7 +36,7 @@ build/fast.o: $(ENGINE) $(wildcard fast/*.c)
 	@mkdir -p build
 	$(COMPILE) $(FAST) -DPAGED_NO_MAIN -c paged.cu.c -o $@
 
-tour: examples/tour.c examples/util.h build/paged.o  ## ten scenes with the numbers of the literature: ./tour 4
+tour: examples/tour.c examples/util.h build/paged.o  ## eight scenes, numbered as the chapters: ./tour 8
 	$(COMPILE) examples/tour.c build/paged.o -o $@ -lm
 
 llama: examples/llama.c $(wildcard examples/*.h) build/fast.o  ## a Llama served from the cache: ./llama --help

@@ -334,7 +334,7 @@ static void draw_free_list(void)
     EXPECT(pool->blocks[NUM_BLOCKS].next == 1 && pool->blocks[1].ref_count == 0);
 }
 
-// Chapters 4 and 5: the pool of ./tour 6, and A, its sequence. Returns the element at which the key
+// Chapters 4 and 5: the pool of ./tour 4, and A, its sequence. Returns the element at which the key
 // of the last token begins, in layer 0 and head 1.
 enum { TOUR_TOKENS = 38, HEAD_DIM = 8 };
 
