@@ -59,7 +59,10 @@ pictures: replay build/draw  ## draws those of docs/ into build/: TRACE=file.csv
 	    --life build/life.csv >build/log
 	build/draw memory <build/replay.csv >build/replay-memory.svg
 	build/draw life <build/life.csv >build/life.svg
-	for name in steps vectors free-list table walk warps copy publish; do \
+	printf 'TIMESTAMP,ContextTokens,GeneratedTokens\n2000-01-01 00:00:00,4,12\n2000-01-01 00:00:00,6,5\n' | \
+	    ./replay /dev/stdin --saturate --block-size 4 --blocks 5 --life build/preempt.csv >build/log
+	build/draw preempt <build/preempt.csv >build/preempt.svg
+	for name in steps vectors free-list table walk softmax warps split copy publish; do \
 	    build/draw $$name >build/$$name.svg || exit; done
 
 # WebAssembly: `pip install ziglang` has a compiler, too: WASM="python3 -m ziglang cc --target=wasm32-wasi"

@@ -237,10 +237,18 @@ life() {
         [ "$(grep -o '<path' "$dir/svg" | wc -l)" -gt 20 ]
 }
 
+preempt() {
+    printf '%s\n' TIMESTAMP,ContextTokens,GeneratedTokens "2000-01-01 00:00:00,4,12" \
+        "2000-01-01 00:00:00,6,5" >"$dir/preempt.csv" &&
+        ./replay "$dir/preempt.csv" --saturate --block-size 4 --blocks 5 --life "$dir/life.csv" &&
+        "$dir/draw" preempt <"$dir/life.csv" >"$dir/svg" && cmp docs/preempt.svg "$dir/svg"
+}
+
 if quietly "draw" "${CC:-cc}" $CPPFLAGS -Wall -Wextra examples/draw.c -o "$dir/draw" -lm; then
-    for name in steps vectors free-list table walk warps copy publish; do
+    for name in steps vectors free-list table walk softmax warps split copy publish; do
         check "draw: docs/$name.svg is what it draws" drawn $name
     done
     check "draw: the life of a pool" life
+    check "draw: docs/preempt.svg is what it draws" preempt
 fi
 finish
