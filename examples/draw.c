@@ -144,7 +144,7 @@ static void draw_entry(int seq, int i, int x)
     if (old >= 0 && old != block && pool->blocks[old].ref_count > 0) {  // this one is a copy
         printf("<path d=\"M%g %dv3c0 20 %g 20 %g 0v-3m-4 6l4-6 4 6\"/>", middle(old), POOL_Y + 72,
                middle(block) - middle(old), middle(block) - middle(old));
-        text((middle(old) + middle(block)) / 2, POOL_Y + 106, "middle", "copy");
+        text(middle(block) + 9, POOL_Y + 92, "", "copy");
     }
     draw_id(block, x, TABLE_Y, kinds[seq]);
     old_tables[seq][i] = block + 1;
@@ -476,7 +476,7 @@ static void draw_warps(void)
 // Chapter 6: the weights of four tokens, each time the newest has the largest score so far.
 static void draw_softmax(void)
 {
-    enum { LENGTH = 4, UNIT = 120 };
+    enum { LENGTH = 4, UNIT = 132 };
     const float kv[2 * LENGTH] = {0, logf(2), logf(3), logf(4), 1, 2, 3, 4};
     const float q[LENGTH] = {1, 1, 1, 1};
     float out[LENGTH], lse[LENGTH];
@@ -488,7 +488,7 @@ static void draw_softmax(void)
           "Four rows of weights. In each row a new token has the weight 1, as the new maximum, and "
           "all weights before it shrink by the same factor. Their sum is l.");
     text(MARGIN, 32, "", "weights, exp(score - m)");
-    text(420, 32, "end", "l");
+    text(446, 32, "end", "l");
     text(RIGHT, 32, "end", "o / l");
     for (int row = 0; row < LENGTH; row++) {
         double x = 84;
@@ -502,7 +502,7 @@ static void draw_softmax(void)
         }
         EXPECT(fabs(exp(lse[row] - kv[row]) - l) < 1e-5 && fabs(out[row] - o / l) < 1e-5);
         text(MARGIN, 64 + 36 * row, "bold", "token %d", row);
-        text(420, 64 + 36 * row, "end", "%.3g", l);
+        text(446, 64 + 36 * row, "end", "%.3g", l);
         text(RIGHT, 64 + 36 * row, "end", "%.3f", out[row]);
     }
     text(MARGIN, 210, "", "The new token is the maximum, so its weight is 1. All earlier weights");
@@ -559,11 +559,9 @@ static void draw_split(void)
     cell(184, 200, 52, "card", "%.3f", merged[0]);
     cell(236, 200, 40, "card", "%.2f", merged[1]);
     draw_strip(276, 200, DIM, 5, DIM, "D");
-    text(336, 218, "", "m, l and o of all ten tokens");
-    text(MARGIN, 256, "",
-         "The second launch, after the dashed line, needs only the states: m, l, o.");
-    text(MARGIN, 280, "",
-         "Each thread block reads its own tokens, so many SMs share one sequence.");
+    text(336, 218, "", "the state of all ten");
+    text(MARGIN, 256, "", "The second launch, after the dashed line, reads only m, l and o.");
+    text(MARGIN, 280, "", "Many thread blocks, and so many SMs, read one sequence.");
 }
 
 // Chapters 8 and 10: a token is a letter; its number is its K and its V.
