@@ -37,7 +37,7 @@ build/fast.o: $(ENGINE) $(wildcard fast/*.c)
 	@mkdir -p build
 	$(COMPILE) $(FAST) -DPAGED_NO_MAIN -c paged.cu.c -o $@
 
-tour: examples/tour.c examples/util.h build/paged.o  ## ten scenes with the numbers of the literature: ./tour 4
+tour: examples/tour.c examples/util.h build/paged.o  ## eight scenes, numbered as the chapters: ./tour 8
 	$(COMPILE) examples/tour.c build/paged.o -o $@ -lm
 
 llama: examples/llama.c $(wildcard examples/*.h) build/fast.o  ## a Llama served from the cache: ./llama --help
@@ -182,7 +182,10 @@ pictures: replay build/draw  ## draws those of docs/ into build/: TRACE=file.csv
 	    --life build/life.csv >build/log
 	build/draw memory <build/replay.csv >build/replay-memory.svg
 	build/draw life <build/life.csv >build/life.svg
-	for name in steps vectors free-list table walk warps copy publish; do \
+	printf 'TIMESTAMP,ContextTokens,GeneratedTokens\n2000-01-01 00:00:00,4,12\n2000-01-01 00:00:00,6,5\n' | \
+	    ./replay /dev/stdin --saturate --block-size 4 --blocks 5 --life build/preempt.csv >build/log
+	build/draw preempt <build/preempt.csv >build/preempt.svg
+	for name in steps vectors free-list table walk softmax warps split copy publish; do \
 	    build/draw $$name >build/$$name.svg || exit; done
 
 format:           ## clang-format over the sources
