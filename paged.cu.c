@@ -1296,8 +1296,8 @@ static const char *check_free_list(const Pool *pool, int *seen)
     return NULL;
 }
 
-// Every published block must be in the bucket of its hash, once, with an older parent and a serial of
-// its own: seen[] becomes a hash table of the serials.
+// Every published block must be in the bucket of its hash, once, with an older parent and with its
+// own serial: seen[] becomes a hash table of the serials.
 static const char *check_prefixes(const Pool *pool, int *seen)
 {
     const Block *blocks = pool->blocks;
@@ -1473,7 +1473,7 @@ void oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_he
 
 // ---- stand-in ---------------------------------------------------------------------------------
 // Enough of a GPU to run the kernels without one. Each thread is a coroutine with its own stack and
-// runs alone up to its next barrier or shuffle. So gdb can stop in any lane, the sanitizers see every
+// runs alone up to its next barrier or shuffle. So gdb can stop in any lane, sanitizers see every
 // access, and another order of the lanes may show that a barrier is missing. It is stricter than a
 // GPU: a barrier that waits for a thread that has returned is a deadlock. Start at launch().
 
