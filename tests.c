@@ -1192,6 +1192,11 @@ TEST(attend_gathers_into_a_dense_copy, ON_BOTH)
         CHECK_BITS(out, copy, 8);
     }
     CHECK(pool->workspace.bytes == bytes && pool->workspace.p == workspace);
+    pool->workspace.bytes = fail_after = fail_all = 0;  // if half as much again is refused
+    int error = t_attend(pool, ATTEND_GATHER, 1, 2, 0, q, out, NULL);
+    fail_after = -1;
+    fail_all = 1;
+    CHECK_EQ(error, PAGED_OK);
 }
 
 // More bytes of states than 32 bits count, and more splits than a grid can have: both are left to
