@@ -126,7 +126,7 @@ struct Pool {
     uint64_t plan_number;   // ... and its number; 0: there is none, or it is out of date
     uint64_t batch_number;  // of the last batch that pool_plan() checked
     size_t num_copies;      // blocks copied on write since the pool was created
-    Memory workspace;       // of attend() and seq_gather(), on the device; so are
+    Memory workspace;       // on the device: of attend() and seq_gather(),
     Memory plan_memory;     // the arrays of the plan,
     Memory states;          // and the sums of fast/
 };
@@ -178,8 +178,7 @@ void pool_destroy(Pool *pool);
 const char *pool_check(const Pool *pool);
 
 // Draws the pool, one character per block: '.' is free, 'p' is free and published, a digit is the
-// reference count ('+' from 10 on).
-// In a debugger: call pool_dump(pool, 0), where 0 stands for stdout.
+// reference count ('+' from 10 on). In a debugger: call pool_dump(pool, 0); 0 stands for stdout.
 void pool_dump(const Pool *pool, FILE *out);
 
 // ---- sequences --------------------------------------------------------------------------------
