@@ -551,11 +551,18 @@ static void reach(size_t node)
 
 int main(int argc, char **argv)
 {
-    if (argc != 4) return fprintf(stderr, "usage: states BLOCKS BLOCK_SIZE SEQUENCES\n"), 2;
-    num_blocks = atoi(argv[1]);
-    block_size = atoi(argv[2]);
-    max_seqs = atoi(argv[3]);
-    if (num_blocks > BLOCKS || num_blocks * block_size > TOKENS - 1 || max_seqs > SEQS) return 2;
+    if (argc == 4) {
+        num_blocks = atoi(argv[1]);
+        block_size = atoi(argv[2]);
+        max_seqs = atoi(argv[3]);
+    }
+    if (num_blocks < 1 || num_blocks > BLOCKS || block_size < 1 ||
+        num_blocks * block_size >= TOKENS || max_seqs < 1 || max_seqs > SEQS) {
+        fprintf(stderr,
+                "usage: states BLOCKS BLOCK_SIZE SEQUENCES: at most %d, and %d tokens, %d\n",
+                BLOCKS, TOKENS - 1, SEQS);
+        return 2;
+    }
     signal(SIGABRT, stopped);
     signal(SIGSEGV, stopped);
     for (num_nodes = 1; now < num_nodes; now++) {
