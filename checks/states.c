@@ -559,7 +559,7 @@ int main(int argc, char **argv)
     if (num_blocks < 1 || num_blocks > BLOCKS || block_size < 1 ||
         num_blocks * block_size >= TOKENS || max_seqs < 1 || max_seqs > SEQS) {
         fprintf(stderr,
-                "usage: states BLOCKS BLOCK_SIZE SEQUENCES: at most %d, and %d tokens, %d\n",
+                "usage: states BLOCKS BLOCK_SIZE SEQUENCES (at most %d, %d tokens in all, %d)\n",
                 BLOCKS, TOKENS - 1, SEQS);
         return 2;
     }
