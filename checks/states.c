@@ -50,7 +50,7 @@ static void *allocate(size_t size)
 
 #define calloc(n, size) allocate((n) * (size))
 #define aligned_alloc(unit, size) allocate(size)
-#define realloc(p, size) memmove(allocate(size), p, (p) ? (size) : 0)
+#define realloc(p, size) memmove(allocate(size), (p) ? (p) : world.memory, (p) ? (size) : 0)
 #define free(p) (void)(p)
 #define PAGED_NO_MAIN
 #include "../paged.cu.c"
