@@ -333,7 +333,7 @@ static State observe(void)
         for (int i = 0; i < num_blocks; i++)
             if (block->parent && pool->blocks[i].serial == block->parent) o.parent[b + 1] = i + 1;
         for (int i = 0; i < block_size && block->serial; i++)
-            o.published[b + 1] = (2 * o.published[b + 1] + pool->tokens[b * block_size + i]);
+            o.published[b + 1] = 2 * o.published[b + 1] + pool->tokens[b * block_size + i];
     }
     for (int i = 0; i < s->num_seqs; i++) {
         const Seq *seq = pool->seqs[i];
