@@ -205,7 +205,7 @@ size_t pool_bytes_per_block(const PoolConfig *c)
     return multiply(pool_bytes_per_token(c), c->block_size);
 }
 
-// Removes a free block from the list, wherever in the ring it is.
+// Removes a free block from the ring, wherever it is: its links become -1, num_free falls by 1.
 static void free_list_remove(Pool *pool, int block)
 {
     Block *blocks = pool->blocks;
@@ -953,9 +953,9 @@ static int device_exists(int device)
     return device == PAGED_CPU;
 }
 
-// Attention is a ladder of kernels; rungs 3 and 4 are in fast/. Rung 1, dense gather:
-// gather_kv() copies each sequence into one contiguous array, and attend_paged() reads that copy.
-// A sequence has gridDim.y thread blocks, each of which takes every gridDim.y-th token.
+// Attention is a ladder of kernels; rungs 3 and 4 are in fast/. Rung 1, dense gather: gather_kv()
+// copies each sequence into a contiguous array, which attend_paged() then reads. A sequence has
+// gridDim.y thread blocks, each of which takes every gridDim.y-th token.
 __global__ static void gather_kv(Job job)
 {
     SeqOffset begin = job.offsets[blockIdx.x];
@@ -965,7 +965,8 @@ __global__ static void gather_kv(Job job)
 }
 
 // Attention over some of the tokens yields a state: m, l, o, in head_dim + 2 floats. The threads of
-// a thread block, or of a warp, merge several states into one.
+// a thread block, or of a warp, merge `count` neighbouring states into one: the largest m, and the
+// sums of l and o, each times exp(its m - the largest m). The thread of element 0 writes m and l.
 enum { STATE = PAGED_MAX_HEAD_DIM + 2 };
 __device__ static void merge(const float *states, int count, int head_dim, float *to, int thread,
                              int threads)
@@ -1295,8 +1296,8 @@ static const char *check_free_list(const Pool *pool, int *seen)
     return NULL;
 }
 
-// Every published block must be in the bucket of its hash, once, with an older parent and a serial of
-// its own: seen[] becomes a hash table of the serials.
+// Every published block must be in the bucket of its hash, once, with an older parent and with its
+// own serial: seen[] becomes a hash table of the serials.
 static const char *check_prefixes(const Pool *pool, int *seen)
 {
     const Block *blocks = pool->blocks;
@@ -1471,11 +1472,10 @@ void oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_he
 }
 
 // ---- stand-in ---------------------------------------------------------------------------------
-// Enough of a GPU to run the kernels without one. Each thread is a coroutine with its own stack
-// and runs alone up to its next barrier or shuffle. So gdb can stop in any lane, the sanitizers see
-// every access, and the lanes can run in different orders, some of which change the result where a
-// barrier is missing. It is stricter than a GPU: a barrier also waits for threads that have
-// returned, and that is reported as a deadlock. Start reading at launch(), at the end.
+// Enough of a GPU to run the kernels without one. Each thread is a coroutine with its own stack and
+// runs alone up to its next barrier or shuffle. So gdb can stop in any lane, sanitizers see every
+// access, and another order of the lanes may show that a barrier is missing. It is stricter than a
+// GPU: a barrier that waits for a thread that has returned is a deadlock. Start at launch().
 
 #if !defined(__CUDACC__) && !defined(PAGED_NO_STANDIN)
 

@@ -18,7 +18,8 @@
 #include <stdlib.h>
 
 // Allocations of the engine that may fail ask this first, so that a test can make one fail.
-static __thread int fail_after = -1;  // allocations that succeed before all fail; -1: none fails
+static __thread int fail_after = -1;  // allocations that succeed before one fails; -1: none does
+static __thread int fail_all = 1;     // whether all after that one fail, too
 static __thread int num_refused;      // allocations that were made to fail
 static __thread size_t bytes_asked;   // by all allocations
 static __thread int num_live;         // allocations that the engine has not freed
@@ -26,12 +27,10 @@ static __thread int num_live;         // allocations that the engine has not fre
 static int fails_now(size_t size)
 {
     bytes_asked += size;
-    if (fail_after == 0) {
-        num_refused++;
-        return 1;
-    }
-    if (fail_after > 0) fail_after--;
-    return 0;
+    int fails = fail_after == 0;
+    if (fails) num_refused++;
+    if (fail_after > 0 || (fails && !fail_all)) fail_after--;
+    return fails;
 }
 
 static void *counted(void *p)
@@ -71,6 +70,10 @@ static void released(void *p) { num_live -= p != NULL, free(p); }
 #else
 #define omp_set_num_threads(n) (void)(n)
 #define omp_get_num_procs() 1
+#endif
+
+#ifndef LANES
+#define LANES 0  // fast/fast.c, if it is here at all, has no vectors for this processor
 #endif
 
 #ifdef __FAST_MATH__
@@ -116,7 +119,7 @@ static int num_tests;
     check_close(PLACE, #actual, actual, expected, largest)
 #define CHECK_BITS(actual, expected, floats) check_bits(PLACE, #actual, actual, expected, floats)
 
-// A call that must succeed: at once or, if it makes the allocation that fails, on the second try.
+// A call that must succeed: at once or, if it makes an allocation that fails, on the second try.
 #define CHECK_OK(call) \
     do { \
         uint64_t before_ = begin_call(); \
@@ -136,7 +139,7 @@ static int num_tests;
 
 static uint64_t fingerprint(const Pool *pool);  // of all there is to know about a pool
 
-enum { PASSED, FAILED, SKIPPED, NOTE = 400 };
+enum { PASSED, FAILED, SKIPPED, NOTE = 400, SECONDS = 300 };  // that a test may take
 
 static jmp_buf test_end;  // where a failing check goes ...
 static int in_a_test;     // ... in a test; anywhere else the program aborts
@@ -192,7 +195,7 @@ static int has_failed(const char *place, const char *call, int error, uint64_t b
     fail_after = -1;
     if (num_refused == 0) return 0;
     fault_after = -1;
-    if (!error && device == PAGED_STANDIN && NUM_WAYS == 4) return 0;  // the plain kernel did it
+    if (!error) return 0;  // it did without: a smaller size, or the plain kernel
     check_eq(place, call, error, PAGED_OUT_OF_MEMORY);
     if (faulty_pool && fingerprint(faulty_pool) != before)
         failed(place, call, "it changed something");
@@ -331,16 +334,14 @@ static __thread struct {  // the step that was planned last, by plan()
     Seq *seqs[MAX_SEQS];
     int counts[MAX_SEQS];
     int n;
-    int sealed;  // a query token is in a block that may not be written
-    long time;   // num_edits at that time
 } planned;
 
 // A pool where the tests are to run, and a sequence without a twin (see below).
 static Pool *new_pool(PoolConfig config)
 {
-    Pool *pool = NULL;
+    Pool *const none = (Pool *)&config, *pool = none;  // as it stays if the call fails
     config.device = device;
-    CHECK_OK((CHECK(!pool), pool_create(&config, &pool)));  // NULL also after a failure
+    CHECK_OK((CHECK(pool == none), pool_create(&config, &pool)));
     arrput(pools, pool);
     planned.pool = NULL;
     if (config.poison) fill_planes(pool, 0xff);  // blocks never handed out hold NaN too
@@ -350,8 +351,8 @@ static Pool *new_pool(PoolConfig config)
 
 static Seq *bare_seq(Pool *pool, int length)
 {
-    Seq *seq = NULL;
-    CHECK_OK((CHECK(!seq), seq_create(pool, &seq)));
+    Seq *const none = (Seq *)pool, *seq = none;
+    CHECK_OK((CHECK(seq == none), seq_create(pool, &seq)));
     CHECK_OK(seq_append(seq, length));
     return seq;
 }
@@ -820,8 +821,9 @@ TEST(a_bad_shape_makes_no_pool, ON_CPU)
         {4096, 4096, 256, 4096, INT_MAX, PAGED_F16, 0, PAGED_CPU},  // 2^46 a block, 2^77 in all
         {1, 1, 256, 4096, INT_MAX, PAGED_F16, 0, PAGED_CPU},        // 4 PiB a plane
         {276131137, 8681, 1, 384773, 5, PAGED_F16, 0, PAGED_CPU},   // 2^64 + 4 in all
+        {641, 6700417, 256, 4096, 2048, PAGED_F16, 0, PAGED_CPU},   // 2^64 + 2^32 a plane
     };
-    for (int i = 0; i < 5; i++) CHECK_EQ(pool_create(&huge[i], &pool), PAGED_OUT_OF_MEMORY);
+    for (int i = 0; i < 6; i++) CHECK_EQ(pool_create(&huge[i], &pool), PAGED_OUT_OF_MEMORY);
     CHECK_EQ(pool_bytes_per_token(&huge[0]), 0);
     CHECK_EQ(pool_bytes_per_block(&huge[1]), 0);
     const int wide = sizeof(size_t) > 4;  // if not, these overflow, too
@@ -1006,10 +1008,12 @@ TEST(a_pool_asks_for_exactly_its_memory, ON_CPU)
     check_pool(pool);
     pool_destroy(pool);
     CHECK_EQ(num_live, before);
-    for (int i = 0; i < 6; i++) {
-        fail_after = i;
+    for (int i = 0; i < 12; i++) {
+        fail_after = i / 2;
+        fail_all = i % 2;
         CHECK_EQ(pool_create(&config, &pool), PAGED_OUT_OF_MEMORY);
         fail_after = -1;
+        fail_all = 1;
         CHECK_EQ(num_live, before);
     }
 
@@ -1024,8 +1028,8 @@ TEST(a_pool_asks_for_exactly_its_memory, ON_CPU)
 
 // ---- the plan of a step -----------------------------------------------------------------------
 
-// Gathered and paged give the same bits, so only the workspace tells that a copy was made. It grows
-// to what a call needs, and stays: a smaller call does not make it anew.
+// Gathered and paged give the same bits, so only the workspace tells that a copy was made, by plain
+// and by fast code. It grows to what a call needs, and stays: a smaller call does not make it anew.
 TEST(attend_gathers_into_a_dense_copy, ON_BOTH)
 {
     enum { COUNT = 70 * 2 * 4 };  // tokens, KV heads, head_dim
@@ -1040,20 +1044,25 @@ TEST(attend_gathers_into_a_dense_copy, ON_BOTH)
     size_t bytes = pool->workspace.bytes;
     const void *workspace = pool->workspace.p;
     CHECK(bytes >= 3 * COUNT * sizeof(float) && bytes < 4 * COUNT * sizeof(float));
-    tensor_copy(pool, copy, (const float *)workspace, COUNT);
-    CHECK_OK(t_gather(seq, 1, k, v));
-    CHECK_BITS(copy, k, COUNT);
     rewind_seq(seq, 40);
     CHECK_OK(plan_one(seq, 1));
-    for (int i = 0; i < 2; i++) {  // other numbers, gathered once more
+    for (int flags = ATTEND_GATHER; flags < 4; flags += 2) {  // other numbers, gathered once more
         const float *x = random_floats(8);
         CHECK_OK(t_write(pool, 1, x, x));
         oracle_write(oracle_of(seq), 1, 1, x, x);
-        CHECK_OK(t_attend(pool, ATTEND_GATHER, 1, 2, 0, q, out, NULL));
-        CHECK_OK(t_attend(pool, ATTEND_PAGED, 1, 2, 0, q, copy, NULL));
+        CHECK_OK(t_attend(pool, flags, 1, 2, 0, q, out, NULL));
+        tensor_copy(pool, copy, (const float *)workspace, 30 * 8);
+        CHECK_OK(t_gather(seq, 1, k, v));
+        CHECK_BITS(copy, k, 30 * 8);
+        CHECK_OK(t_attend(pool, flags - ATTEND_GATHER, 1, 2, 0, q, copy, NULL));
         CHECK_BITS(out, copy, 8);
     }
     CHECK(pool->workspace.bytes == bytes && pool->workspace.p == workspace);
+    pool->workspace.bytes = fail_after = fail_all = 0;  // if half as much again is refused
+    int error = t_attend(pool, ATTEND_GATHER, 1, 2, 0, q, out, NULL);
+    fail_after = -1;
+    fail_all = 1;
+    CHECK_EQ(error, PAGED_OK);
 }
 
 // More bytes of states than 32 bits count, and more splits than a grid can have: both are left to
@@ -1160,9 +1169,9 @@ TEST(pool_check_finds_each_kind_of_damage, ON_CPU)
     DAMAGE(
         b[8].ref_count, 1,  // a free block is in a table, with the right count
         DAMAGE(b[11].ref_count, 0, REPORTS(a->block_table[2], 8, "free block 8: ref_count is 1")));
-    DAMAGE(b[3].next, 5,  // block 4 is lost: not in a table, and not free
-           DAMAGE(b[5].prev, 3,
-                  REPORTS(pool->num_free, 8, "block 4: neither in use nor on the free list")));
+    DAMAGE(b[12].next, 1,  // block 0 is lost: not in a table, and not free
+           DAMAGE(b[1].prev, 12,
+                  REPORTS(pool->num_free, 8, "block 0: neither in use nor on the free list")));
     fail_after = 0;
     const char *text = pool_check(pool);
     fail_after = -1;
@@ -1317,28 +1326,6 @@ static double value_of_bits(int dtype, int bits)
     return exponent ? ldexp((1 << width) + mantissa, exponent - 1 + least) : ldexp(mantissa, least);
 }
 
-// The nearest of all values, ties to even bits, by bisection: slow, but obvious.
-static int nearest(float x, int dtype)
-{
-    double magnitude = fabs((double)x);
-    int low = 0, high = dtype == PAGED_F16 ? 0x7c00 : 0x7f80, sign = signbit(x) ? 0x8000 : 0;
-    if (magnitude >= value_of_bits(dtype, high)) return sign | high;
-    while (high - low > 1) {
-        int middle = (low + high) / 2;
-        *(value_of_bits(dtype, middle) <= magnitude ? &low : &high) = middle;
-    }
-    double down = magnitude - value_of_bits(dtype, low),
-           up = value_of_bits(dtype, high) - magnitude;
-    return sign | (down < up || (down == up && low % 2 == 0) ? low : high);
-}
-
-static void check_rounding(float x)
-{
-    note("%a", x);
-    CHECK_EQ(f32_to_f16(x), nearest(x, PAGED_F16));
-    CHECK_EQ(f32_to_bf16(x), nearest(x, PAGED_BF16));
-}
-
 // Through a cache of each dtype: numbers that it holds, ties to even and their neighbours, the
 // largest number, the first that overflows, the smallest, zero, infinity. NaN stays NaN. Attention
 // over one token gives its V as it is stored.
@@ -1377,7 +1364,8 @@ TEST(floats_round_to_nearest_ties_to_even, ON_BOTH)
     }
 }
 
-// All 65536 patterns there and back, all ties and their neighbours, and random floats.
+// All 65536 patterns there and back. Rounding never goes down as x grows, so what it makes of each
+// tie and of the neighbours of a tie says all: even bits, and the nearest.
 TEST(every_16_bit_number_converts_exactly, ON_CPU)
 {
     for (int bits = 0; bits < 65536; bits++) {
@@ -1390,18 +1378,14 @@ TEST(every_16_bit_number_converts_exactly, ON_CPU)
         if (magnitude < 0x7c00) CHECK(f16 == sign * value_of_bits(PAGED_F16, magnitude));
         if (magnitude < 0x7f80) CHECK(bf16 == sign * value_of_bits(PAGED_BF16, magnitude));
     }
-    for (int i = 0; i < 2 * 0x7f80; i += quick ? 37 : 1) {
-        if (i % 2 && i / 2 >= 0x7c00) continue;
-        int dtype = i % 2 ? PAGED_F16 : PAGED_BF16;
-        float tie = (float)((value_of_bits(dtype, i / 2) + value_of_bits(dtype, i / 2 + 1)) / 2);
-        check_rounding(tie);
-        check_rounding(-nextafterf(tie, 0));
-        check_rounding(nextafterf(tie, 1e38f));
-    }
-    for (int i = 0; i < times(200000, 20); i++) {
-        float x = bits_float((uint32_t)next_random());
-        if (!isnan(x)) check_rounding(x);
-        check_rounding((float)ldexp(between(-(1 << 24), 1 << 24), between(-54, -5)));
+    for (int i = 0; i < 0x7c00 + 0x7f80; i++) {
+        int dtype = i < 0x7c00 ? PAGED_F16 : PAGED_BF16, bits = i < 0x7c00 ? i : i - 0x7c00;
+        uint16_t (*convert)(float) = dtype == PAGED_F16 ? f32_to_f16 : f32_to_bf16;
+        float tie = (float)((value_of_bits(dtype, bits) + value_of_bits(dtype, bits + 1)) / 2);
+        note("dtype %d, bits %#x", dtype, bits);
+        CHECK_EQ(convert(tie), bits + bits % 2);
+        CHECK_EQ(convert(-nextafterf(tie, 0)), 0x8000 | bits);
+        CHECK_EQ(convert(nextafterf(tie, INFINITY)), bits + 1);
     }
 }
 
@@ -1429,8 +1413,8 @@ static Pool *huge_pool(PoolConfig config)
     return pool;
 }
 
-// Offsets beyond 2^31 elements and block ids beyond 65535 (vLLM issues 1486, 50427), or within one
-// block beyond 2^31 bytes. The pools are huge, but only a little of them is ever touched.
+// Offsets beyond 2^31 elements and block ids beyond 65535 (vLLM issues 1486, 50427), or from one
+// head of a block to the next. The pools are huge, but only a little of them is ever touched.
 TEST(offsets_reach_beyond_2_to_the_31, ON_BOTH)
 {
     const int three = 3;
@@ -1451,7 +1435,7 @@ TEST(offsets_reach_beyond_2_to_the_31, ON_BOTH)
     release(most);
     append(empty_seq(pool, 64), 20);  // blocks 0 and 1
     end_pool(pool);
-    PoolConfig one_block = {1, 8, 128, 1 << 20, 1, PAGED_F32, 0, PAGED_CPU};
+    PoolConfig one_block = {1, 2, 128, 1 << 24, 1, PAGED_F16, 0, PAGED_CPU};
     pool = huge_pool(one_block);
     append(high = empty_seq(pool, 3), 3);
     attend_in_all_ways(&high, &three, 1, 8, 0);
@@ -1487,16 +1471,16 @@ TEST(unused_slots_may_hold_anything, ON_BOTH)
     const float garbage[] = {1e30f, -INFINITY, NAN};
     const int n = 32;
     for (int i = 0; i < 18; i++) {  // the fast path has its own way with them
-        int dim = i < 9 ? 4 : 64;
+        int dim = i < 9 ? 4 : 24;
         PoolConfig config = small_config(8, 4);
         config.dtype = i % 9 / 3;
         config.head_dim = dim;
         config.poison = 0;
         Pool *pool = new_pool(config);
         Seq *seq = new_seq(pool, n);
+        check_all(pool);  // vectors must not be read past the last slot of the pool
         const float *x = filled(n * 2 * dim, garbage[i % 3]);
-        CHECK_OK(write_one(seq, n, 0, x, x));
-        CHECK_OK(write_one(seq, n, 1, x, x));
+        CHECK_OK(write_all(seq, n, x, x));
         release(seq);
         seq = new_seq(pool, 11);
         check_all(pool);
@@ -1506,7 +1490,7 @@ TEST(unused_slots_may_hold_anything, ON_BOTH)
 
 // All tokens alike: the result is their value, whatever their score is. Far below any constant that
 // might stand for minus infinity (FlashInfer issue 4450); beyond what a float holds, until it is
-// scaled; the lowest that it holds; and values almost as large as that.
+// scaled; and the lowest that it holds.
 TEST(equal_scores_of_any_size_weigh_the_same, ON_BOTH)
 {
     const struct {
@@ -1516,10 +1500,8 @@ TEST(equal_scores_of_any_size_weigh_the_same, ON_BOTH)
                 {1, 0x1p65f, 0x1p65f, 0x1p-126f, 2, 16},
                 {64, 0x1p65f, 0x1p65f, 0x1p-126f, 2, 1024},
                 {64, 0x1p110f, -1, 1, 1, -0x1p116f},
-                {1, 1, 0, 0, 0x1.8p120f, 0},
-                {64, 1, 0, 0, 0x1.8p120f, 0},
-                {1, 0x1.fffffep0f, -0x1p127f, 1, 1, -__FLT_MAX__}};
-    for (int i = 0; i < 7 * 2; i++) {
+                {1, 0x1.fffffep0f, -0x1p127f, 1, 1, -FLT_MAX}};
+    for (int i = 0; i < 5 * 2; i++) {
         const int dim = rows[i / 2].dim, n = 1 + 5 * (i % 10);
         float out[3 * 128], lse[3], v = rows[i / 2].v, score = rows[i / 2].score;
         const float *q = filled(3 * dim, rows[i / 2].q), *k = filled(n * dim, rows[i / 2].k);
@@ -1543,11 +1525,13 @@ TEST(long_sums_keep_their_small_terms, ON_BOTH)
         int n;
         float large, others;  // scores
         float large_v, v;
-    } rows[] = {{300001, 0, -18, 0, 1},      {1 << 21, 0, 0, 0x1.8p99f, 0x1.8p99f},
-                {1 << 18, 17, 0, -1, 0.3f},  {1 << 15, 0, 0, 0.3f, 0.3f},
-                {1 << 18, 0, 0, 0.3f, 0.3f}, {65, 0, -__FLT_MAX__, 2, 1}};
-    for (int j = 0; j < 6 * 2; j++) {
-        const int i = j / 2, n = device == PAGED_CPU || i == 5 ? rows[i].n : rows[i].n / 512;
+    } rows[] = {{300001, 0, -18, 0, 1},
+                {1 << 18, 17, 0, -1, 0.3f},
+                {1 << 15, 0, 0, 0.3f, 0.3f},
+                {1 << 18, 0, 0, 0.3f, 0.3f},
+                {65, 0, -FLT_MAX, 2, 1}};
+    for (int j = 0; j < 5 * 2; j++) {
+        const int i = j / 2, n = device == PAGED_CPU || i == 4 ? rows[i].n : rows[i].n / 512;
         const int at = j % 2 ? n - 1 : 0;                                     // the large score
         const double weight = (n - 1) * exp(rows[i].others - rows[i].large);  // of the others
         const double v = (rows[i].large_v + weight * rows[i].v) / (1 + weight);
@@ -1568,22 +1552,23 @@ TEST(long_sums_keep_their_small_terms, ON_BOTH)
 
 // ---- attention --------------------------------------------------------------------------------
 
-// What paged.h says of the limits of float32: far below the maximum a weight is 0, and 0 times an
-// infinite V is NaN; the sum of large V overflows.
+// Up to the limits that paged.h names, the result is right. Beyond them a weight may be 0, and 0
+// times an infinite V is NaN; or a sum may overflow. A result that is right there, too, is welcome.
 TEST(float32_ends_where_the_header_says, ON_BOTH)
 {
+    enum { PLAIN = 1, FAST = 2, KERNELS = 4 };  // the plain code of the CPU, fast/fast.c
     const struct {
         float score, v, other_v;  // the largest score is 0, in the middle; v: before it, or after
-        float expected[3];        // of the plain code, of fast/fast.c, of the kernels
-    } rows[] = {{-86, INFINITY, 1, {INFINITY, INFINITY, INFINITY}},
-                {-88, INFINITY, 1, {INFINITY, NAN, INFINITY}},
-                {-105, INFINITY, 1, {INFINITY, NAN, NAN}},
-                {-752, INFINITY, 1, {NAN, NAN, NAN}},
-                {0, 3e38f, 3e38f, {3e38f, INFINITY, INFINITY}},
-                {0, 1e-34f, 1e-34f, {1e-34f, 1e-34f, 1e-34f}}};
-    for (int i = 0; i < 6 * 2; i++) {
+        float right, limit;       // `limit` will do, ...
+        int where;                // ... where float32, or double, is at its end
+    } rows[] = {{-86, INFINITY, 1, INFINITY, NAN, 0},
+                {-105, INFINITY, 1, INFINITY, NAN, FAST | KERNELS},
+                {-752, INFINITY, 1, INFINITY, NAN, PLAIN | FAST | KERNELS},
+                {0, 3e38f, 3e38f, 3e38f, INFINITY, FAST | KERNELS},
+                {0, 1e-34f, 1e-34f, 1e-34f, 0, 0}};
+    for (int i = 0; i < 5 * 2; i++) {
         const int row = i / 2;
-        const float q[8] = {1};
+        const float q[8] = {1}, right = rows[row].right, limit = rows[row].limit;
         float k[9 * 8] = {0}, v[9 * 8] = {0}, out[8];
         for (int t = 0; t < 9; t++) {
             k[t * 8] = t == 4 ? 0 : rows[row].score;
@@ -1592,16 +1577,38 @@ TEST(float32_ends_where_the_header_says, ON_BOTH)
         Seq *seq = seq_of(9, 8, i % 2 ? PAGED_BF16 : PAGED_F32, k, v);
         CHECK_OK(plan_one(seq, 1));
         for (int flags = 0; flags < 4; flags++) {
-            int code = device != PAGED_CPU ? 2 : flags >= ATTEND_FAST && NUM_WAYS == 4;
-            float expected = rows[row].expected[code];
-            if (device == PAGED_GPU && row == 1) continue;  // tensor cores may have no such weight
-            note("row %d, dtype %d, flags %d: %g", row, i % 2, flags, expected);
+            int here = KERNELS;
+            if (device == PAGED_CPU) here = flags >= ATTEND_FAST && LANES > 0 ? FAST : PLAIN;
             CHECK_OK(t_attend(seq->pool, flags, 0, 1, 1, q, out, NULL));
-            CHECK(isnan(expected) ? isnan(out[0])
-                                  : out[0] == expected || fabsf(out[0] / expected - 1) < 5e-3f);
+            note("row %d, dtype %d, flags %d: %g", row, i % 2, flags, out[0]);
+            if (rows[row].where & here && (isnan(limit) ? isnan(out[0]) : out[0] == limit))
+                continue;
+            CHECK(out[0] == right || fabsf(out[0] / right - 1) < 5e-3f);
         }
     }
+    // In double, scores may differ by a quarter at 2^24.
+    const float k[] = {0x1p24f, 0.5f, 0x1p24f, 0.25f}, v[] = {1, 1, 0, 0}, q[] = {1, 1};
+    float out[2];
+    Seq *seq = seq_of(2, 2, PAGED_F32, k, v);
+    CHECK_OK(plan_one(seq, 1));
+    CHECK_OK(t_attend(seq->pool, ATTEND_PAGED, 0, 1, 1, q, out, NULL));
+    if (device == PAGED_CPU) CHECK_CLOSE(out[0], 1 / (1 + expf(-0.25f)), 1);
 }
+
+#if LANES
+// exp() by the vectors of fast/fast.c is a series, and exact to a few units in the last place. Its
+// sums lose nothing to rounding, neither a small sum before a large term nor the other way round.
+TEST(vectors_compute_as_exactly_as_scalars, ON_CPU)
+{
+    for (double x = 0; x > -87; x -= 1.0 / 512)
+        CHECK(fabs(exp_lanes((Vec){0} + (float)x)[0] / exp(x) - 1) < 3e-7 - 1.2e-7 * x);
+    const float terms[] = {0.1f, 1e6f, -1e6f};
+    Query query;
+    memset(&query, 0, sizeof query);
+    for (int i = 0; i < 3; i++) add_exactly(&query, 0, (Vec){0} + terms[i]);
+    CHECK(query.sum[0][0] + query.lost[0][0] == 0.1f);
+}
+#endif
 
 // Queries far larger and far smaller than f16 holds, infinite ones, and of more bits: two tokens
 // have the same score, a large q times a small K or the other way round, but for bits 9 on of q.
@@ -1751,13 +1758,11 @@ static void check_pool(const Pool *pool)
 typedef struct Twin {
     Seq *seq;
     Oracle *oracle;
-    int *tokens;     // [length], an array of stb_ds
-    int published;   // leading tokens that are published for sure, in whole blocks
-    long last_edit;  // of which `num_edits` was this; being created is one, too
+    int *tokens;    // [length], an array of stb_ds
+    int published;  // leading tokens that are published for sure, in whole blocks
 } Twin;
 
 static __thread Twin *twins;        // an array of stb_ds
-static __thread long num_edits;     // so far, of all sequences
 static __thread long tokens_found;  // by lookups
 static int token_odds;  // 0: no two tokens are alike; else one in token_odds tokens is 1, others 0
 
@@ -1789,11 +1794,9 @@ static Oracle *oracle_of(Seq *seq) { return twin_of(seq)->oracle; }
 
 static void set_twin(Seq *seq, Oracle *oracle)
 {
-    Twin twin = {seq, oracle, NULL, 0, ++num_edits};
+    Twin twin = {seq, oracle, NULL, 0};
     arrput(twins, twin);
 }
-
-static void edited(const Seq *seq) { twin_of(seq)->last_edit = ++num_edits; }
 
 static void plan(Pool *pool, Seq *const *seqs, const int *counts, int n)
 {
@@ -1801,15 +1804,9 @@ static void plan(Pool *pool, Seq *const *seqs, const int *counts, int n)
     CHECK_OK(pool_plan(pool, &batch));
     planned.pool = pool;
     planned.n = n;
-    planned.sealed = 0;
-    planned.time = num_edits;
     for (int i = 0; i < n; i++) {
         planned.seqs[i] = seqs[i];
         planned.counts[i] = counts[i];
-        for (int t = seqs[i]->length - counts[i]; t < seqs[i]->length; t++) {
-            const Block *block = &pool->blocks[seqs[i]->block_table[t / pool->config.block_size]];
-            if (block->ref_count > 1 || block->serial != 0) planned.sealed = 1;
-        }
     }
 }
 
@@ -1835,7 +1832,6 @@ static int make_room(Seq *seq, int n)
     int num_free = pool->num_free;
     size_t num_copies = pool->num_copies;
     CHECK_OK(seq_append(seq, n));
-    if (n > 0) edited(seq);
     oracle_of(seq)->length += n;
     for (int i = 0; i < n; i++) {
         int token = token_odds ? between(1, token_odds) == 1 : (int)(next_random() >> 33);
@@ -1934,11 +1930,10 @@ static Seq *new_seq(Pool *pool, int length)
 static Seq *fork_seq(Seq *parent, int at)
 {
     Pool *pool = parent->pool;
-    Seq *child = NULL;
+    Seq *child = parent;  // as it stays if the call fails
     int num_free = pool->num_free;
     int b = pool->config.block_size;
-    CHECK_OK((CHECK(!child), seq_fork(parent, at, &child)));
-    if (at > 0) edited(parent);
+    CHECK_OK((CHECK(child == parent), seq_fork(parent, at, &child)));
     set_twin(child, oracle_fork(oracle_of(parent), at));
     for (int i = 0; i < at; i++) {
         int token = (*tokens_of(parent))[i];
@@ -1958,7 +1953,6 @@ static void rewind_seq(Seq *seq, int n)
     Twin *twin = twin_of(seq);
     int b = seq->pool->config.block_size;
     CHECK_OK(seq_rewind(seq, n));
-    if (n > 0) edited(seq);
     twin->oracle->length -= n;
     arrsetlen(twin->tokens, seq->length);
     twin->published = min_int(twin->published, seq->length / b * b);
@@ -1984,7 +1978,6 @@ static void publish(Seq *seq, int n)
     int b = seq->pool->config.block_size;
     int last = n / b - 1;
     uint64_t serial = seq->pool->last_serial;
-    if (last >= 0 && seq->pool->blocks[seq->block_table[last]].serial == 0) edited(seq);
     CHECK_OK(seq_publish(seq, *tokens_of(seq), n));
     if (last < 0) return;
     const Block *block = &seq->pool->blocks[seq->block_table[last]];
@@ -2022,7 +2015,6 @@ static void look_up(Seq *seq, const int *tokens, int n)
     const Pool *pool = seq->pool;
     int length = num_found(pool, tokens, n);
     CHECK_OK(seq_lookup(seq, tokens, n));
-    if (length > 0) edited(seq);
     tokens_found += length;
     CHECK_EQ(seq->length, length);
     CHECK_EQ(seq->num_computed_tokens, length);
@@ -2264,19 +2256,8 @@ TEST(every_kernel_agrees_with_the_oracle, ON_BOTH)
         Seq *seqs[] = {new_seq(pool, shape[1]), new_seq(pool, 3)};  // the longest comes first
         attend_in_all_ways(seqs, counts, 2, shape[2] * config.num_kv_heads, 0);
 #ifdef HAS_STANDIN
-        if (on_stand_in() && i < 36) {  // without memory for states, it is rung 2
-            const size_t size = 3 * 2 * 136, bytes = pool->states.bytes;
-            float *q = random_floats(size), *plain = filled(size, 0), *out = filled(size, 0);
-            CHECK_OK(t_attend(pool, ATTEND_FAST, 0, 2, 0, q, out, NULL));
+        if (on_stand_in())  // the last launch
             CHECK_TEXT(gpu.name, NUM_WAYS == 4 ? "merge_splits" : "attend_paged");
-            CHECK_OK(t_attend(pool, ATTEND_PAGED, 0, 2, 0, q, plain, NULL));
-            pool->states.bytes = fail_after = 0;
-            CHECK_OK(t_attend(pool, ATTEND_FAST, 0, 2, 0, q, out, NULL));
-            fail_after = -1;
-            pool->states.bytes = bytes;
-            CHECK_TEXT(gpu.name, "attend_paged");
-            CHECK_BITS(out, plain, size);
-        }
 #endif
         end_pool(pool);
     }
@@ -2378,32 +2359,6 @@ static void random_step(Pool *pool, int num_q_heads, int chunk)
     for (int i = 0; i < count; i++) rewind_seq(seqs[i], drafts[i]);
 }
 
-// Stores the K and V of the step planned last once more: nothing changes. That is refused if one of
-// its sequences was edited since, or if a query token is in a block that may not be written.
-static void write_again(Pool *pool)
-{
-    int layer = between(0, pool->config.num_layers - 1);
-    int error = planned.sealed ? PAGED_BLOCK_SHARED : PAGED_OK;
-    size_t row = row_floats(pool);
-    size_t at = 0;
-    if (planned.pool != pool) return;
-    for (int i = 0; i < planned.n; i++) {
-        const Twin *twin = twin_of(planned.seqs[i]);
-        if (planned.counts[i] == 0) continue;  // it is left out
-        if (!twin || twin->last_edit > planned.time) error = PAGED_BAD_ARGUMENT;
-    }
-    float *k = filled(num_planned(pool) * row, 0);
-    float *v = filled(num_planned(pool) * row, 0);
-    for (int i = 0; i < planned.n && error != PAGED_BAD_ARGUMENT; i++) {
-        if (planned.counts[i] == 0) continue;  // it may have been released
-        make_rows(planned.seqs[i], layer, planned.counts[i], k + at, v + at);
-        at += planned.counts[i] * row;
-    }
-    KEEPS(pool, error, t_write(pool, layer, k, v));
-    if (error == PAGED_BAD_ARGUMENT)
-        BAD(t_attend(pool, between(0, 3), layer, pool->config.num_kv_heads, 0, k, v, NULL));
-}
-
 static int some_block_size(void)
 {
     const int sizes[] = {1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 32, 33, 256};
@@ -2486,7 +2441,6 @@ static void operate(PoolConfig config, int length, int num_q_heads, int operatio
         for (int j = 0; j < count; j++)  // the one it was, if it is still there, or any other
             if (pool->seqs[j] == seq || between(0, 15) == 0) check_seq(pool->seqs[j]);
         if (i % every == 0 && count > 0) random_step(pool, num_q_heads, chunk);
-        if (i % every == every / 2) write_again(pool);
         free_to(mark);
     }
     if (operations > 1000) CHECK(refused > 0 && (config.block_size == 1 || pool->num_copies > 0));
@@ -2517,19 +2471,20 @@ static void some_operations(Pool *pool, int count)
         random_operation(pool, last < 0 ? NULL : pool->seqs[between(0, last)], last < 7);
         if (i % 4 == 0 && arrlen(pool->seqs) > 0)
             random_step(pool, 2 * pool->config.num_kv_heads, 5);
-        write_again(pool);
         for (int j = 0; j < (int)arrlen(pool->seqs); j++) check_seq(pool->seqs[j]);
     }
 }
 
 // When the machine has no memory left, calls fail as cleanly as ever. In the first run of some
-// operations the first allocation fails, in the next one the second, until a run goes through.
+// operations the first allocation fails, in the next one the second, until a run goes through; all
+// that follow in the same call fail, too, or none does.
 TEST(a_call_without_memory_changes_nothing, ON_BOTH)
 {
-    for (int i = 0; i < (quick || on_stand_in() ? 1 : 3); i++) {
+    for (int i = 0; i < (quick || on_stand_in() ? 2 : 4); i++) {
         int run = 0;
+        fail_all = i % 2;
         do {
-            PoolConfig config = {2, 1, 4, 3 + i, 16, i, 1, PAGED_CPU};
+            PoolConfig config = {2, 1, 4, 3 + i, 16, i % 3, 1, PAGED_CPU};
             note("block size %d, run %d", config.block_size, run);
             random_state = seed;
             fault_after = run++;
@@ -2612,14 +2567,16 @@ TEST(a_row_has_the_same_bits_in_any_company, ON_BOTH)
         float *q = random_floats(16 * 9 * 8), *own = filled(9 * 8, 0), *own_lse = filled(9, 0);
         for (int way = 0; way < NUM_WAYS - 1; way++) {  // plain, fast with little room, fast
             int flags = way > 0 ? ATTEND_FAST : ATTEND_PAGED;
-            float *out = filled(16 * 9 * 8, 0), *lse = filled(16 * 9, 0);
+            float *out = filled(17 * 9 * 8, 0), *lse = filled(16 * 9, 0);
             Batch batch = {3, seqs, counts};
 #ifdef PAGED_FAST
-            states_limit = way == 1 ? 1 : STATES_LIMIT;
+            const int few = i % 2 ? 1 : 5 * group * (8 + 2) * sizeof(float);  // for 5 splits
+            states_limit = way == 1 ? few : STATES_LIMIT;
 #endif
             CHECK_OK(pool_plan(pool, &batch));
             CHECK_OK(t_attend(pool, flags, 0, group, 0, q, out, NULL));
             CHECK_OK(t_attend(pool, flags, 0, group, 0, q, out, lse));
+            CHECK_BITS(out + 16 * group * 8, filled(group * 8, 0), group * 8);
 #if defined PAGED_FAST && defined HAS_STANDIN
             states_limit = STATES_LIMIT;
             size_t states = (size_t)count_splits(lengths[1] - 1) * group * (8 + 2);
@@ -2644,7 +2601,7 @@ TEST(a_row_has_the_same_bits_in_any_company, ON_BOTH)
                     CHECK_BITS(out + row * group * 8, own, group * 8);
                     CHECK_BITS(lse + row * group, own_lse, group);
                     CHECK_EQ(isnan(own[0]), row == 11);
-                    if (NUM_WAYS == 4 && device == PAGED_CPU && flags)  // one NaN
+                    if (LANES > 0 && device == PAGED_CPU && flags)  // one NaN
                         for (int j = row * group * 8; j < (row + 1) * group * 8; j++)
                             CHECK(!isnan(out[j]) || float_bits(out[j]) == 0x7fc00000);
                     seq_release(alone);
@@ -2720,7 +2677,7 @@ static pid_t begin_child(void)
     if (child == 0) {
         const struct rlimit none = {0, 0};
         setrlimit(RLIMIT_CORE, &none);
-        alarm(300);
+        alarm(SECONDS);
         in_a_test = 0;
         dup2(ends[1], 1);
         dup2(ends[1], 2);
@@ -2729,13 +2686,16 @@ static pid_t begin_child(void)
     return child;
 }
 
-static const char *last_words(pid_t child, int *status)
+// What a child has printed, which must have been ended by this signal; 0: by none.
+static const char *last_words(pid_t child, int signal)
 {
+    int status = 0;
     char *words = (char *)alloc(4000);
     for (ssize_t size = 0, got = 1; got > 0 && size < 4000; size += got)
         got = read(child_output, words + size, (size_t)(4000 - size));
     close(child_output);
-    CHECK(waitpid(child, status, 0) == child);
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK_EQ(WIFSIGNALED(status) ? WTERMSIG(status) : 0, signal);
     return words;
 }
 
@@ -2773,14 +2733,13 @@ TEST(dumps_draw_counts_and_tables, ON_CPU)
     release(sharer);
     publish(seq, 10);
     rewind_seq(seq, 6);
-    int status = 0;
     pid_t child = begin_child();
     if (child == 0) {
         pool_dump(pool, NULL);
         seq_dump(seq, NULL);
         exit(0);
     }
-    const char *text = last_words(child, &status);
+    const char *text = last_words(child, 0);
     CHECK_HAS(text, "  9p......");         // a free block that can be found
     CHECK_HAS(text, ".\n      64  ....");  // its second line
     CHECK_HAS(text, "4 tokens");
@@ -2789,14 +2748,12 @@ TEST(dumps_draw_counts_and_tables, ON_CPU)
 // A statement that must end with abort(), as INVARIANT does, and say both texts.
 #define PANICS(text, place, statement) \
     do { \
-        int status_ = 0; \
         pid_t child_ = begin_child(); \
         if (child_ == 0) { \
             (void)(statement); \
             _exit(0); \
         } \
-        const char *words_ = last_words(child_, &status_); \
-        CHECK(WIFSIGNALED(status_) && WTERMSIG(status_) == SIGABRT); \
+        const char *words_ = last_words(child_, SIGABRT); \
         CHECK_HAS(words_, text); \
         CHECK_HAS(words_, place); \
     } while (0)
@@ -2828,8 +2785,36 @@ TEST(a_broken_invariant_panics, ON_CPU)
     (void)p;
 }
 
+// Row 2^24 of a step, with K and q beyond 2^31 elements. A copy of 4 GiB is seen when it begins: at
+// the start of the block that it goes to, which cannot be written.
+TEST(a_step_reaches_beyond_2_to_the_31, ON_CPU)
+{
+    enum { ROW = 1 << 24, DIM = 128 };
+    PoolConfig config = {1, 1, DIM, 1 << 24, 2, PAGED_F16, 0, PAGED_CPU};
+    Pool *pool = huge_pool(config);
+    CHECK_OK(plan_one(bare_seq(pool, 1), 1));
+    Job job = pool->plan->job;
+    float *x = (float *)alloc(((size_t)ROW + 1) * DIM * sizeof *x), *row = x + (size_t)ROW * DIM;
+    job.queries = (QueryToken *)alloc(((size_t)ROW + 1) * sizeof(QueryToken));  // all alike
+    job.k = job.v = job.q = job.out = x;
+    job.num_q_heads = 1;
+    *row = 7;
+    write_token(&job, ROW, 0, 1);
+    *row = 0;
+    attend_row(&job, ROW, 0);
+    CHECK(*row == 7);
+    pid_t child = begin_child();
+    if (child == 0) {
+        mprotect((char *)pool->k + plane_bytes(pool) / 2, 4096, PROT_NONE);
+        block_copy(pool, 1, 0);
+        _exit(0);
+    }
+    last_words(child, SIGSEGV);
+    pool_destroy(pool);
+}
+
 #ifdef HAS_STANDIN
-enum { BARRIERS, HALF_A_WARP, AT_A_BARRIER, GONE, UNWRITTEN };
+enum { BARRIERS, HALF_A_WARP, AT_A_BARRIER, ALONE, UNWRITTEN };
 static int num_nan;  // threads that found shared memory to which nothing was written
 
 __global__ static void wrong_kernel(Job job)
@@ -2842,7 +2827,7 @@ __global__ static void wrong_kernel(Job job)
     if (kind == HALF_A_WARP) (void)__shfl_xor_sync(ALL_LANES >> 1, 0, 1);
     if (kind == AT_A_BARRIER && thread % WARP == 3) __syncthreads();
     if (kind == AT_A_BARRIER || kind == UNWRITTEN) (void)__shfl_xor_sync(ALL_LANES, 0, 1);
-    if (kind == GONE && thread != 33) __syncthreads();
+    if (kind == ALONE && thread == 0) __syncthreads();
     __shared__ float unwritten[THREADS];
     if (kind == UNWRITTEN && isnan(unwritten[thread / (2 * WARP) * WARP])) num_nan++;
     unwritten[thread] = 0;
@@ -2867,7 +2852,7 @@ TEST(the_stand_in_panics_on_wrong_kernels, ON_DEVICE)
     PANICS("the stand-in knows shuffles of whole warps only",
            "paged.cu.c:", (run_wrong_kernel(HALF_A_WARP, "0"), 0));
     PANICS("deadlock", lane, (run_wrong_kernel(AT_A_BARRIER, "0"), 0));
-    PANICS("deadlock", lane, (run_wrong_kernel(GONE, "0"), 0));
+    PANICS("deadlock", lane, (run_wrong_kernel(ALONE, "0"), 0));
     run_wrong_kernel(UNWRITTEN, "1");       // in descending order, each warp to its end
     CHECK_EQ(num_nan, 2 * (3 * WARP + 1));  // twice: warps 3 to 1, and the first lane of warp 0
 }
@@ -2932,6 +2917,7 @@ static int run_test(const Test *test)
 static void clean_up(void)
 {
     fail_after = fault_after = -1;
+    fail_all = 1;
     faulty_pool = NULL;
     free_to(0);
     arrfree(memory);
@@ -2947,7 +2933,7 @@ static void clean_up(void)
 // the sanitizers and of valgrind are not among those that mean a result.
 static int run_in_child(const Test *test)
 {
-    enum { RESULT = 40, SECONDS = 1200 };
+    enum { RESULT = 40 };
     int status = 0;
     fflush(stdout);
     pid_t child = fork();
@@ -2982,6 +2968,7 @@ static void run_tests(int on, int num_named, int *count)
         noted[0] = 0;
         // One by name is for a debugger, and CUDA does not survive fork().
         if (num_named == 1 || device == PAGED_GPU) {
+            if (num_named != 1) alarm(SECONDS);
             count[run_test(test)]++;
             clean_up();
         } else {

@@ -102,7 +102,8 @@ lanes() {
     for options in -DPAGED_FAST "$WIDTH_8"; do
         variant "--cpu long_sums_keep_their_small_terms float32_ends_where_the_header_says
             floats_round_to_nearest_ties_to_even equal_scores_of_any_size_weigh_the_same
-            extreme_values_agree_with_the_oracle" ${CC:-cc} -O1 $options
+            vectors_compute_as_exactly_as_scalars extreme_values_agree_with_the_oracle" \
+            ${CC:-cc} -O1 $options
     done
 }
 
@@ -119,7 +120,7 @@ threads() {
 }
 
 valgrind_runs() {
-    command -v valgrind >/dev/null || { skip "valgrind: not here"; return; }
+    command -v valgrind >/dev/null || { skip "valgrind is not installed"; return; }
     build "tests for valgrind" gcc -O1 -DPAGED_FAST || return
     memcheck="valgrind -q --error-exitcode=9 --leak-check=full --max-stackframe=100000000"
     check "valgrind" $memcheck "$program" --cpu --quick
@@ -201,7 +202,7 @@ END
 # analyse NAME COMMAND...: for each file of C; shows the findings that have no answer.
 analyse() {
     name=$1; shift
-    command -v $1 >/dev/null || { skip "$name: not here"; return; }
+    command -v $1 >/dev/null || { skip "$name is not installed"; return; }
     echo 'int wrong(void) { int *p = 0; return *p; }' >$OUT/wrong.c
     for file in $OUT/wrong.c paged.cu.c examples/*.c; do
         case $1 in

@@ -35,10 +35,8 @@ static void one_call(void)
     int num_q_heads = pool->config.num_kv_heads * (between(0, 31) ? between(1, 3) : 64);
     if (kind < 11 || !seq)
         random_operation(pool, seq, num_seqs() < MOST_SEQS);
-    else if (kind < 13)
-        random_step(pool, num_q_heads, 2 * pool->config.block_size + 2);
     else
-        write_again(pool);
+        random_step(pool, num_q_heads, 2 * pool->config.block_size + 2);
     check_pool(pool);
     for (int i = 0; i < num_seqs(); i++) check_seq(pool->seqs[i]);
     free_to(0);

@@ -1,5 +1,5 @@
 // draw: the pictures of README.md and walkthrough.md, as SVG; `make pictures` has the commands.
-// Two of them, life and memory, show what replay measured; the others show a live pool. What these
+// Three of them, life, preempt and memory, show what replay measured; the others show a live pool. What these
 // say of it is checked: a wrong engine is not drawn.
 
 #define PAGED_NO_MAIN
@@ -36,9 +36,10 @@ static void begin(int height, const char *title)
            "<style>svg{color:#1f2328}.card{fill:#fff;stroke:#8b949e66}"
            "@media(prefers-color-scheme:dark){svg{color:#f0f6fc}.card{fill:#0d1117}}"
            "text{font:15px Helvetica,Arial,sans-serif;fill:currentColor}.end{text-anchor:end}"
-           ".middle,.white{text-anchor:middle}.bold,.white{font-weight:600}.small{font-size:13px}"
+           ".middle,.white{text-anchor:middle}.bold,.white{font-weight:600}"
            "rect{rx:3px}.white{fill:#fff}.kept{fill:#8b949e66}.A,.B,.C,.D{fill:currentColor}"
-           "path{color:#768390}.A{color:#3572c6}.B{color:#bc5b10}.C{color:#2c8746}.D{color:#8250df}"
+           "path{color:#768390}.mark{color:inherit}.A{color:#3572c6}.B{color:#bc5b10}.C{color:#"
+           "2c8746}.D{color:#8250df}"
            "path,path[class],.changed{fill:none;stroke:currentColor}"
            ".changed{stroke-width:2.5}</style>\n",
            WIDTH, height, WIDTH, height, title);
@@ -140,9 +141,11 @@ static void draw_entry(int seq, int i, int x)
     draw_box(block_x(block), y, tokens * slot_width, height, kinds[seq]);
     arrow(kinds[seq], x + ID / 2.0, TABLE_Y + CELL, middle(block), POOL_Y);
     if (old == block) id_x[block] = x;  // not where another table has it
-    if (old >= 0 && old != block && pool->blocks[old].ref_count > 0)  // this one is a copy
+    if (old >= 0 && old != block && pool->blocks[old].ref_count > 0) {  // this one is a copy
         printf("<path d=\"M%g %dv3c0 20 %g 20 %g 0v-3m-4 6l4-6 4 6\"/>", middle(old), POOL_Y + 72,
                middle(block) - middle(old), middle(block) - middle(old));
+        text(middle(block) + 9, POOL_Y + 92, "", "copy");
+    }
     draw_id(block, x, TABLE_Y, kinds[seq]);
     old_tables[seq][i] = block + 1;
     filled[block] = tokens;
@@ -334,7 +337,7 @@ static void draw_free_list(void)
     EXPECT(pool->blocks[NUM_BLOCKS].next == 1 && pool->blocks[1].ref_count == 0);
 }
 
-// Chapters 4 and 5: the pool of ./tour 6, and A, its sequence. Returns the element at which the key
+// Chapters 4 and 5: the pool of ./tour 4, and A, its sequence. Returns the element at which the key
 // of the last token begins, in layer 0 and head 1.
 enum { TOUR_TOKENS = 38, HEAD_DIM = 8 };
 
@@ -383,8 +386,9 @@ static void draw_walk(void)
     seqs[B] = append(NULL, 12, NULL);
     must(pool_plan(pool, &(Batch){2, seqs, (int[]){1, 1}}), "plan");
     const Job *job = &pool->plan->job;
-    begin(428, "Token 37 of sequence 0: entry 0 + 37 / 16 = 2 is block 3; its slot is 37 % 16 = 5. "
-               "In head 1 that is element 936.");
+    begin(428,
+          "Token 37 of A, sequence 0: entry 0 + 37 / 16 = 2 is block 3; its slot is 37 % 16 = 5. "
+          "In head 1 that is element 936.");
     for (int i = 0; i < 6; i++) text(MARGIN, 42 + 66 * i, "bold", "%s", rows[i]);
     for (int i = 0; i < NUM_BLOCKS; i++) cell(block_x(i), 222, 40, "card", "%d", i);
     for (int i = 0; i <= 2; i++)
@@ -397,7 +401,8 @@ static void draw_walk(void)
         int block = job->tables[entry];
         int slot = q.position % 16;
         EXPECT(block == seqs[q.seq]->block_table[q.position / 16]);
-        cell(LEFT + 164 * row, 24, 154, kinds[row], "seq %d position %d", q.seq, q.position);
+        cell(LEFT + 164 * row, 24, 154, kinds[row], "%s: seq %d position %d", kinds[row], q.seq,
+             q.position);
         arrow(kinds[row], LEFT + 164 * row + 77, 50, LEFT + 132 * q.seq + 64, 90);
         arrow(kinds[row], LEFT + 132 * q.seq + 64, 116, middle(entry), 156);
         arrow(kinds[row], middle(entry), 182, middle(block), 222);
@@ -466,6 +471,97 @@ static void draw_warps(void)
     text(MARGIN, 244, "", "After a barrier, thread d merges element d.");
     text(MARGIN, 304, "", "After another, thread d: out[d] = o[d] / l.");
     draw_strip(451, 286, DIM, 6, 0, "");
+}
+
+// Chapter 6: the weights of four tokens, each time the newest has the largest score so far.
+static void draw_softmax(void)
+{
+    enum { LENGTH = 4, UNIT = 132 };
+    const float kv[2 * LENGTH] = {0, logf(2), logf(3), logf(4), 1, 2, 3, 4};
+    const float q[LENGTH] = {1, 1, 1, 1};
+    float out[LENGTH], lse[LENGTH];
+    create_pool((PoolConfig){1, 1, 1, 4, 1, PAGED_F32, 1, PAGED_CPU}, 0);
+    Seq *seq = append(NULL, LENGTH, kv);
+    must(pool_plan(pool, &(Batch){1, &seq, (int[]){LENGTH}}), "plan");
+    must(attend(pool, 0, 0, 1, 0, q, out, lse), "attend");
+    begin(252,
+          "Four rows of weights. In each row a new token has the weight 1, as the new maximum, and "
+          "all weights before it shrink by the same factor. Their sum is l.");
+    text(MARGIN, 32, "", "weights, exp(score - m)");
+    text(446, 32, "end", "l");
+    text(RIGHT, 32, "end", "o / l");
+    for (int row = 0; row < LENGTH; row++) {
+        double x = 84;
+        double l = 0, o = 0;
+        for (int t = 0; t <= row; t++) {
+            double weight = exp((double)kv[t] - kv[row]);
+            l += weight;
+            o += weight * kv[LENGTH + t];
+            cell(x, 46 + 36 * row, UNIT * weight - 2, kinds[t], "%.2g", weight);
+            x += UNIT * weight;
+        }
+        EXPECT(fabs(exp(lse[row] - kv[row]) - l) < 1e-5 && fabs(out[row] - o / l) < 1e-5);
+        text(MARGIN, 64 + 36 * row, "bold", "token %d", row);
+        text(446, 64 + 36 * row, "end", "%.3g", l);
+        text(RIGHT, 64 + 36 * row, "end", "%.3f", out[row]);
+    }
+    text(MARGIN, 210, "", "The new token is the maximum, so its weight is 1. All earlier weights");
+    text(MARGIN, 232, "",
+         "shrink by the same factor, exp(m - m'): so l and o can be kept as sums.");
+}
+
+// Chapter 14: a sequence in splits, whose states merge().
+static void draw_split(void)
+{
+    enum { LENGTH = 10, DIM = 8, SPLIT = 4, SPLITS = 3, WIDE = 158 };
+    const float *v = numbers + LENGTH * DIM;
+    const float *q = v + LENGTH * DIM;
+    float out[DIM], lse, states[SPLITS * (DIM + 2)], merged[DIM + 2];
+    create_pool((PoolConfig){1, 1, DIM, 4, 3, PAGED_F32, 1, PAGED_CPU}, 0);
+    Seq *seq = append(NULL, LENGTH, NULL);
+    must(pool_plan(pool, &(Batch){1, &seq, (int[]){1}}), "plan");
+    must(attend(pool, 0, 0, 1, 0, q, out, &lse), "attend");
+    begin(300,
+          "Ten tokens in splits of four. Each split has a thread block of its own, which leaves a "
+          "state, m, l and o. A second launch merges the three states.");
+    text(MARGIN, 32, "", "one long sequence, cut into splits");
+    for (int split = 0; split < SPLITS; split++) {
+        int x = MARGIN + WIDE * split;
+        int from = split * SPLIT;
+        int end = min_int(from + SPLIT, LENGTH);
+        float *state = states + split * (DIM + 2);
+        Oracle *oracle = oracle_create(&pool->config, LENGTH);
+        for (int t = from; t < end; t++) {
+            cell(x + 34 * (t - from), 44, 32, kinds[split], "%d", t);
+            float score = 0;
+            for (int d = 0; d < DIM; d++) score += q[d] * numbers[t * DIM + d] / sqrtf(DIM);
+            state[0] = t == from ? score : fmaxf(state[0], score);
+            oracle->length++;
+            oracle_write(oracle, 0, 1, numbers + t * DIM, v + t * DIM);
+        }
+        float part;  // of the sum of exp(score): m + log(l)
+        oracle_attend(oracle, 0, 1, 1, 0, q, state + 2, &part);
+        oracle_release(oracle);
+        state[1] = expf(part - state[0]);
+        for (int d = 0; d < DIM; d++) state[2 + d] *= state[1];
+        arrow("", x + 66, 74, x + 66, 106);
+        text(x + 76, 96, "", "%s %d", split == 0 ? "thread block" : "block", split);
+        cell(x, 110, 52, "card", "%.3f", state[0]);
+        cell(x + 52, 110, 40, "card", "%.2f", state[1]);
+        draw_strip(x + 92, 110, DIM, 5, DIM, kinds[split]);
+        arrow("", x + 66, 140, 250, 196);
+    }
+    merge(states, SPLITS, DIM, merged, 0, 1);
+    EXPECT(fabsf(merged[0] + logf(merged[1]) - lse) < 1e-5f);
+    for (int d = 0; d < DIM; d++) EXPECT(fabsf(merged[2 + d] / merged[1] - out[d]) < 1e-5f);
+    printf("<path stroke-dasharray=\"5 4\" d=\"M20 164h480\"/>");
+    text(MARGIN, 218, "bold", "merge");
+    cell(184, 200, 52, "card", "%.3f", merged[0]);
+    cell(236, 200, 40, "card", "%.2f", merged[1]);
+    draw_strip(276, 200, DIM, 5, DIM, "D");
+    text(336, 218, "", "the state of all ten");
+    text(MARGIN, 256, "", "The second launch, after the dashed line, reads only m, l and o.");
+    text(MARGIN, 280, "", "Many thread blocks, and so many SMs, read one sequence.");
 }
 
 // Chapters 8 and 10: a token is a letter; its number is its K and its V.
@@ -547,30 +643,102 @@ static void draw_publish(void)
     draw_panel(366, "After: B publishes, and takes the blocks of A for its own.");
 }
 
-static void draw_life(void)
+static unsigned owner[160][600];  // [block][step]: the request that has it, from 1 on; 0: none
+
+// Reads what replay wrote, and returns the number of requests.
+static unsigned read_life(void)
 {
-    enum { POOL = 160, STEPS = 600 };
-    static unsigned owner[POOL][STEPS];  // the request that has the block, from 1 on; 0: it is free
     unsigned step, block, request;
     unsigned last = 0;
     while (scanf("%*[^0-9]%u,%u,%u", &step, &block, &request) == 3) {
-        if (step >= STEPS || block >= POOL) continue;
+        if (step >= 600 || block >= 160) continue;
         owner[block][step] = request + 1;
         if (request >= last) last = request + 1;
     }
-    begin(386, "The blocks of a pool over time. A colour is a request.");
-    text(MARGIN, 30, "", "%d blocks, top to bottom; %d steps. A colour is a request.", POOL, STEPS);
-    for (unsigned number = 1; number <= last; number++) {  // a piece of path for each block
-        printf("<path style=\"stroke-width:2;stroke:hsl(%u,55%%,58%%)\" d=\"", number * 137 % 360);
-        for (block = 0; block < POOL; block++)
-            for (step = 0; step < STEPS; step++) {
-                unsigned from = step;
-                while (step < STEPS && owner[block][step] == number) step++;
-                if (step > from)
-                    printf("M%g %uh%g", MARGIN + .8 * from, 47 + 2 * block, .8 * (step - from));
+    return last;
+}
+
+// The number of steps from `step` on in which the block has the same owner.
+static unsigned run_of(unsigned block, unsigned step, unsigned steps)
+{
+    unsigned n = 1;
+    while (step + n < steps && owner[block][step + n] == owner[block][step]) n++;
+    return n;
+}
+
+static void draw_life(void)
+{
+    enum { POOL = 160, STEPS = 600 };
+    unsigned requests = read_life();
+    unsigned marked = 1;  // the one that has most blocks at the middle of the time
+    unsigned most = 0;
+    for (unsigned number = 1; number <= requests; number++) {
+        unsigned n = 0;
+        for (unsigned block = 0; block < POOL; block++) n += owner[block][STEPS / 2] == number;
+        if (n > most) marked = number;
+        if (n > most) most = n;
+    }
+    begin(432, "The blocks of a pool over time. A colour is a request; one is black or white.");
+    text(MARGIN, 30, "", "block");
+    text(44, 54, "end", "0");
+    text(44, 366, "end", "%d", POOL - 1);
+    text(50, 386, "", "0");
+    text(RIGHT, 386, "end", "step %d", STEPS);
+    text(MARGIN, 416, "", "A colour is a request. Marked: one, with %u blocks in step %d.", most,
+         STEPS / 2);
+    for (unsigned i = 1; i <= requests; i++) {  // a piece of path for each block; `marked` is last
+        unsigned number = i < marked ? i : i < requests ? i + 1 : marked;
+        if (number == marked)
+            printf("<path style=\"stroke-width:2\" class=\"mark\" d=\"");
+        else
+            printf("<path style=\"stroke-width:2;stroke:hsl(%u,50%%,65%%)\" d=\"",
+                   number * 137 % 360);
+        for (unsigned block = 0; block < POOL; block++)
+            for (unsigned step = 0, n; step < STEPS; step += n) {
+                n = run_of(block, step, STEPS);
+                if (owner[block][step] == number)
+                    printf("M%g %uh%g", 50 + .75 * step, 47 + 2 * block, .75 * n);
             }
         printf("\"/>");
     }
+}
+
+// Chapter 11: which of two requests has which block, and a preemption.
+static void draw_preempt(void)
+{
+    enum { POOL = 5, STEPS = 15, WIDE = 26, HIGH = 30 };
+    unsigned requests = read_life();
+    unsigned lost = 0;  // the first step in which B has nothing, and the first in which it is back
+    unsigned back = 0;
+    for (unsigned step = 1; step < STEPS; step++) {
+        unsigned n = 0;
+        for (unsigned block = 0; block < POOL; block++) n += owner[block][step] == 2;
+        if (n == 0 && !lost) lost = step;
+        if (n > 0 && lost && !back) back = step;
+    }
+    EXPECT(requests == 2 && lost == 5 && back == 13);
+    begin(300,
+          "A and B share five blocks. In step 5, A needs a third block, and B, the newer request, "
+          "gives back its three. B waits until A has ended, and takes three again.");
+    text(MARGIN, 34, "", "block");
+    for (int block = 0; block < POOL; block++) {
+        text(90, 66 + HIGH * block, "end", "%d", block);
+        for (unsigned step = 0, n; step < STEPS; step += n) {
+            n = run_of((unsigned)block, step, STEPS);
+            const char *kind = owner[block][step] ? kinds[owner[block][step] - 1] : "card";
+            draw_box(LEFT + WIDE * step, 47 + HIGH * block, WIDE * n - 2, CELL, kind);
+            if (owner[block][step])
+                text(LEFT + WIDE * (step + n / 2.0) - 1, 65 + HIGH * block, "white", "%s", kind);
+        }
+    }
+    text(90, 218, "end", "step");
+    for (int step = 0; step < STEPS; step++)
+        text(LEFT + WIDE * step + 12, 218, "middle", "%d", step);
+    printf("<path stroke-dasharray=\"5 4\" d=\"M%d 40v162M%d 40v162\"/>",
+           LEFT + WIDE * (int)lost - 1, LEFT + WIDE * (int)back - 1);
+    text(MARGIN, 250, "", "Step %u: A needs a block; B, the newer request, gives back its three.",
+         lost);
+    text(MARGIN, 276, "", "Step %u: A has ended. B is back, and computes ten tokens again.", back);
 }
 
 // One bar for each allocator, with a piece for each kind of slots.
@@ -595,13 +763,14 @@ static void draw_memory(void)
 
 int main(int argc, char **argv)
 {
-    static const char *const names[] = {"vectors", "free-list", "table", "walk",   "warps", "copy",
-                                        "publish", "steps",     "life",  "memory", NULL};
-    static void (*const pictures[])(void) = {draw_vectors, draw_free_list, draw_table,   draw_walk,
-                                             draw_warps,   draw_copy,      draw_publish, draw_steps,
-                                             draw_life,    draw_memory};
+    static const char *const names[] = {"vectors", "free-list", "table",  "walk",    "softmax",
+                                        "warps",   "split",     "copy",   "publish", "steps",
+                                        "life",    "preempt",   "memory", NULL};
+    static void (*const pictures[])(void) = {
+        draw_vectors, draw_free_list, draw_table, draw_walk, draw_softmax, draw_warps, draw_split,
+        draw_copy,    draw_publish,   draw_steps, draw_life, draw_preempt, draw_memory};
     program = "draw";
-    if (argc != 2) die(2, "usage: draw NAME, or draw life or memory <FILE.csv");
+    if (argc != 2) die(2, "usage: draw NAME, or draw life, preempt or memory <FILE.csv");
     pictures[parse_choice("draw", argv[1], names)]();
     printf("\n</svg>\n");
     pool_destroy(pool);

@@ -1,6 +1,7 @@
-// tour: the engine in ten scenes, the examples of the public texts on PagedAttention.
+// tour: the engine in eight scenes, the examples of the public texts on PagedAttention. A scene has
+// the number of the chapter of walkthrough.md that it belongs to.
 //
-//     cc -O2 -DPAGED_NO_MAIN examples/tour.c paged.cu.c -o tour -lm && ./tour 4
+//     cc -O2 -DPAGED_NO_MAIN examples/tour.c paged.cu.c -o tour -lm && ./tour 8
 //
 // Each scene has pools of its own. Bytes come from the shapes of real models; every count is read
 // off a live pool, small in layers and heads. Whatever is done to a sequence is also done to its
@@ -210,7 +211,7 @@ static void scene_cost(void)
     wait_for_return();
 }
 
-static void scene_reserve(void)
+static void in_bytes(void)
 {
     // Reserving is paging with one block a request, as long as the longest request.
     Pool *pool = new_pool(LONGEST, 1);
@@ -243,7 +244,7 @@ static void scene_blocks(void)
     finish(pool);
 }
 
-static void scene_copy_on_write(void)
+static void share_system_prompt(void)
 {
     Pool *pool = new_pool(16, 32);
     Seq *prompt = new_seq(pool, 200);
@@ -290,7 +291,7 @@ static void print_bar(double part)
     for (int i = 0; i < 20; i++) putchar(i < (int)(20 * part + 0.5) ? '#' : '.');
 }
 
-static void scene_utilisation(void)
+static void scene_reserve(void)
 {
     const int batches[5] = {10, 25, 50, 100, 200};
     printf("Lengths: normal, mean 500, sd 200, clipped to [200, %d].\n"
@@ -318,6 +319,7 @@ static void scene_utilisation(void)
     printf("Reserving wastes the same share at every batch size. Paging wastes only the\n"
            "unfilled slots of each last block, 15 at most.\n");
     wait_for_return();
+    in_bytes();
 }
 
 static void scene_block_table(void)
@@ -382,7 +384,7 @@ static void scene_decode(void)
     finish(pool);
 }
 
-static void scene_sampling(void)
+static void scene_sharing(void)
 {
     const int order[5] = {2, 6, 9, 11, 14};
     printf("Three candidates of one prompt of two full blocks, each with a token of its own:\n");
@@ -411,6 +413,7 @@ static void scene_sampling(void)
     printf("Copies: %zu. A saw a count of 2 and copied; B then saw a count of 1.\n",
            pool->num_copies);
     finish(pool);
+    share_system_prompt();
 }
 
 // One line for each block of 4 tokens, of head 0. Returns the first element of the attention.
@@ -505,26 +508,26 @@ static void scene_prefix_cache(void)
 // ---- main -------------------------------------------------------------------------------------
 
 static const struct {
+    int chapter;
     const char *title;
     void (*play)(void);
 } SCENES[] = {
-    {"What one token costs", scene_cost},
-    {"Reserving the maximum", scene_reserve},
-    {"Blocks on demand", scene_blocks},
-    {"Copy-on-write of a shared system prompt", scene_copy_on_write},
-    {"Utilisation: reserved against paged", scene_utilisation},
-    {"The block table", scene_block_table},
-    {"Prefill, decode, rewind", scene_decode},
-    {"Parallel sampling", scene_sampling},
-    {"Online softmax, block by block", scene_online_softmax},
-    {"The prefix cache", scene_prefix_cache},
+    {1, "What one token costs", scene_cost},
+    {2, "Utilisation: reserved against paged", scene_reserve},
+    {3, "Blocks on demand", scene_blocks},
+    {4, "The block table", scene_block_table},
+    {6, "Online softmax, block by block", scene_online_softmax},
+    {8, "Sharing: samples, and a system prompt", scene_sharing},
+    {9, "Prefill, decode, rewind", scene_decode},
+    {10, "The prefix cache", scene_prefix_cache},
 };
 enum { NUM_SCENES = sizeof SCENES / sizeof SCENES[0] };
 
-static const char *const USAGE = "usage: ./tour [--step] [--standin] [SCENE]\n"
-                                 "The engine in scenes: all of them, or one.\n\n"
-                                 "  --step     wait for return after each screen\n"
-                                 "  --standin  with the kernels for the GPU, run on the CPU\n\n";
+static const char *const USAGE =
+    "usage: ./tour [--step] [--standin] [CHAPTER]\n"
+    "The engine in scenes, numbered as the chapters: all of them, or one.\n\n"
+    "  --step     wait for return after each screen\n"
+    "  --standin  with the kernels for the GPU, run on the CPU\n\n";
 
 int main(int argc, char **argv)
 {
@@ -537,21 +540,27 @@ int main(int argc, char **argv)
         if (option == '?') return 2;  // getopt_long() has said why
         if (option != 'h') continue;
         printf("%s", USAGE);
-        for (int i = 0; i < NUM_SCENES; i++) printf("  %2d  %s\n", i + 1, SCENES[i].title);
+        for (int i = 0; i < NUM_SCENES; i++)
+            printf("  %2d  %s\n", SCENES[i].chapter, SCENES[i].title);
         printf("\n%s", LEGEND);
         return finish_output(0);
     }
-    int only = 0;
-    if (optind < argc) only = (int)parse_int("SCENE", argv[optind++], 1, NUM_SCENES);
+    int only = NUM_SCENES;  // the index of a scene; NUM_SCENES: all
+    if (optind < argc) {
+        int chapter = (int)parse_int("CHAPTER", argv[optind++], 1, 15);
+        for (only = 0; only < NUM_SCENES && SCENES[only].chapter != chapter; only++) continue;
+        if (only == NUM_SCENES) die(2, "chapter %d has no scene; --help lists them", chapter);
+    }
     if (optind < argc) die(2, "one scene or all: '%s' is too much", argv[optind]);
     pool_destroy(new_pool(1, 1));  // a missing device is an error before anything is printed
     int bold = isatty(STDOUT_FILENO) && !getenv("NO_COLOR");
 
-    if (!only) printf("PagedAttention in %d scenes. %s", NUM_SCENES, LEGEND);
+    int all = only == NUM_SCENES;
+    if (all) printf("PagedAttention in %d scenes. %s", NUM_SCENES, LEGEND);
     for (int i = 0; i < NUM_SCENES; i++) {
-        if (only && only != i + 1) continue;
-        if (!only) printf("\n");
-        printf(bold ? "\033[1m%d. %s\033[0m\n" : "%d. %s\n", i + 1, SCENES[i].title);
+        if (!all && only != i) continue;
+        if (all) printf("\n");
+        printf(bold ? "\033[1m%d. %s\033[0m\n" : "%d. %s\n", SCENES[i].chapter, SCENES[i].title);
         seed = 1;  // so that a scene prints the same with and without the others
         SCENES[i].play();
     }

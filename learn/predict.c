@@ -23,15 +23,18 @@ typedef struct Question {
 
 static const Question questions[QUESTIONS] = {
     {"1a",
-     "Eight GPUs of 80 GB hold a Llama-3.1-70B: 80 layers, 64 query heads, 8 KV\n"
-     "heads, vectors of 128 elements. Parameters and other data leave 450 GB (450e9\n"
-     "bytes) for K and V in 16 bits. How many requests of 131072 tokens, the longest\n"
-     "that the model accepts, fit at once?",
-     1, right_1a},
+     "The memory that a Llama-3-8B leaves for its cache has room for 40 requests of\n"
+     "8192 tokens, in 16 bits. How many would fit if you changed one thing: 64 query\n"
+     "heads instead of 32? 2 KV heads instead of 8? K and V in 32 bits? 16 KV heads\n"
+     "of 64 numbers instead of 8 of 128? Requests of 2048 tokens?",
+     5, right_1a},
     {"2a",
-     "Five requests have 1, 16, 17, 100 and 2047 tokens, in blocks of 16 slots. How\n"
-     "many slots of these blocks are unfilled, in all five together?",
-     1, right_2a},
+     "A memory has 64 slots, and many requests wait. Each has a prompt of 5 tokens and\n"
+     "will end at 12 tokens, which the server does not know: 16 is the longest that it\n"
+     "allows. How many requests run at once if each reserves 16 slots? In blocks of 4\n"
+     "slots, how many prompts fit at once? And of the requests just admitted, how many\n"
+     "can grow to their end without taking a block from another?",
+     3, right_2a},
     {"3a",
      "A new pool has 12 blocks of 16 tokens; the model has 2 layers, 2 KV heads and\n"
      "vectors of 8 elements. Sequence A gets 40 tokens, B gets 20. A is released,\n"
@@ -109,17 +112,27 @@ static int blocks_in_use(const Pool *pool) { return pool->config.num_blocks - po
 
 static void right_1a(double *right)
 {
-    const PoolConfig llama = {80, 8, 128, 16, 0, PAGED_F16, 0, PAGED_CPU};
-    right[0] = floor(450e9 / ((double)pool_bytes_per_token(&llama) * 131072));
+    const PoolConfig llama = {32, 8, 128, 16, 0, PAGED_F16, 0, PAGED_CPU};
+    const PoolConfig changed[5] = {llama,  // the number of query heads is no part of it
+                                   {32, 2, 128, 16, 0, PAGED_F16, 0, PAGED_CPU},
+                                   {32, 8, 128, 16, 0, PAGED_F32, 0, PAGED_CPU},
+                                   {32, 16, 64, 16, 0, PAGED_F16, 0, PAGED_CPU},
+                                   llama};
+    size_t memory = 40 * 8192 * pool_bytes_per_token(&llama);
+    for (int i = 0; i < 5; i++)
+        right[i] = (double)(memory / pool_bytes_per_token(&changed[i]) / (i < 4 ? 8192 : 2048));
 }
 
 static void right_2a(double *right)
 {
-    static const int lengths[5] = {1, 16, 17, 100, 2047};
-    Pool *pool = new_pool(1, 1, 1, 16, 256);
-    for (int i = 0; i < 5; i++) right[0] -= new_seq(pool, lengths[i])->length;
-    right[0] += blocks_in_use(pool) * 16;
-    pool_destroy(pool);
+    const int block_sizes[3] = {16, 4, 4};  // reserving is paging in blocks of the longest length
+    const int lengths[3] = {5, 5, 12};
+    for (int i = 0; i < 3; i++) {
+        Pool *pool = new_pool(1, 1, 1, block_sizes[i], 64 / block_sizes[i]);
+        int per_seq = ceil_div(lengths[i], block_sizes[i]);
+        for (; pool->num_free >= per_seq; right[i]++) new_seq(pool, lengths[i]);
+        pool_destroy(pool);
+    }
 }
 
 static void right_3a(double *right)
@@ -345,18 +358,20 @@ int main(int argc, char **argv)
     if (argc > 1 && *argv[1]) printf("There is no exercise %s.\n", argv[1]);
     printf("usage: make exercise N=1a\nnumbers to predict:");
     for (int i = 0; i < QUESTIONS; i++) printf(" %s", questions[i].name);
-    printf("\ncode to write, in learn/5b.c and so on:\n"
-           "    5b 6b 7b 9b 11b 12a 13a 13b 14b 15a 15b\n");
+    printf("\ncode to write, in learn/my-5b.c and so on:\n"
+           "    5b 6b 7b 9b 12a 13a 13b 15a 15b\n");
     return 2;
 }
 
 // ---- the explanations: stop here if you have not answered -------------------------------------
 
 static const char *const reasons[QUESTIONS] = {
-    "2 * 80 layers * 8 KV heads * 128 * 2 bytes = 327680 bytes a token, times 131072\n"
-    "tokens = 42.95 GB a request: 10 requests fit, and 20.5 GB stay free",
-    "1 + 1 + 2 + 7 + 128 blocks have 2224 slots, of which 15 + 0 + 15 + 12 + 1 = 43\n"
-    "are unfilled: 98.1 % are in use",
+    "queries are not stored, so query heads cost nothing: 40. A quarter of the KV\n"
+    "heads stores a quarter: 160. Twice the bits: 20. 16 * 64 is 8 * 128: 40. A\n"
+    "quarter of the tokens: 160",
+    "64 / 16 = 4 with reservations. A prompt of 5 takes two of the 16 blocks: 8 fit.\n"
+    "At 12 tokens a request has three: 5 have room, and the other 3 must give way for\n"
+    "a while (chapter 11). Even 5 are more than the 4 of reserving",
     "the free list is 3 4 0 1 2 5 6 ..., as B was released last, and a sequence drops\n"
     "its last block first. Token 69 is in entry 4, block 2, slot 5, so its key begins\n"
     "at (((1 * 12 + 2) * 2 + 1) * 16 + 5) * 8 = 3752",
