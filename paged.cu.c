@@ -533,7 +533,6 @@ int seq_lookup(Seq *seq, const int *tokens, int n)
     for (int64_t end = block_size; end < n; end += block_size) {
         int block = *prefix_find(pool, parent, tokens + end - block_size);
         if (block < 0) break;
-        plan_expire(seq);
         block_share(pool, block);
         arrput(seq->block_table, block);
         seq->length = seq->num_computed_tokens = (int)end;

@@ -246,8 +246,8 @@ int seq_lookup(Seq *seq, const int *tokens, int n);
 // the batch but not on the layer is done here, once: the batch is validated, and its query tokens
 // and block tables are flattened into arrays on the device. The pool keeps one plan; a new one
 // replaces it. Any later edit of one of its sequences (an append, fork or rewind of at least one
-// token, a release, a publish or lookup that changes something) makes the plan out of date, and
-// pool_write() and attend() refuse it. The arrays of `batch` may change as soon as this returns.
+// token, a release, a publish that changes something) makes the plan out of date, and pool_write()
+// and attend() refuse it. The arrays of `batch` may change as soon as this returns.
 // Errors: PAGED_BAD_ARGUMENT (also if a token before the new ones is not computed: attention would
 // read what was never written), PAGED_OUT_OF_MEMORY; the previous plan stays.
 int pool_plan(Pool *pool, const Batch *batch);

@@ -50,7 +50,7 @@ static void *allocate(size_t size)
 
 #define calloc(n, size) allocate((n) * (size))
 #define aligned_alloc(unit, size) allocate(size)
-#define realloc(p, size) memmove(allocate(size), p, (p) ? (size) : 0)
+#define realloc(p, size) memmove(allocate(size), (p) ? (p) : world.memory, (p) ? (size) : 0)
 #define free(p) (void)(p)
 #define PAGED_NO_MAIN
 #include "../paged.cu.c"
@@ -333,7 +333,7 @@ static State observe(void)
         for (int i = 0; i < num_blocks; i++)
             if (block->parent && pool->blocks[i].serial == block->parent) o.parent[b + 1] = i + 1;
         for (int i = 0; i < block_size && block->serial; i++)
-            o.published[b + 1] = (2 * o.published[b + 1] + pool->tokens[b * block_size + i]);
+            o.published[b + 1] = 2 * o.published[b + 1] + pool->tokens[b * block_size + i];
     }
     for (int i = 0; i < s->num_seqs; i++) {
         const Seq *seq = pool->seqs[i];
@@ -551,11 +551,18 @@ static void reach(size_t node)
 
 int main(int argc, char **argv)
 {
-    if (argc != 4) return fprintf(stderr, "usage: states BLOCKS BLOCK_SIZE SEQUENCES\n"), 2;
-    num_blocks = atoi(argv[1]);
-    block_size = atoi(argv[2]);
-    max_seqs = atoi(argv[3]);
-    if (num_blocks > BLOCKS || num_blocks * block_size > TOKENS - 1 || max_seqs > SEQS) return 2;
+    if (argc == 4) {
+        num_blocks = atoi(argv[1]);
+        block_size = atoi(argv[2]);
+        max_seqs = atoi(argv[3]);
+    }
+    if (num_blocks < 1 || num_blocks > BLOCKS || block_size < 1 ||
+        num_blocks * block_size >= TOKENS || max_seqs < 1 || max_seqs > SEQS) {
+        fprintf(stderr,
+                "usage: states BLOCKS BLOCK_SIZE SEQUENCES (at most %d, %d tokens in all, %d)\n",
+                BLOCKS, TOKENS - 1, SEQS);
+        return 2;
+    }
     signal(SIGABRT, stopped);
     signal(SIGSEGV, stopped);
     for (num_nodes = 1; now < num_nodes; now++) {
