@@ -66,7 +66,8 @@ pictures: replay build/draw  ## draws those of docs/ into build/: TRACE=file.csv
 WASM    = clang --target=wasm32-wasi
 PAGE    = $(if $(filter paged.cu.c,$(ENGINE)),docs,build)/play.html
 EXPORT  = start step report attention pool seqs malloc $(addprefix seq_,create append fork rewind \
-            release publish lookup)
+            release publish lookup) load model tale tell branch say back forget look
+TALES   = $(dir $(PAGE))tales.js
 play:             ## docs/play.html: the engine in a browser; ENGINE=learn/paged.cu.c: yours, in build/
 	@mkdir -p build
 	@echo 'int main(void) { return 0; }' | $(WASM) -x c - -o build/play.wasm 2>/dev/null || { echo \
@@ -79,6 +80,11 @@ play:             ## docs/play.html: the engine in a browser; ENGINE=learn/paged
 	gzip -9nc build/play.wasm | base64 >>build/page
 	sed '1,/id="wasm"/d' examples/play.html >>build/page
 	mv build/page $(PAGE)
+	echo 'const tales = [`' >$(TALES)
+	gzip -9nc examples/tales.bin | base64 >>$(TALES)
+	echo '`, `' >>$(TALES)
+	gzip -9nc examples/tales-tokenizer.bin | base64 >>$(TALES)
+	echo '`];' >>$(TALES)
 	@echo "Open $(PAGE) in a browser."
 
 build/debug: $(ENGINE)

@@ -140,7 +140,7 @@ static void use(void)  // a step of one sequence with three tokens
     Seq *seq = NULL;
     int *tokens = NULL;
     uint64_t rng = 1;
-    read_model(&s.model, "the input");
+    read_model(&s.model, open_file("the input"));
     if (m->dim > 1024 || m->vocab_size > 4096 || m->hidden_dim > 4096) return;
     PoolConfig config = {m->num_layers, m->num_kv_heads, m->head_dim, 2, 2, 0, 1, 0};
     must(pool_create(&config, &s.pool), "pool");
@@ -173,13 +173,13 @@ static void use(void)  // for one text that is always the same, and for the end 
 {
     Tokenizer tokenizer = {0};
     char text[100] = "abab \xc3\xab\xe6\x97\xa5 baabbab";
-    read_tokenizer(&tokenizer, "the input", VOCAB);
+    read_tokenizer(&tokenizer, open_file("the input"), VOCAB);
     for (size_t end = strlen(text), n = 0; n < 60 && n < input_size; n++)
         text[end + n] = (char)input[input_size - 1 - n];
     int *tokens = encode(&tokenizer, text);
     for (int i = 0; i < arrlen(tokens); i++) {
         CHECK(tokens[i] >= 0 && tokens[i] < VOCAB);
-        if (i > 0) print_token(&tokenizer, tokens[i - 1], tokens[i]);
+        if (i > 0) fputs(token_text(&tokenizer, tokens[i - 1], tokens[i]), stdout);
     }
 }
 #endif

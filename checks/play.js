@@ -39,7 +39,11 @@ async function drive(seed, n) {
       for (let i = random(4); i > 0; i--) press(pick('abc'));
     },
     press: () => press(pick(['z', 'y', 'Enter', 'Delete', 'z']), true),
-    click: () => pick([...document.querySelectorAll('.seq:not([hidden]) button:not([hidden])')]).click(),
+    click() {
+      const button = pick([...document.querySelectorAll('.seq:not([hidden]) button:not([hidden])')]);
+      button.focus();
+      button.click();
+    },
     twice() {
       const button = pick([...document.querySelectorAll('button:not([hidden], [data-do=copy])')]);
       button.click();
@@ -84,9 +88,12 @@ async function drive(seed, n) {
     say(log);
     log = '';
     say(shown());
+    if ($('blocks').children.length > 64) say('! more than 64 blocks');
+    if (document.activeElement === document.body) say('! the focus is lost');
     if (moment().answer.includes('in this engine')) say(`! ${moment().answer}`);
   }
   seconds = 60;
+  $('a').focus();
   for (let i = 0; i < n; i++) {
     const name = pick(Object.keys(deed));
     deed[name]();
@@ -97,15 +104,20 @@ async function drive(seed, n) {
   console.log('END');
 }
 
-// For engines that are wrong on purpose: types, and tells what the page says.
+// For engines that are wrong on purpose: looks twice, types, and tells what the page says.
 async function tell_message() {
-  $('a').focus();
+  const ended = async () => { for (let last; last !== queue;) await (last = queue); };
+  deeds.look();
+  deeds.look();
+  await ended();
+  const answer = $('said').textContent;
   deeds.release('a');
-  await queue;
+  await ended();
   $('a').value = 'hi';
   deeds.begin('a');
-  for (let last; last !== queue;) await (last = queue);
-  console.log(`${$('message').textContent} | ${$('calls').textContent.replace(/\s+/g, ' ')}`);
+  await ended();
+  const calls = $('calls').textContent.replace(/\s+/g, ' ');
+  console.log(`${$('message').textContent.replace(/\s+/g, ' ')} | ${calls} | ${answer}`);
   console.log('END');
 }
 const [, seed, n] = location.hash.match(/^#random=(\d+),(\d+)/) ?? [];

@@ -1,31 +1,5 @@
-// decoding.h: how llama.c chooses the tokens that follow: sampling, speculation, beam search. It
-// belongs to llama.c, which includes it after add_rows() and compute(), as beam search calls them.
-
-// ---- sampling ---------------------------------------------------------------------------------
-// Both ways return a valid token even if every logit is NaN: a comparison with NaN is false.
-
-static int argmax(const float *logits, int n)
-{
-    int best = 0;
-    for (int i = 1; i < n; i++)
-        if (logits[i] > logits[best]) best = i;
-    return best;
-}
-
-// Draws from softmax(logits / temperature), or takes the likeliest token if temperature is 0.
-static int sample(const float *logits, int n, float temperature, uint64_t *rng)
-{
-    int best = argmax(logits, n);
-    if (temperature == 0) return best;
-    double sum = 0;
-    for (int i = 0; i < n; i++) sum += expf((logits[i] - logits[best]) / temperature);
-    double left = random_uniform(rng) * sum;
-    for (int i = 0; i < n; i++) {
-        left -= expf((logits[i] - logits[best]) / temperature);
-        if (left < 0) return i;
-    }
-    return best;
-}
+// decoding.h: other ways to choose the tokens that follow: speculation, beam search. It belongs to
+// llama.c, which includes it after add_rows() and compute(), as beam search calls them.
 
 // ---- speculation ------------------------------------------------------------------------------
 

@@ -99,9 +99,8 @@ static int take_header(Model *m, const File *file)
 }
 
 // The weights live as long as the program.
-static void read_model(Model *m, const char *path)
+static void read_model(Model *m, File file)
 {
-    File file = open_file(path);
     int separate = take_header(m, &file);
     uint64_t dim = m->dim;
     uint64_t square = m->num_layers * dim * dim;
@@ -140,9 +139,8 @@ typedef struct Tokenizer {
     size_t longest;     // bytes of text that one token can stand for, at most
 } Tokenizer;
 
-static void read_tokenizer(Tokenizer *t, const char *path, int vocab_size)
+static void read_tokenizer(Tokenizer *t, File file, int vocab_size)
 {
-    File file = open_file(path);
     const int longest = take_int(&file);
     t->longest = 1;
     sh_new_strdup(t->ids);
@@ -150,7 +148,7 @@ static void read_tokenizer(Tokenizer *t, const char *path, int vocab_size)
         take(&file, arraddnptr(t->scores, 1), sizeof *t->scores);
         int length = take_int(&file);
         if (length < 0 || length > longest || length > MAX_TEXT)
-            die(1, "%s: not a tokenizer: token %d has %d bytes", path, token, length);
+            die(1, "%s: not a tokenizer: token %d has %d bytes", file.path, token, length);
         if (t->longest < (size_t)length) t->longest = length;
         arrsetlen(t->pair, length + 1);
         take(&file, t->pair, length);
@@ -221,12 +219,13 @@ static int *encode(Tokenizer *t, const char *text)
     return tokens;
 }
 
-// Prints a token as llama2.c does: without the blank that encode() puts in front of a text, a token
-// spelled <0x0A> as that byte, and no single byte that a terminal cannot show.
-static void print_token(const Tokenizer *t, int previous, int token)
+// What llama2.c prints for a token: no blank that encode() puts in front of a text, for a token
+// spelled <0x0A> that byte, and no single byte that a terminal cannot show. Valid until the next
+// call.
+static const char *token_text(const Tokenizer *t, int previous, int token)
 {
+    static char byte[2];
     const char *text = t->text[token];
-    char byte[2] = {0, 0};
     unsigned value;
     int end = 0;
     if (previous == BOS && *text == ' ') text++;
@@ -234,6 +233,6 @@ static void print_token(const Tokenizer *t, int previous, int token)
         byte[0] = (char)value;
         text = byte;
     }
-    if (strlen(text) != 1 || isprint((unsigned char)*text) || isspace((unsigned char)*text))
-        fputs(text, stdout);
+    int shown = strlen(text) != 1 || isprint((unsigned char)*text) || isspace((unsigned char)*text);
+    return shown ? text : "";
 }

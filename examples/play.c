@@ -8,20 +8,36 @@
 
 enum { LAYERS = 2, HEAD_DIM = 16, MAX_TOKENS = 1024, SEQS = 6 };
 
-static PoolConfig config = {LAYERS, 1, HEAD_DIM, 4, 16, PAGED_F32, 1, PAGED_CPU};
+static PoolConfig config;
 static float k[MAX_TOKENS * HEAD_DIM], v[MAX_TOKENS * HEAD_DIM];
 Pool *pool;
 Seq *a, *b, *c, *d, *e, *f;
 Seq **const seqs[SEQS] = {&a, &b, &c, &d, &e, &f};
 
+static int has_model;  // the pool is that of the tales
+
+static int new_pool(PoolConfig shape)
+{
+    Pool *made;
+    int error = pool_create(&shape, &made);
+    if (error) return error;
+    size_t bytes = pool_bytes_per_block(&shape) * shape.num_blocks / 2;
+    memset(made->k, 0, bytes);  // no letters, no words
+    memset(made->v, 0, bytes);
+    for (int i = 0; i < SEQS; i++) *seqs[i] = NULL;
+    pool_destroy(pool);
+    pool = made;
+    config = shape;
+    return PAGED_OK;
+}
+
+#include "play.h"  // the tales
+
 int start(int block_size, int num_blocks)
 {
-    pool_destroy(pool);
-    for (int i = 0; i < SEQS; i++) *seqs[i] = NULL;
-    config.block_size = block_size;
-    config.num_blocks = num_blocks;
-    int error = pool_create(&config, &pool);
-    if (!error) memset(pool->k, 0, num_blocks * pool_bytes_per_block(&config) / 2);  // no letters
+    int error = new_pool(
+        (PoolConfig){LAYERS, 1, HEAD_DIM, block_size, num_blocks, PAGED_F32, 1, PAGED_CPU});
+    if (!error) has_model = 0;
     return error;
 }
 
@@ -92,11 +108,12 @@ void report(const char *call, int code)
          i++, block = blocks[block].next)
         printf("%s%d", i ? "," : "", block);
     for (int i = 0; i < config.num_blocks; i++) {
-        printf("%s{\"ref_count\":%d,\"serial\":%d,\"slots\":\"", i ? "," : "],\"blocks\":[",
-               blocks[i].ref_count, (int)blocks[i].serial);
-        for (int slot = 0; slot < config.block_size; slot++, key += HEAD_DIM)
+        printf("%s{\"ref_count\":%d,\"serial\":%d,\"slots\":%c", i ? "," : "],\"blocks\":[",
+               blocks[i].ref_count, (int)blocks[i].serial, has_model ? '[' : '"');
+        if (has_model) print_slots(i);
+        for (int slot = 0; slot < config.block_size && !has_model; slot++, key += HEAD_DIM)
             putchar(*key > 0 && *key < '~' / 128.0f ? (int)(*key * 128) : '~');  // '~': no letter
-        printf("\"}");
+        printf("%c}", has_model ? ']' : '"');
     }
     printf("],\"seqs\":{");
     for (int i = 0, count = 0; i < SEQS; i++) {
@@ -107,6 +124,8 @@ void report(const char *call, int code)
             printf("%s%d", j ? "," : "", seq->block_table[j]);
         printf("]}");
     }
-    printf("}}\n");
+    printf("}");
+    if (has_model) print_tales();
+    printf("}\n");
     fflush(stdout);
 }

@@ -202,7 +202,8 @@ def train():
     with open(f'{sys.path[0]}/tales.bin', 'wb') as file:
         file.write(struct.pack('<7i', DIM, HIDDEN, LAYERS, HEADS, KV_HEADS, VOCAB, CONTEXT))
         for weight in weights:
-            file.write(struct.pack(f'<{weight.numel()}f', *weight.flatten().tolist()))
+            weight = weight.bfloat16().flatten()  # half of each float is 0: docs/tales.js is small
+            file.write(struct.pack(f'<{len(weight)}f', *weight.tolist()))
         file.write(bytes(4 * CONTEXT * DIM // HEADS))  # cosines and sines, which llama computes
     with open(f'{sys.path[0]}/tales-tokenizer.bin', 'wb') as file:
         file.write(struct.pack('<i', max(map(len, texts))))
