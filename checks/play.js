@@ -62,6 +62,13 @@ async function drive(seed, n) {
       pick(rows()).children[1].focus();
       for (const key of pick(['é', '"\\', '~a', '&<b>'])) press(key);
     },
+    again() {  // publishes a text and looks it up, from the new line
+      const row = pick(rows().filter(({dataset: {name}}) => isLive(name))), child = free();
+      if (!row || !child) return;
+      row.querySelector('[data-do=publish]').click();
+      $(child).value = row.children[1].value.slice(0, random(3) ? 32 : 8);
+      $(child).parentNode.querySelector('[data-do=find]').click();
+    },
     fold: () => { const fold = document.querySelector('details'); fold.open = !fold.open; },
   };
   // Typing alone: what comes out is known beforehand, unless the page says otherwise.
