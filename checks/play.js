@@ -10,7 +10,7 @@ async function drive(seed, n) {
   function press(key, ctrlKey = false, repeat = false) {
     const input = document.activeElement;
     if (!input.dispatchEvent(new KeyboardEvent('keydown', event('', {key, ctrlKey, repeat})))) return;
-    if (ctrlKey || input.localName !== 'input') return;
+    if (ctrlKey || input.localName !== 'input' || input.readOnly) return;
     const remove = key === 'Backspace', {selectionStart: from, selectionEnd: to} = input;
     const more = event('', {inputType: remove ? 'deleteContentBackward' : 'insertText',
       data: remove ? null : key});
@@ -54,7 +54,7 @@ async function drive(seed, n) {
     story: () => random(4) || pick([...$('stories').children]).click(),
     shape() {
       const box = pick([$('size'), $('count')]);
-      if (random(3)) return;
+      if (random(3) || box.disabled) return;
       box.value = box.id === 'size' ? 1 << random(5) : random(80);
       box.dispatchEvent(new Event('change', {bubbles: true}));
     },
@@ -74,7 +74,7 @@ async function drive(seed, n) {
   // Typing alone: what comes out is known beforehand, unless the page says otherwise.
   async function typeAlone() {
     const row = pick(rows().filter(({dataset: {name}}) => isLive(name)));
-    if (!row) return;
+    if (!row || challenged()) return;
     const input = row.children[1], name = input.id, child = free(), fork = child && random(2);
     input.focus();
     await queue;
@@ -129,4 +129,5 @@ async function tell_message() {
 }
 const [, seed, n] = location.hash.match(/^#random=(\d+),(\d+)/) ?? [];
 if (seed) drive(Number(seed), Number(n));
+else if (challenged()) console.log($('said').textContent), console.log('END');
 else tell_message();

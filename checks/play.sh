@@ -82,6 +82,13 @@ check "its tales are those of ./llama, after a branch, a rewind, a preemption" t
 deeds=${DEEDS-500}
 check "after each of $deeds random deeds, the page shows what its calls do natively" \
     agrees docs/play.html "random=${SEED-1},$deeds"
+play() { console docs/play.html "serve=$1" | grep -F "$2"; }
+check "the challenge: the best play" play "begin a.step.fork a 8 b.step.step.step.step.release a.fork \
+b 8 c.begin d.step.step.release b.fork d 8 e.step.step.step.release e.step.release c.release d" \
+    '5 of 5 served in 11 steps, 0 tokens computed twice. As good'
+check "the challenge: a greedy play" play "begin a.begin b.begin d.step.step.release d.step.step.step.\
+step.release a.begin c.step.release b.begin d.step.step.step.step.step.release c.begin e.step.\
+release d.step.step.step.release e" '5 of 5 served in 16 steps, '
 mixed_up() { bug cow-of-one-layer && ! tales $out/bug.c >$out/mixed && grep -m 1 'a block named' $out/mixed; }
 bugs="cow-not-in-table fork-not-counted rewind-keeps-a-block free-list-first-in-first
     prefix-whole-prompt-hit prefix-evicted-first sum-not-rescaled"
