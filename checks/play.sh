@@ -54,7 +54,7 @@ if [ "${1-}" = planted ]; then
     planted "attention of the text before the calls" \
         's/^  const text = textOf(hand);$/  const text = $(hand).value;/'
     planted "the line is published, not the sequence" 's/L"\${old}", \${old.length}/L"${$(of).value}", ${$(of).value.length}/'
-    planted "a story does not wait for its turn" 's/^const open = key => later(() => {/const open = key => (go => go().then(draw))(async () => {/'
+    planted "a story does not wait for its turn" 's/^const open = link => later(async () => {/const open = link => (go => go().then(draw))(async () => {/'
     planted "num_blocks passes its maximum" 's/Math.min(MAX_BLOCKS, /Math.max(1, /'
     planted "what is typed after Enter stays in the old line" 's/if (typing) hand = aim = child;//'
     planted "the focus is lost after Release" 's/^    rows\[0\]?.querySelector.*//'
