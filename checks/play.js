@@ -19,12 +19,17 @@ async function drive(seed, n) {
     input.setRangeText(remove ? '' : key, Math.max(0, from - (remove && from === to)), to, 'end');
     input.dispatchEvent(new InputEvent('input', more));
   }
-  const shown = () => `# ${rows().filter(row => isLive(row.dataset.name)).map(({children}) =>
-    `${children[0].textContent} "${children[1].value}" ${[...children[2].children].map(chip =>
-      chip.textContent).join(' ')}; `).join('')}free ${$('free').textContent === 'empty' ? ''
-    : [...$('free').children].map(chip => chip.textContent).join(' ')}; pool ${
-    [...$('blocks').children].map(({firstChild, lastChild}) => [...firstChild.children].map(slot =>
-      slot.textContent || '~').join('') + lastChild.textContent).join('|')}`;
+  const texts = (things, between) => [...things].map(thing => thing.textContent).join(between);
+  function shown() {
+    const lines = rows().filter(({dataset: {name}}) => isLive(name)).map(({children, lastChild}) => {
+      const text = telling() ? texts(lastChild.querySelectorAll('span'), '') : children[1].value;
+      return `${children[0].textContent} "${text.replace(/\n/g, '/')}" ${texts(children[2].children, ' ')}; `;
+    });
+    const free = $('free').textContent === 'empty' ? '' : texts($('free').children, ' ');
+    const pool = [...$('blocks').children].map(({firstChild, lastChild}) =>
+      [...firstChild.children].map(slot => slot.textContent.replace('\n', '/') || '~').join('') + lastChild.textContent);
+    return `# ${lines.join('')}free ${free}; pool ${pool.join('|')}`;
+  }
   const deed = {
     type() {
       pick(rows()).children[1].focus();
@@ -50,8 +55,9 @@ async function drive(seed, n) {
       button.click();
     },
     undo: () => document.querySelector(`[data-do=${pick(['undo', 'redo'])}]`).click(),
-    look: () => $('look').click(),
-    story: () => random(4) || pick([...$('stories').children]).click(),
+    look: () => pick([$('look'), $('step'), $('step'), $('run')].filter(one => !one.hidden)
+      .concat($('look'))).click(),
+    story: () => random(3) || pick([...$('stories').children]).click(),
     shape() {
       const box = pick([$('size'), $('count')]);
       if (random(3) || box.disabled) return;
@@ -64,17 +70,21 @@ async function drive(seed, n) {
     },
     again() {  // publishes a text and looks it up, from the new line
       const row = pick(rows().filter(({dataset: {name}}) => isLive(name))), child = free();
-      if (!row || !child) return;
+      if (!row || !child || challenged() || telling()) return;
       row.querySelector('[data-do=publish]').click();
       $(child).value = row.children[1].value.slice(0, random(3) ? 32 : 8);
       $(child).parentNode.querySelector('[data-do=find]').click();
+    },
+    word() {
+      const words = [...document.querySelectorAll('[data-word]')];
+      if (words.length) pick(words).click();
     },
     fold: () => { const fold = document.querySelector('details'); fold.open = !fold.open; },
   };
   // Typing alone: what comes out is known beforehand, unless the page says otherwise.
   async function typeAlone() {
     const row = pick(rows().filter(({dataset: {name}}) => isLive(name)));
-    if (!row || challenged()) return;
+    if (!row || challenged() || telling()) return;
     const input = row.children[1], name = input.id, child = free(), fork = child && random(2);
     input.focus();
     await queue;

@@ -89,7 +89,9 @@ b 8 c.begin d.step.step.release b.fork d 8 e.step.step.step.release e.step.relea
 check "the challenge: a greedy play" play "begin a.begin b.begin d.step.step.release d.step.step.step.\
 step.release a.begin c.step.release b.begin d.step.step.step.step.step.release c.begin e.step.\
 release d.step.step.step.release e" '5 of 5 served in 16 steps, '
-mixed_up() { bug cow-of-one-layer && ! tales $out/bug.c >$out/mixed && grep -m 1 'a block named' $out/mixed; }
+mixed_up() {
+    bug cow-of-one-layer && ! tales $out/bug.c >$out/mixed && grep -m 1 'a block named' $out/mixed
+}
 bugs="cow-not-in-table fork-not-counted rewind-keeps-a-block free-list-first-in-first
     prefix-whole-prompt-hit prefix-evicted-first sum-not-rescaled"
 command -v python3 >/dev/null || { skip "play: planted bugs: no python3" && bugs=; }

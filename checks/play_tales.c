@@ -95,7 +95,10 @@ static void one_tale_and_a_branch(int block_size, int num_blocks)
     tell_all(50);
     snprintf(prompt, sizeof prompt, "%s Zoe", text_of(&a, 33));
     must(branch(&a, 33, &b), "branch");
-    check(b->block_table[0] == a->block_table[0], "a branch does not share");
+    check(b->length == 32 && b->block_table[0] == a->block_table[0], "a branch does not share");
+    check(memcmp(tales[1].queries, tales[0].queries,
+                 (size_t)32 * m.num_layers * m.dim * sizeof(float)) == 0,
+          "a branch has other queries");
     must(say(&b, " Zoe"), "say");
     tell_all(20);
     check_weights(a, tales[0].queries);
@@ -109,6 +112,10 @@ static void one_tale_and_a_branch(int block_size, int num_blocks)
     tell_all(INT_MAX);
     compare(&b, "", "");
     must(forget(&a), "forget");
+    must(branch(&b, 10, &a), "branch");
+    tell_all(INT_MAX);
+    compare(&a, "", "");
+    must(forget(&a), "forget");
     must(forget(&b), "forget");
     check(pool->num_free == num_blocks, "blocks are lost");
 }
@@ -119,9 +126,18 @@ static void many_tales_in_a_small_pool(int block_size, int num_blocks)
     must(model(block_size, num_blocks), "model");
     for (int i = 0; i < 4; i++) must(tale(seqs[i], prompts[i], 0), "tale");
     must(tale(&e, "", 5), "tale");
-    tell_all(INT_MAX);
+    must(tale(&f, "", 9), "tale");
+    for (int before = -1, waits = 0; before < num_steps; waits = 0) {
+        before = num_steps;
+        tell_all(1);
+        for (int i = 0; i < SEQS; i++) {
+            check(!waits || !*seqs[i] || tales[i].ended, "a tale overtakes another");
+            waits |= !*seqs[i] && !tales[i].ended;
+        }
+    }
     for (int i = 0; i < 4; i++) compare(seqs[i], prompts[i], "");
     compare(&e, "", "-t 0.7 -s 5");
+    compare(&f, "", "-t 0.7 -s 9");
     check(num_preemptions > 0, "no preemption");
     check(num_recomputed > 0, "nothing was computed again");
     check(tale(&e, "", 0) == PAGED_BAD_ARGUMENT, "a tale in place of another");
@@ -142,7 +158,9 @@ static void refusals(void)
     check(say(&b, " Gus") && back(&b, 1) && forget(&b) && look(&b, 1), "no tale");
     check(branch(&b, 1, &d) && branch(&a, 9, &a) && branch(&a, 9, &c), "a branch of none, to one");
     check(branch(&a, 0, &b) && branch(&a, 11, &b) && back(&a, 0) && back(&a, 11), "no such token");
-    check(look(&a, 0) && look(&a, 10), "no such choice");
+    must(tale(&e, "", 0), "tale");
+    check(look(&a, 0) && look(&a, 10) && look(&e, 1), "no such choice, or not in the pool");
+    must(forget(&e), "forget");
     check(model(0, 20) && model(4, 0), "no such pool");
     check(arrlen(tales[0].tokens) == 10 && a->length == 9 && !b && !d, "a refusal has an effect");
     must(back(&a, 1), "back");
@@ -156,9 +174,57 @@ static void refusals(void)
     check(tale(&a, "", 0) == PAGED_BAD_ARGUMENT, "a tale in a pool of letters");
 }
 
-int main(void)
+// What look() says of a choice, as another process prints it.
+static void read_look(const char *self, int at, double *sum, double *seen)
 {
+    static char text[1 << 20], command[1 << 10];
+    snprintf(command, sizeof command, "%s %d", self, at);
+    FILE *out = popen(command, "r");
+    text[fread(text, 1, sizeof text - 1, out)] = '\0';
+    check(pclose(out) == 0, command);
+    char *number = text;
+    while ((number = strpbrk(number, "0123456789\"")) && strncmp(number, "\"layer", 6) != 0)
+        if (*number == '"')
+            number += strlen("\"weights\"");
+        else
+            *sum += strtod(number, &number);
+    const char *found = strstr(text, "\"seen\":");
+    *seen = found ? atof(found + strlen("\"seen\":")) : 0;
+}
+
+// The weights of each head add up to one. When a name is told again, a head looks at where it was.
+static void a_head_looks_names_up(const char *self)
+{
+    double most = 0;
+    must(model(16, 16), "model");
+    must(tale(&a, "", 0), "tale");
+    tell_all(INT_MAX);
+    for (int at = 1, names = 0; at < a->length && names < 8; at++) {
+        const int token = tales[0].tokens[at];
+        const char *text = tokenizer.text[token];
+        int told = 0;
+        for (int i = 0; i < at; i++) told |= tales[0].tokens[i] == token;
+        if (!told || text[0] != ' ' || !isupper((unsigned char)text[1])) continue;
+        double sum = 0;
+        double seen = 0;
+        read_look(self, at, &sum, &seen);
+        check(fabs(sum - m.num_layers * m.num_heads) < 0.02 * at, "weights do not add up to one");
+        if (seen > most) most = seen;
+        names++;
+    }
+    check(most > 0.5 && most <= 1, "no head looks a name up");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 2) {  // prints what look() says
+        must(model(16, 16), "model");
+        must(tale(&a, "", 0), "tale");
+        tell_all(INT_MAX);
+        return look(&a, atoi(argv[1]));
+    }
     refusals();
+    a_head_looks_names_up(argv[0]);
     const int sizes[] = {1, 3, 4, 16, 256};
     for (int i = 0; i < 5; i++) {
         one_tale_and_a_branch(sizes[i], 512 / sizes[i]);

@@ -11,7 +11,7 @@
 //                              keeps its tokens, so later they are computed again, like a prompt
 //
 // None of them may change a word of the text. Read forward() and schedule(), and what is around
-// them. Files and the tokenizer are in llama_files.h; speculation and beam search are in decoding.h.
+// them. Files and the tokenizer are in llama_files.h, speculation and beam search in decoding.h.
 // Left out: top-p, quantized weights, chat.
 //
 //     cc -O2 -DPAGED_NO_MAIN examples/llama.c paged.cu.c -o llama -lm

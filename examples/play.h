@@ -1,10 +1,10 @@
-// play.h: the model of the tales, in docs/play.html. A tale is what llama.c calls a request. It goes
-// by the name of its sequence, and a token is a word or a part of one. play.c includes this file.
+// play.h: the model of the tales, in docs/play.html. A tale is what llama.c calls a request. It has
+// the name of its sequence, and a token is a word or a part of one. play.c includes this file.
 //
 //     model(4, 64)                      an empty pool in the shape of the model
 //     tale(&a, "Once upon a time", 0)   begins a tale, which waits until tell() has room for it
 //     tell()                            a step: one more token of each tale
-//     branch(&a, 9, &b)                 b begins with the first 9 tokens of a, and shares their blocks
+//     branch(&a, 9, &b)                 b begins with the first 9 tokens of a, shared with it
 //     say(&b, " Gus")                   gives the next word of b
 //     back(&a, 9)                       keeps the first 9 tokens of a
 //     look(&a, 9)                       prints what each head saw when token 9 of a was chosen
@@ -195,8 +195,8 @@ int forget(Seq **seq)
 }
 
 // ---- a step -----------------------------------------------------------------------------------
-// The rules are those of llama.c, and one more: a tale that has ended can be looked at until another
-// one needs its blocks.
+// The rules are those of llama.c, and one more: a tale that has ended keeps its blocks, and can be
+// looked at, until another one needs them.
 
 // Returns 0 if all tales in the pool go on.
 static int clear_away_ended(void)
@@ -220,15 +220,15 @@ static int preempt_newest(void)
     return order[n];
 }
 
-// Can a waiting tale come in? All its known tokens must fit.
-static int admit(int i)
+// Lets a waiting tale in, if all its known tokens fit.
+static void admit(int i)
 {
     int known = (int)arrlen(tales[i].tokens);
     int blocks = (known - 1) / config.block_size + 1;
     while (blocks > pool->num_free && clear_away_ended()) continue;
-    if (blocks > pool->num_free) return 0;
+    if (blocks > pool->num_free) return;
     num_recomputed += tales[i].lost;
-    return did(seq_create(pool, seqs[i]), "seq_create(pool, &%c)", name(i)) == PAGED_OK;
+    must(did(seq_create(pool, seqs[i]), "seq_create(pool, &%c)", name(i)), "seq_create");
 }
 
 // Makes room for the next tokens of a tale, if need be by preempting all that came later, and adds
@@ -272,8 +272,9 @@ int tell(void)
     for (int n = 0; n < arrlen(order); n++) {
         int i = order[n];
         if (tales[i].ended) continue;
-        if (!*seqs[i] && !blocked) blocked = !admit(i);  // nobody overtakes in the queue
+        if (!*seqs[i] && !blocked) admit(i);
         if (*seqs[i] && add_to_step(i)) arrput(step_tales, i);
+        blocked |= !*seqs[i];  // nobody overtakes in the queue
     }
     if (arrlen(step_tales) == 0) return PAGED_OK;
     work.look = keep_queries;
