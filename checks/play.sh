@@ -9,6 +9,7 @@ sum=$(sed 's|//.*||' "${2-paged.cu.c}" paged.h examples/play.[ch]* examples/llam
 LOG=build/play.log && . checks/report.sh
 out=build/play-$$ && mkdir -p $out && trap 'rm -rf "$out"' EXIT
 chromium=$(command -v chromium || command -v chromium-browser || command -v google-chrome)
+cp docs/tales.js $out
 # console PAGE HASH: what the page writes to the console when checks/play.js acts on it.
 console() {
     (sed '$d' "$1" && cat checks/play.js && echo '</script>') >$out/driven.html
