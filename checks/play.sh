@@ -3,7 +3,8 @@
 # those of a native program with a judge, and does it show them? What does it say of engines that
 # are wrong? With the argument `planted`: do the judge and the deeds see mistakes in the page?
 set -u && cd "$(dirname "$0")/.." || exit 1
-sum=$(sed 's|//.*||' "${2-paged.cu.c}" paged.h examples/play.[ch]* examples/llama_*.h |
+sum=$(sed 's|//.*||' "${2-paged.cu.c}" paged.h examples/play.[ch]* examples/play_*.js \
+    examples/llama_*.h |
     tr -d '[:space:]' | cksum)
 [ "${1-}" != sum ] || { echo "$sum" && exit; }  # for the Makefile: comments are left out
 LOG=build/play.log && . checks/report.sh
