@@ -4,8 +4,7 @@
 # are wrong? With the argument `planted`: do the judge and the deeds see mistakes in the page?
 set -u && cd "$(dirname "$0")/.." || exit 1
 sum=$(sed 's|//.*||' "${2-paged.cu.c}" paged.h examples/play.[ch]* examples/play_*.js \
-    examples/llama_*.h |
-    tr -d '[:space:]' | cksum)
+    examples/llama_*.h | tr -d '[:space:]' | cksum)
 [ "${1-}" != sum ] || { echo "$sum" && exit; }  # for the Makefile: comments are left out
 LOG=build/play.log && . checks/report.sh
 out=build/play-$$ && mkdir -p $out && trap 'rm -rf "$out"' EXIT

@@ -93,6 +93,6 @@ static int looked_up(const Seq *seq, const wchar_t *text, int code)
 #define seq_create(pool, seq) (judge(!*(seq), "a handle is lost"), seq_create(pool, seq))
 #define seq_fork(parent, at, seq) (judge(!*(seq), "a handle is lost"), seq_fork(parent, at, seq))
 #define seq_lookup(seq, text, n) looked_up(seq, text, seq_lookup(seq, text, n))
-#define seq_publish(seq, text, n)                                                     \
+#define seq_publish(seq, text, n) \
     (judge((seq)->length == (n) && holds(seq, text, n), "a text that the blocks do not hold"), \
      seq_publish(seq, text, n))
