@@ -53,15 +53,20 @@ const STORIES = {
       'It may try again later. Nothing has changed.'],
     ['b is newer, and gives way. And now?', ['release b', 'a: once upon'], codeOf, 'PAGED_OK',
       'b waits until a ends, and then all its tokens are computed again.']],
-  tales: ['A real model', 4, 64, ['tale a 0', 'tell a 48'], ''],
-  serve: ['Challenge: serve five', 4, 8, [], ''],
+  tales: ['A real model', 4, 64, ['tale a 0', 'tell a 48'], 'Where did the model find the name ' +
+    'that it has just written? Pick any word to see what it looked at. Fork there, with another ' +
+    'word, and run.'],
+  crowd: ['Tales in a small pool', 4, 48, ['tale a 0', 'tale b 1', 'tale c 2', 'tell a 30'],
+    'Three tales grow in a pool that holds one and a half. Run: who has to wait?'],
+  serve: ['Challenge: serve five', 4, 8, [], 'Serve these five requests in eight blocks.'],
 };
 // The challenge: five requests, each with a prompt, which is computed at once, and an answer, of
 // which each step brings a letter. A name stands for one request. The link has what you did in it.
 const REQUESTS = {a: ['tell of Ada', ': sun'], b: ['tell of Bo', ': moon'],
   c: ['tell of Cy', ': rain'], d: ['be kind', ' to me'], e: ['be kind', ' now']};
 const textFor = name => REQUESTS[name]?.join('') ?? '';
-const telling = () => moment().story === 'tales';
+const hasModel = story => story === 'tales' || story === 'crowd';
+const telling = () => hasModel(moment().story);
 const challenged = () => moment().story === 'serve';
 const alike = (a, b) => [...a].findIndex((letter, i) => letter !== b[i]);
 // Who waits and begins most like this sequence, and with how many letters.
@@ -103,7 +108,9 @@ const WISH = /^(step|(begin|find|publish|release) [a-e]|fork [a-e] \d+ [a-e])$/;
 const open = link => later(async () => {
   const [key, deeds = ''] = decodeURIComponent(link).split('=');
   const story = key in STORIES ? key : 'sampling', [, size, count, wishes, told] = STORIES[story];
-  if (story === 'tales') files ??= await bring();
+  if (hasModel(story)) files ??= await bring();
+  const {offsetLeft} = document.querySelector(`[href="#${story}"]`);
+  $('stories').scrollLeft = offsetLeft - 24;
   const back = at && moment().mine ? ' Undo brings your lines back.' : '';
   hand = 'a';
   const more = story === 'serve' ? deeds.split('.').filter(wish => WISH.test(wish)) : [];
