@@ -109,8 +109,7 @@ const open = link => later(async () => {
   const [key, deeds = ''] = decodeURIComponent(link).split('=');
   const story = key in STORIES ? key : 'sampling', [, size, count, wishes, told] = STORIES[story];
   if (hasModel(story)) files ??= await bring();
-  const {offsetLeft} = document.querySelector(`[href="#${story}"]`);
-  $('stories').scrollLeft = offsetLeft - 24;
+  $('stories').scrollLeft = $(story).offsetLeft - 24;
   const back = at && moment().mine ? ' Undo brings your lines back.' : '';
   hand = 'a';
   const more = story === 'serve' ? deeds.split('.').filter(wish => WISH.test(wish)) : [];
