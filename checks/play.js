@@ -9,31 +9,37 @@ async function drive(seed, n) {
   const event = (type, more) => ({bubbles: true, cancelable: true, ...more});
   function press(key, ctrlKey = false, repeat = false) {
     const input = document.activeElement;
-    if (!input.dispatchEvent(new KeyboardEvent('keydown', event('', {key, ctrlKey, repeat})))) return;
+    const down = new KeyboardEvent('keydown', event('', {key, ctrlKey, repeat}));
+    if (!input.dispatchEvent(down)) return;
     if (ctrlKey || input.localName !== 'input' || input.readOnly) return;
     const remove = key === 'Backspace', {selectionStart: from, selectionEnd: to} = input;
     const more = event('', {inputType: remove ? 'deleteContentBackward' : 'insertText',
       data: remove ? null : key});
-    if (key.length > 1 && !remove || !input.dispatchEvent(new InputEvent('beforeinput', more))) return;
+    if (key.length > 1 && !remove) return;
+    if (!input.dispatchEvent(new InputEvent('beforeinput', more))) return;
     if (!remove && input.value.length > 31) return;
     input.setRangeText(remove ? '' : key, Math.max(0, from - (remove && from === to)), to, 'end');
     input.dispatchEvent(new InputEvent('input', more));
   }
   const texts = (things, between) => [...things].map(thing => thing.textContent).join(between);
   function shown() {
-    const lines = rows().filter(({dataset: {name}}) => isLive(name)).map(({children, lastChild}) => {
+    const live = rows().filter(({dataset: {name}}) => isLive(name));
+    const lines = live.map(({children, lastChild}) => {
       const text = telling() ? texts(lastChild.querySelectorAll('span'), '') : children[1].value;
-      return `${children[0].textContent} "${text.replace(/\n/g, '/')}" ${texts(children[2].children, ' ')}; `;
+      const table = texts(children[2].children, ' ');
+      return `${children[0].textContent} "${text.replace(/\n/g, '/')}" ${table}; `;
     });
     const free = $('free').textContent === 'empty' ? '' : texts($('free').children, ' ');
     const pool = [...$('blocks').children].map(({firstChild, lastChild}) =>
-      [...firstChild.children].map(slot => slot.textContent.replace('\n', '/') || '~').join('') + lastChild.textContent);
+      [...firstChild.children].map(slot => slot.textContent.replace('\n', '/') || '~').join('')
+        + lastChild.textContent);
     return `# ${lines.join('')}free ${free}; pool ${pool.join('|')}`;
   }
   const deed = {
     type() {
       pick(rows()).children[1].focus();
-      for (let i = random(6); i >= 0; i--) press(random(4) ? pick('once upon a time') : 'Backspace');
+      for (let i = random(6); i >= 0; i--)
+        press(random(4) ? pick('once upon a time') : 'Backspace');
     },
     enter() {  // and types on, at once
       const input = pick(rows()).children[1];
@@ -45,7 +51,8 @@ async function drive(seed, n) {
     },
     press: () => press(pick(['z', 'y', 'Enter', 'Delete', 'z']), true),
     click() {
-      const button = pick([...document.querySelectorAll('.seq:not([hidden]) button:not([hidden])')]);
+      const button = pick(
+        [...document.querySelectorAll('.seq:not([hidden]) button:not([hidden])')]);
       button.focus();
       button.click();
     },

@@ -53,7 +53,7 @@ if [ "${1-}" = planted ]; then
     planted "a fork gets the name that was free when it was wished for" \
         's/&\${free()}/\&${child}/; s/await act(\[`fork \${name} \${n}`\])/await act([`fork ${name} ${n} ${wanted}`])/; s/^    const n = \$(name).selectionStart,/    const wanted = free(), n = $(name).selectionStart,/; s/const \[verb, of, n\] =/const [verb, of, n, child = free()] =/'
     planted "attention of the text before the calls" \
-        's/^  const text = textOf(hand);$/  const text = $(hand).value;/'
+        's/^  const text = textOf(hand), /  const text = $(hand).value, /; s/^  if (text.length !== seqs.*//'
     planted "the line is published, not the sequence" 's/L"\${old}", \${old.length}/L"${$(of).value}", ${$(of).value.length}/'
     planted "a story does not wait for its turn" 's/^const open = link => later(async () => {/const open = link => (go => go().then(draw))(async () => {/'
     planted "num_blocks passes its maximum" 's/Math.min(MAX_BLOCKS, /Math.max(1, /'
