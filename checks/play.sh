@@ -16,7 +16,7 @@ console() {
     "$chromium" --headless --no-sandbox --user-data-dir=$out/user --enable-logging=stderr \
         "file://$PWD/$out/driven.html#$2" >/dev/null 2>$out/console &
     tries=0
-    until grep -q 'CONSOLE.*"END"' $out/console || [ $((tries += 1)) -gt 600 ]; do sleep 1; done
+    until grep -q 'CONSOLE.*"END"' $out/console || [ $((tries += 1)) -gt ${limit-600} ]; do sleep 1; done
     kill $! && wait $! 2>/dev/null
     sed -n 's/^\[[^]]*CONSOLE[^]]*\] "\(.*\)", source: .*/\1/p' $out/console
 }
@@ -50,6 +50,7 @@ planted() {
         ok "seen: $1: $(grep -v END $LOG | tail -n 1 | cut -c1-90)"
 }
 if [ "${1-}" = planted ]; then
+    limit=90  # a page that is wrong may well never come to an end
     planted "a fork gets the name that was free when it was wished for" \
         's/&\${free()}/\&${child}/; s/await act(\[`fork \${name} \${n}`\])/await act([`fork ${name} ${n} ${wanted}`])/; s/^    const n = \$(name).selectionStart,/    const wanted = free(), n = $(name).selectionStart,/; s/const \[verb, of, n\] =/const [verb, of, n, child = free()] =/'
     planted "attention of the text before the calls" \
