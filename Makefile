@@ -64,10 +64,11 @@ play:             ## docs/play.html: the engine in a browser; ENGINE=learn/paged
 	$(WASM) -mexec-model=reactor -Oz -s $(WARN) $(CPPFLAGS) -idirafter /usr/include -I. \
 	    -DPAGED_NO_MAIN examples/play.c $(firstword $(ENGINE)) \
 	    $(EXPORT:%=-Wl,--export=%) -Wl,-z,stack-size=1048576 -o build/play.wasm
-	sed 's|ENGINE_NAME|$(firstword $(ENGINE))|; s|ENGINE_SUM|$(shell sh checks/play.sh sum $(firstword \
-	    $(ENGINE)))|; /id="wasm"/q' examples/play.html >build/page
-	gzip -9nc build/play.wasm | base64 >>build/page
-	sed '1,/id="wasm"/d' examples/play.html >>build/page
+	gzip -9nc build/play.wasm | base64 >build/play.base64
+	sed -e '/^PLAY_CSS$$/{r examples/play.css' -e 'd}' \
+	    -e '/^PLAY_STORIES$$/{r examples/play_stories.js' -e 'd}' \
+	    -e 's|ENGINE_NAME|$(firstword $(ENGINE))|; s|ENGINE_SUM|$(shell sh checks/play.sh sum \
+	    $(firstword $(ENGINE)))|' -e '/id="wasm"/r build/play.base64' examples/play.html >build/page
 	mv build/page $(PAGE)
 	echo 'const tales = [`' >$(TALES)
 	gzip -9nc examples/tales.bin | base64 >>$(TALES)

@@ -1,21 +1,71 @@
 #!/bin/sh
-# docs/play.html: is it made of today's sources? Do its calls print in Chromium what they print
-# natively, and those of a page made now, too? Do planted bugs show?
+# docs/play.html: is it made of today's sources? Random deeds on it, in Chromium: are its states
+# those of a native program with a judge, and does it show them? What does it say of engines that
+# are wrong? With the argument `planted`: do the judge and the deeds see mistakes in the page?
 set -u && cd "$(dirname "$0")/.." || exit 1
-sum=$(sed 's|//.*||' "${2-paged.cu.c}" paged.h examples/play.[ch]* examples/llama_*.h |
-    tr -d '[:space:]' | cksum)
+sum=$(sed 's|//.*||' "${2-paged.cu.c}" paged.h examples/play.[ch]* examples/play_*.js \
+    examples/llama_*.h | tr -d '[:space:]' | cksum)
 [ "${1-}" != sum ] || { echo "$sum" && exit; }  # for the Makefile: comments are left out
 LOG=build/play.log && . checks/report.sh
 out=build/play-$$ && mkdir -p $out && trap 'rm -rf "$out"' EXIT
 chromium=$(command -v chromium || command -v chromium-browser || command -v google-chrome)
-log_of() {
-    "$chromium" --headless --no-sandbox --user-data-dir=$out/user --virtual-time-budget=60000 \
-        --dump-dom "file://$PWD/$1#test" 2>/dev/null | sed -n '/<pre id="log">/,$ {
-        s/.*<pre id="log">//; s/<.*//; s/&gt;/>/g; s/&amp;/\&/g; /./p }'
+cp docs/tales.js $out
+# console PAGE HASH: what the page writes to the console when checks/play.js acts on it.
+console() {
+    (sed '$d' "$1" && cat checks/play.js && echo '</script>') >$out/driven.html
+    "$chromium" --headless --no-sandbox --user-data-dir=$out/user --enable-logging=stderr \
+        "file://$PWD/$out/driven.html#$2" >/dev/null 2>$out/console &
+    tries=0
+    until grep -q 'CONSOLE.*"END"' $out/console || [ $((tries += 1)) -gt ${limit-600} ]; do sleep 1; done
+    kill $! && wait $! 2>/dev/null
+    sed -n 's/^\[[^]]*CONSOLE[^]]*\] "\(.*\)", source: .*/\1/p' $out/console
 }
-native() {
-    ${CC:-cc} -w ${CPPFLAGS-} -DPAGED_NO_MAIN -I. $out/calls.c "$1" -o $out/calls -lm && $out/calls
+# judged LOG ENGINE: the calls of a log are made natively, with a judge.
+judged() {
+    (echo '#include "examples/play.c"' && echo '#include "checks/play_judge.h"' &&
+        echo 'int main(void) {' && sed -n 's/^[a-z].*)$/CALL(&);/p; s/^#.*/shown();/p' "$1" &&
+        echo 'return 0; }') >$out/calls.c
+    ${CC:-cc} -w ${CPPFLAGS-} -DPAGED_NO_MAIN -I. $out/calls.c "$2" -o $out/calls -lm &&
+        (ulimit -t 60; $out/calls)
 }
+# agrees PAGE HASH: nothing is wrong in the log, and it is what the judge's program prints.
+agrees() {
+    console "$1" "$2" >$out/all && grep -v '^!' $out/all | sed '/^END$/d' >$out/log
+    judged $out/log paged.cu.c >$out/judged
+    grep '^!' $out/all && return 1
+    grep -E '"code":[1456]|"wrong":"[^"]|"same":0|"more than' $out/log && return 1
+    tail -n 1 $out/judged | grep 'The judge' && return 1
+    grep -q '^END' $out/all && cmp $out/log $out/judged && grep -c '^[a-z]' $out/log
+}
+bug() {
+    PYTHONPATH=learn python3 -c "from plant import *; print(plant({file: read(file) for file in
+        SOURCES}, read_bugs()['$1'])[0]['paged.cu.c'])" >$out/bug.c
+}
+
+# Mistakes in the page, each an edit for sed, and what it breaks.
+planted() {
+    sed "$2" docs/play.html >$out/planted.html
+    ! cmp -s docs/play.html $out/planted.html || { bad "nothing to plant: $1" && return; }
+    agrees $out/planted.html "random=${3-1},250" >$LOG 2>&1 && bad "not seen: $1" ||
+        ok "seen: $1: $(grep -v END $LOG | tail -n 1 | cut -c1-90)"
+}
+if [ "${1-}" = planted ]; then
+    limit=90  # a page that is wrong may well never come to an end
+    planted "a fork gets the name that was free when it was wished for" \
+        's/&\${free()}/\&${child}/; s/await act(\[`fork \${name} \${n}`\])/await act([`fork ${name} ${n} ${wanted}`])/; s/^    const n = \$(name).selectionStart,/    const wanted = free(), n = $(name).selectionStart,/; s/const \[verb, of, n\] =/const [verb, of, n, child = free()] =/'
+    planted "attention of the text before the calls" \
+        's/^  const text = textOf(hand), /  const text = $(hand).value, /; s/^  if (text.length !== seqs.*//'
+    planted "the line is published, not the sequence" 's/L"\${old}", \${old.length}/L"${$(of).value}", ${$(of).value.length}/'
+    planted "a story does not wait for its turn" 's/^const open = link => later(async () => {/const open = link => (go => go().then(draw))(async () => {/'
+    planted "num_blocks passes its maximum" 's/Math.min(MAX_BLOCKS, /Math.max(1, /'
+    planted "what is typed after Enter stays in the old line" 's/if (typing) hand = aim = child;//'
+    planted "the focus is lost after Release" 's/^    rows\[0\]?.querySelector.*//'
+    planted "a refusal is not said" 's/^  return problem || wrong ||.*/  return problem || wrong || (stopped || code ? "" :/; s/^    ? `\${call} = \${codeName(code)}.*//; s/^    : long ? /    long ? /'
+    planted "the calls of another shape are made again, not the wishes" \
+        's/^  return act(wishes, {...change(size, count), calls: \[\], wishes: \[\]});/  return act([], change(size, count));/'
+    finish
+fi
+
 check "docs/play.html is made of these sources (make play)" grep -q "\"$sum\"" docs/play.html
 
 # The model of the tales, natively: its weights are in docs/tales.js.
@@ -30,30 +80,54 @@ check "docs/tales.js has the weights of the tales (make play)" weights
 check "the page and its weights have at most 400 KB" small
 check "its tales are those of ./llama, after a branch, a rewind, a preemption" tales paged.cu.c
 [ -n "$chromium" ] || { skip "play: there is no Chromium" && finish; }
-log_of docs/play.html >$out/page
-(echo '#include "examples/play.c"' && echo 'int main(void) {' &&
-    sed -n '/^{/!s/.*/CALL(&);/p' $out/page && echo '}') >$out/calls.c
-native paged.cu.c >$out/log
-check "$(wc -l <$out/calls.c) calls print the same natively" cmp $out/page $out/log
-check "no call breaks the pool" sh -c "grep 'start(4' $out/page && ! grep 'wrong...[^\"]' $out/page"
-plant() {
-    PYTHONPATH=learn python3 -c "from plant import *; print(plant({file: read(file) for file in
-        SOURCES}, read_bugs()['$1'])[0]['paged.cu.c'])" >$out/bug.c
-}
+
+deeds=${DEEDS-500}
+check "after each of $deeds random deeds, the page shows what its calls do natively" \
+    agrees docs/play.html "random=${SEED-1},$deeds"
+play() { console docs/play.html "serve=$1" | grep -F "$2"; }
+check "the challenge: the best play" play "begin a.step.fork a 8 b.step.step.step.step.release a.fork \
+b 8 c.begin d.step.step.release b.fork d 8 e.step.step.step.release e.step.release c.release d" \
+    '5 of 5 served in 11 steps, 0 tokens computed twice. As good'
+check "the challenge: a greedy play" play "begin a.begin b.begin d.step.step.release d.step.step.step.\
+step.release a.begin c.step.release b.begin d.step.step.step.step.step.release c.begin e.step.\
+release d.step.step.step.release e" '5 of 5 served in 16 steps, '
 mixed_up() {
-    plant cow-of-one-layer && ! tales $out/bug.c >$out/log && grep -m 1 'a block named' $out/log
+    bug cow-of-one-layer && ! tales $out/bug.c >$out/mixed && grep -m 1 'a block named' $out/mixed
 }
 bugs="cow-not-in-table fork-not-counted rewind-keeps-a-block free-list-first-in-first
     prefix-whole-prompt-hit prefix-evicted-first sum-not-rescaled"
 command -v python3 >/dev/null || { skip "play: planted bugs: no python3" && bugs=; }
 [ -z "$bugs" ] || check "half a copy-on-write tells another tale" mixed_up
+cp $out/log $out/page
 for bug in $bugs; do
-    plant "$bug"
-    (ulimit -t 20; native $out/bug.c) >$out/log 2>&1
+    bug "$bug"
+    judged $out/page $out/bug.c >$out/log 2>&1
     check "the planted bug $bug shows" sh -c "grep 'start(4' $out/log && ! cmp $out/page $out/log"
 done
-make -s play PAGE=$out/play.html >$out/log 2>&1 && log_of $out/play.html >$out/again
-grep apt-get $out/log && skip "play: there is no compiler for WebAssembly" ||
-    { check "a page made now prints the same" cmp $out/page $out/again
-      check "its weights are those of docs/" cmp docs/tales.js $out/tales.js; }
+make -s play PAGE=$out/play.html >$out/log 2>&1
+grep apt-get $out/log && skip "play: there is no compiler for WebAssembly" && finish
+cmp -s docs/play.html $out/play.html ||  # another compiler
+    check "a page made now agrees, too" agrees $out/play.html random=2,50
+check "its weights are those of docs/" cmp docs/tales.js $out/tales.js
+
+said() { sed '/^END$/d' $out/says | cut -c1-300 && grep -q -E "$1" $out/says; }
+# wrong_engine WHAT EDIT SAYS: the page of an engine with such a mistake says so.
+wrong_engine() {
+    sed "$2" paged.cu.c >$out/bug.c
+    make -s play ENGINE="$out/bug.c paged.h" PAGE=$out/wrong.html >/dev/null 2>&1
+    console $out/wrong.html wrong >$out/says
+    check "an engine that $1: the page says so" said "$3"
+}
+append='/^int seq_append/,/^}/s/^    if (n == 0) return PAGED_OK;/&'
+wrong_engine "believes a length of 1e9" "$append seq->length = 1000000000; return PAGED_OK;/" \
+    '^(a: length|sequence|seq|a->length).*1000000000'
+wrong_engine "loops in seq_append" "$append for (;;) ;/" '^seq_append\(a, 2\): no answer in'
+wrong_engine "prints to stderr" "$append fprintf(stderr, \"hello\\\\n\");/" '^ \| .*PAGED_OK.*It prints: hello'
+wrong_engine "prints a {" "$append printf(\"{hello\\\\n\");/" '^ \| .*It prints: .hello'
+wrong_engine "returns 99" "$append return 99;/" '^seq_append\(a, 2\) = 99, which is no code'
+wrong_engine "calls exit(99)" "$append exit(99);/" '^seq_append\(a, 2\): it called exit\(99\)'
+wrong_engine "panics" "$append abort();/" '^seq_append\(a, 2\): unreachable'
+wrong_engine "has no pool" '/^int pool_create/,/^}/s/^{/{ return PAGED_OUT_OF_MEMORY;/' \
+    '^start\(4, 16\): there is no pool'
+wrong_engine "does not copy" '/^int seq_append/,/^}/s/ref_count > 1/ref_count > 9/' 'None, in this engine'
 finish

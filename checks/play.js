@@ -1,0 +1,150 @@
+// Does random deeds on docs/play.html: checks/play.sh adds this to the end of its script. In the
+// console appear all calls with their states, and after "# " what the page shows when the queue is
+// empty; after "! ", what is wrong with it. #random=SEED,N: N deeds.
+
+async function drive(seed, n) {
+  const random = n => (seed = seed * 48271 % 2147483647) % n;
+  const pick = things => things[random(things.length)];
+  const rows = () => [...document.querySelectorAll('.seq:not([hidden])')];
+  const event = (type, more) => ({bubbles: true, cancelable: true, ...more});
+  function press(key, ctrlKey = false, repeat = false) {
+    const input = document.activeElement;
+    const down = new KeyboardEvent('keydown', event('', {key, ctrlKey, repeat}));
+    if (!input.dispatchEvent(down)) return;
+    if (ctrlKey || input.localName !== 'input' || input.readOnly) return;
+    const remove = key === 'Backspace', {selectionStart: from, selectionEnd: to} = input;
+    const more = event('', {inputType: remove ? 'deleteContentBackward' : 'insertText',
+      data: remove ? null : key});
+    if (key.length > 1 && !remove) return;
+    if (!input.dispatchEvent(new InputEvent('beforeinput', more))) return;
+    if (!remove && input.value.length > 31) return;
+    input.setRangeText(remove ? '' : key, Math.max(0, from - (remove && from === to)), to, 'end');
+    input.dispatchEvent(new InputEvent('input', more));
+  }
+  const texts = (things, between) => [...things].map(thing => thing.textContent).join(between);
+  function shown() {
+    const live = rows().filter(({dataset: {name}}) => isLive(name));
+    const lines = live.map(({children, lastChild}) => {
+      const text = telling() ? texts(lastChild.querySelectorAll('span'), '') : children[1].value;
+      const table = texts(children[2].children, ' ');
+      return `${children[0].textContent} "${text.replace(/\n/g, '/')}" ${table}; `;
+    });
+    const free = $('free').textContent === 'empty' ? '' : texts($('free').children, ' ');
+    const pool = [...$('blocks').children].map(({firstChild, lastChild}) =>
+      [...firstChild.children].map(slot => slot.textContent.replace('\n', '/') || '~').join('')
+        + lastChild.textContent);
+    return `# ${lines.join('')}free ${free}; pool ${pool.join('|')}`;
+  }
+  const deed = {
+    type() {
+      pick(rows()).children[1].focus();
+      for (let i = random(6); i >= 0; i--)
+        press(random(4) ? pick('once upon a time') : 'Backspace');
+    },
+    enter() {  // and types on, at once
+      const input = pick(rows()).children[1];
+      input.focus();
+      input.setSelectionRange(random(9), 9);
+      press('Enter', random(4) === 0);
+      if (random(3) === 0) press('Enter', false, true);
+      for (let i = random(4); i > 0; i--) press(pick('abc'));
+    },
+    press: () => press(pick(['z', 'y', 'Enter', 'Delete', 'z']), true),
+    click() {
+      const button = pick(
+        [...document.querySelectorAll('.seq:not([hidden]) button:not([hidden])')]);
+      button.focus();
+      button.click();
+    },
+    twice() {
+      const button = pick([...document.querySelectorAll('button:not([hidden], [data-do=copy])')]);
+      button.click();
+      button.click();
+    },
+    undo: () => document.querySelector(`[data-do=${pick(['undo', 'redo'])}]`).click(),
+    look: () => pick([$('look'), $('step'), $('step'), $('run')].filter(one => !one.hidden)
+      .concat($('look'))).click(),
+    story: () => random(3) || pick([...$('stories').children]).click(),
+    shape() {
+      const box = pick([$('size'), $('count')]);
+      if (random(3) || box.disabled) return;
+      box.value = box.id === 'size' ? 1 << random(5) : random(80);
+      box.dispatchEvent(new Event('change', {bubbles: true}));
+    },
+    odd() {
+      pick(rows()).children[1].focus();
+      for (const key of pick(['é', '"\\', '~a', '&<b>'])) press(key);
+    },
+    again() {  // publishes a text and looks it up, from the new line
+      const row = pick(rows().filter(({dataset: {name}}) => isLive(name))), child = free();
+      if (!row || !child || challenged() || telling()) return;
+      row.querySelector('[data-do=publish]').click();
+      $(child).value = row.children[1].value.slice(0, random(3) ? 32 : 8);
+      $(child).parentNode.querySelector('[data-do=find]').click();
+    },
+    word() {
+      const words = [...document.querySelectorAll('[data-word]')];
+      if (words.length) pick(words).click();
+    },
+    fold: () => { const fold = document.querySelector('details'); fold.open = !fold.open; },
+  };
+  // Typing alone: what comes out is known beforehand, unless the page says otherwise.
+  async function typeAlone() {
+    const row = pick(rows().filter(({dataset: {name}}) => isLive(name)));
+    if (!row || challenged() || telling()) return;
+    const input = row.children[1], name = input.id, child = free(), fork = child && random(2);
+    input.focus();
+    await queue;
+    const at = random(input.value.length + 1), more = pick(['ab', 'xyz', 'o']), {value} = input;
+    input.setSelectionRange(at, at);
+    if (fork) press('Enter');
+    for (const key of more) press(key);
+    await settle();
+    const wanted = fork ? value.slice(0, at) + more : value.slice(0, at) + more + value.slice(at);
+    if (wanted.length <= 32 && $(fork ? child : name).value !== wanted && !$('message').textContent)
+      say(`! ${name}: "${value}" and ${fork ? 'Enter and ' : ''}"${more}" at ${at} is "${
+        $(fork ? child : name).value}"`);
+  }
+  const say = text => { for (const line of text.split('\n')) if (line) console.log(line); };
+  async function settle() {
+    await new Promise(done => setTimeout(done));  // a click on a story: its event comes later
+    for (let last; last !== queue;) await (last = queue);
+    say(log);
+    log = '';
+    say(shown());
+    if ($('blocks').children.length > 64) say('! more than 64 blocks');
+    if (document.activeElement === document.body) say('! the focus is lost');
+    if (moment().answer.includes('in this engine')) say(`! ${moment().answer}`);
+  }
+  seconds = 60;
+  $('a').focus();
+  for (let i = 0; i < n; i++) {
+    const name = pick(Object.keys(deed));
+    deed[name]();
+    if (random(3) === 0) await settle();
+    if (random(4) === 0) await settle(), await typeAlone();
+  }
+  await settle();
+  console.log('END');
+}
+
+// For engines that are wrong on purpose: looks twice, types, and tells what the page says.
+async function tell_message() {
+  const ended = async () => { for (let last; last !== queue;) await (last = queue); };
+  deeds.look();
+  deeds.look();
+  await ended();
+  const answer = $('said').textContent;
+  deeds.release('a');
+  await ended();
+  $('a').value = 'hi';
+  deeds.begin('a');
+  await ended();
+  const calls = $('calls').textContent.replace(/\s+/g, ' ');
+  console.log(`${$('message').textContent.replace(/\s+/g, ' ')} | ${calls} | ${answer}`);
+  console.log('END');
+}
+const [, seed, n] = location.hash.match(/^#random=(\d+),(\d+)/) ?? [];
+if (seed) drive(Number(seed), Number(n));
+else if (challenged()) console.log($('said').textContent), console.log('END');
+else tell_message();
