@@ -113,6 +113,9 @@ stage:            ## tests your functions: N=4, SHOW=seq_append; without N: list
 debug-stage:      ## gdb in the first of these tests that fails: N=4
 	@$(PYTHON3) learn/learn.py debug $(N) || true
 
+show:             ## your engine, drawn call by call: N=8, a stage; PLAY=1, by itself
+	@$(PYTHON3) learn/show.py $(N) $(if $(PLAY),--play) || true
+
 story:            ## what your engine can say, from stage 5 on: N=7, with stage 7
 	@$(PYTHON3) learn/learn.py story $(N) || true
 
@@ -176,10 +179,10 @@ gpu-check:        ## all checks on a real GPU: PART=tests, DEPS=folder
 ## Files
 format:           ## clang-format over the sources
 	clang-format -i paged.cu.c paged.h fast/*.c tests.c examples/*.[ch] checks/*.c \
-	    learn/[0-9]*.c learn/predict.c learn/hunts.c learn/stage_tests.c learn/exercise.h
+	    learn/[0-9]*.c learn/predict.c learn/hunts.c learn/stage_tests.c learn/show.c learn/exercise.h
 
 clean:            ## removes what was built
 	rm -rf paged tour llama replay tests tests-fast build *.o
 
-.PHONY: all help bench pictures play debug read learn stage debug-stage story exercise hunt mutant test
+.PHONY: all help bench pictures play debug read learn stage debug-stage show story exercise hunt mutant test
 .PHONY: quick check mutants fuzz cuda cuda-bench gpu-check format clean

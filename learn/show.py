@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""Draws the scenes of learn/show.c in a terminal: the reader's engine, call by call.
+
+    make show             the last stage that is finished in learn/paged.cu.c; without that file,
+                          all stages, on the finished engine. N=8: the scene of stage 8
+    make show PLAY=1      goes on by itself. In a pipe or a file, the frames follow one another
+
+What a call has changed is in brackets, or has a double border. A scene runs before it is shown, in
+a process of its own, which may crash or never end.
+"""
+import argparse
+import ast
+import locale
+import os
+import re
+import select
+import signal
+import sys
+import termios
+import textwrap
+import tty
+
+import learn
+from plant import read, run
+
+SLOTS = 4  # of a block
+BORDERS = ['      ', ' ', '      '], ['┌────┐', '│', '└────┘'], ['╔════╗', '║', '╚════╝']
+BARS = ' ▀█'
+ASCII = str.maketrans('┌┐└┘─│╔╗╚╝═║▀█', '++++-|####=#\'#')
+
+
+class Frame:
+    """A call: what to predict, what came out, the states after and before it."""
+    def __init__(self, title, before, question=''):
+        self.title, self.before, self.question = title, before, question
+        self.call, self.value, self.said, self.state = '', '', [], {}
+
+    def ask(self):
+        return [self.question, '> ' + self.call + self.value] if self.call else []
+
+    def lines(self):
+        """The call, the picture after it, and what the engine printed."""
+        lines = [*self.ask(), '']
+        if self.state and self.call:
+            lines += draw_plane(self.state) if 'key' in self.state else draw_pool(self.state, self.before)
+        lines += [part for line in self.said for part in textwrap.wrap(line, 79)]
+        return [line.rstrip() for line in lines]
+
+
+# ---- drawing ----
+
+def mark(number, changed):
+    return ('[%d]' if changed else ' %d ') % number
+
+
+def draw_row(name, cells):
+    return ('%-8s' % name + '  '.join('%-6s' % cell for cell in cells)).rstrip()
+
+
+def draw_plane(state):
+    """Stage 1: the plane of K, a character for each key."""
+    if not state['key']:
+        return
+    yield '         block 0      block 1      block 2      block 3'
+    yield 'head      0    1       0    1       0    1       0    1'
+    for layer in range(2):
+        heads = [state['keys'][i:i + SLOTS] for i in range(32 * layer, 32 * layer + 32, SLOTS)]
+        yield 'layer %d  ' % layer + '  '.join(map('│%s│%s│'.__mod__, zip(heads[::2], heads[1::2])))
+        block, key = divmod(state['at'] // 2 % 32, 8)
+        if state['at'] // 64 == layer:
+            yield ' ' * (10 + 13 * block + key + key // SLOTS) + '^'
+    if state['at'] % 2 or state['at'] >= 128:
+        yield 'WRONG: no key begins there'
+
+
+def looks(state):
+    """Of each block: ref_count, serial, parent, letters. A '.' is a token that has no letter yet."""
+    tokens = {(table[t // SLOTS], t % SLOTS) for text, _, table in state['seqs'].values()
+              for t in range(len(text)) if t // SLOTS < len(table)}
+    return [(*numbers, ''.join(' ' if letter == '.' and (i, slot) not in tokens else letter
+                               for slot, letter in enumerate(letters)))
+            for i, (*numbers, letters) in enumerate(state['blocks'])]
+
+
+def draw_pool(state, before):
+    blocks = looks(state)
+    changed = [now != old for now, old in zip(blocks, looks(before) if before else blocks)]
+    yield 'free     ' + ' '.join(mark(block, before and block not in before['free'])
+                                 for block in state['free'])
+    yield draw_row('block', [' %s ' % mark(i, new) for i, new in enumerate(changed)])
+    borders = [BORDERS[0 if block[0] == 0 else 1 + new] for block, new in zip(blocks, changed)]
+    yield draw_row('', [border[0] for border in borders])
+    yield draw_row('', [border[1] + block[3] + border[1] for border, block in zip(borders, blocks)])
+    yield draw_row('', [border[2] for border in borders])
+    if state['weights']:
+        yield from draw_bars(state)
+    else:
+        yield draw_row('count', ['  %d' % block[0] if block[0] else '' for block in blocks])
+    if any(block[1] for block in blocks):
+        yield draw_row('serial', ['  %d' % block[1] if block[1] else '' for block in blocks])
+        yield draw_row('parent', ['  %d' % block[2] if block[1] else '' for block in blocks])
+    yield ''
+    for name in state['seqs']:
+        yield from draw_table(name, state, before)
+    if state['wrong']:
+        yield 'WRONG: ' + state['wrong']
+
+
+def draw_bars(state):
+    """The weights, under their letters; the largest has a full bar."""
+    blocks = [[float(weight) for block, weight in state['weights'] if block == i]
+              for i in range(len(state['blocks']))]
+    largest = max(map(max, filter(None, blocks)))
+    for row in range(4):
+        bars = [[BARS[max(0, min(2, round(8 * weight / largest) - 2 * row))] for weight in block]
+                for block in blocks]
+        yield draw_row('', [' ' + ''.join(block) for block in bars])
+    yield draw_row('sum', [' %.2f' % sum(block) if block else '' for block in blocks]
+                   ) + '     m %s  l %s' % (state['m'], state['l'])
+
+
+def draw_table(name, state, before):
+    text, computed, table = state['seqs'][name]
+    old = before['seqs'].get(name, ('', 0, []))[2] if before else []
+    entries = [mark(block, i >= len(old) or block != old[i]) for i, block in enumerate(table)]
+    yield '%s  %-20s  table  %s' % (name, '|'.join(textwrap.wrap(text, SLOTS)), ' '.join(entries))
+    letters = {block: part for block, (*_, part) in enumerate(state['blocks'])}
+    memory = ''.join(letters.get(block, '????') for block in table)[:computed]
+    if memory != text[:computed]:
+        yield 'WRONG: memory holds ' + memory
+
+
+# ---- frames ----
+
+def play_scene(program, stage):
+    """Runs a scene. Returns its frames, the last of which may have ended with a crash."""
+    text, status = run([program, str(stage.number)], 20, learn.LIMITS)
+    title, state = 'Stage %d: %s' % (stage.number, stage.name), {}
+    keys = '.' * 64
+    frames = [Frame(title, state)]
+    for line in text.splitlines():
+        if line.startswith('? '):
+            frames.append(Frame(title, state, line[2:]))
+        elif line.startswith('> '):
+            frames[-1].call = line[2:]
+        elif line.startswith('= '):
+            frames[-1].value = '  = ' + line[2:]
+        elif re.match(r'\{.*\}$', line):
+            state = ast.literal_eval(line)
+            frames[-1].state = frames[-1].state or state
+            if state.get('key'):
+                at = state['at'] // 2 % 64
+                keys = state['keys'] = keys[:at] + state['key'] + keys[at + 1:]
+        else:
+            frames[-1].said.append(line)
+    if status in (None, -signal.SIGXCPU):
+        frames[-1].said.append('WRONG: this call does not end')
+    elif status < 0:
+        frames[-1].said.append('WRONG: this call ended with signal %d, %s'
+                               % (-status, signal.strsignal(-status)))
+    return frames
+
+
+# ---- the terminal ----
+
+def wait_for_key(seconds):
+    """The key that was pressed, or ''. Then the terminal is as it was before."""
+    before = termios.tcgetattr(0)
+    try:
+        tty.setcbreak(0)
+        ready, _, _ = select.select([0], [], [], seconds)
+        return os.read(0, 8).decode('ascii', 'replace') if ready else ''
+    finally:
+        termios.tcsetattr(0, termios.TCSANOW, before)
+
+
+def step_through(frames, paint, seconds):
+    """A screen has a call, the picture after it, and the next call."""
+    at = 0
+    while at < len(frames):
+        title, lines = frames[at].title, frames[at].lines()
+        if at + 1 < len(frames) and frames[at + 1].title == title:
+            lines += ['', *frames[at + 1].ask()]
+        print('\33[H\33[2J%s\n%s\n\n[any key: go on; b: back; n: next scene; q: quit] '
+              % (title, paint(lines)), end='', flush=True)
+        key = wait_for_key(seconds)
+        print()
+        if key in ('q', '\4'):
+            return
+        if key in ('b', '\33[D', '\x7f'):
+            at = max(at - 1, 0)
+            continue
+        at += 1
+        while key == 'n' and at < len(frames) and frames[at].title == title:
+            at += 1
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument('number', nargs='?', type=int)
+    parser.add_argument('--play', action='store_true')
+    options = parser.parse_args()
+    stages = learn.read_stages()
+    engine, shown = os.path.abspath('paged.cu.c'), stages
+    if os.path.exists(learn.MINE):
+        engine, mine = learn.MINE, read(learn.MINE)
+        written = [not any(learn.unwritten(mine, name) for name in stage.write)
+                   for stage in stages] + [False]
+        shown = [stages[max(written.index(False) - 1, 0)]]
+    if options.number is not None:
+        shown = [stage for stage in stages if stage.number == options.number]
+        if not shown:
+            raise SystemExit('There are stages 1 to %d.' % len(stages))
+    program = learn.BUILD + '/show'
+    compiles, text = learn.build(program, ['-O0'], 'learn/show.c', engine)
+    if not compiles:
+        learn.say('\n'.join(learn.explain(text)[0] + [text]))
+        raise SystemExit('%s does not compile.' % engine)
+    frames = [frame for stage in shown for frame in play_scene(program, stage)]
+
+    locale.setlocale(locale.LC_CTYPE, '')
+    utf8 = locale.nl_langinfo(locale.CODESET) == 'UTF-8'
+    colour = sys.stdout.isatty() and 'NO_COLOR' not in os.environ
+
+    def paint(lines):
+        text = '\n'.join(lines)
+        if colour:
+            text = re.sub(r'\[\d+\]|(?<=║)[^║ ]+|WRONG.*', '\33[7m\\g<0>\33[27m', text)
+        return text if utf8 else text.translate(ASCII)
+
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        step_through(frames, paint, 4 if options.play else None)
+        return 0
+    for frame in frames:
+        print(paint(frame.lines() if frame.call else [frame.title, *frame.lines()]) + '\n')
+    return any('WRONG' in line for frame in frames for line in frame.lines())
+
+
+if __name__ == '__main__':
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that `finally` is run
+    signal.signal(signal.SIGHUP, lambda *_: sys.exit(1))
+    try:
+        sys.exit(main())
+    except (KeyboardInterrupt, BrokenPipeError):
+        sys.exit(1)
