@@ -22,6 +22,7 @@ sys.path.insert(0, os.path.join(ROOT, 'learn'))
 sys.dont_write_bytecode = True
 import learn  # noqa: E402  (the folder has to be known first)
 import plant  # noqa: E402
+import show  # noqa: E402
 from plant import call, find, read, write  # noqa: E402
 
 os.environ['LC_ALL'] = 'C'
@@ -164,6 +165,49 @@ def check_stories():
         report('story of stage %d' % stage.number, problems)
 
 
+# A line that make show draws in each stage, from the bytes of the pool.
+DRAWN = {1: 'layer 0  │be..│b...│  │....│....│  │...k│....│  │....│....│',
+         2: 'free     [0]  1   3   5   6   7   4',
+         3: 'B  hi_t|here|_y          table   1  [0] [2]',
+         4: '        │be_k│  ║hi_t║  │ind │  ║here║',
+         5: 'sum      0.09            0.23    0.10    0.58     m 3.625  l 3.524',
+         6: 'sum      0.50            0.50     m 2.500  l 1.994',
+         7: '         ▀█▀▀            ██▀',
+         8: '        │be_k│  ║i   ║  ║ind ║',
+         9: '        │be_k│  ║ind ║',
+         10: 'block     0      [1]      2       3       4       5       6       7',
+         11: 'free     [3]  2   4   5   6   7  [1] [0]',
+         12: 'A  be_s|een_|by_b|ees    table   0   2   3   4'}
+
+
+def check_show(known):
+    """make show draws each stage as on the finished engine, stops at what is not written yet, and
+    draws another picture for at least one wrong body of each stage."""
+    program = SCRATCH + '/show'
+    compiles, text = learn.build(program, ['-O0', '-w'], 'learn/show.c', SCRATCH + '/one/paged.cu.c')
+    report('show on the track', [text] * (not compiles))
+
+    def draw(stage, written, wrong=0):
+        frames, well = show.play_scene(['env', 'CHECK_STAGE=%d' % written, 'CHECK_SIMPLE=1',
+                                        'CHECK_WRONG=%d' % wrong, program], stage)
+        return '\n'.join(line.rstrip() for frame in frames for line in frame.lines()), well
+
+    for stage in STAGES if compiles else []:
+        text, well = draw(stage, stage.number)
+        before, _ = draw(stage, stage.number - 1)
+        bugs = [number for number in range(1, len(known))
+                if known[number][0] == stage.number and not known[number][1].startswith('simple ')]
+        problems = [text] * (not well) + ['too wide: ' + line for line in text.splitlines()
+                                          if len(line) > 80]
+        problems += ['the finished engine has other frames'] * (draw(stage, len(STAGES))[0] != text)
+        problems += ['no line "%s"' % DRAWN[stage.number]] * (
+            DRAWN[stage.number] not in text.splitlines())
+        problems += [before] * (bool(stage.write) and 'stage %d: write ' % stage.number not in before)
+        problems += ['no wrong body is seen'] * (
+            all(draw(stage, stage.number, number)[0] == text for number in bugs))
+        report('show of stage %d' % stage.number, problems)
+
+
 # ---- the track: its commands ----
 
 def expect(name, status, parts, function, *arguments):
@@ -281,6 +325,7 @@ def check_track(everything):
         check_bodies(known)
     learn.LIMITS = limits
     check_stories()
+    check_show(known)
     check_commands()
     write(SCRATCH + '/skeleton/paged.cu.c', learn.skeleton(ENGINE, STAGES))
     said = call([*plant.CC, '-O2', '-Wall', '-Wextra', '-I.', *plant.CPPFLAGS, '-c',

@@ -286,7 +286,7 @@ def stage_command(number, stages):
         what_to_do(number, stage, name)
         return 1
     print('Stage%s %d: all tests pass.' % ('s 1 to' * (number > 1), number))
-    say(stages[number - 1].now + ' To see it: make show')
+    say(stages[number - 1].now + '\nNow: make show N=%d' % number)
     if number == len(stages):
         print('%s is an engine:\n    cc -O2 -I. %s -o build/mine -lm && build/mine' % (MINE, MINE))
         return 0

@@ -142,19 +142,19 @@ static void begin(const char *text_of_a, const char *text_of_b)
 
 static void stage_1(void)
 {
-#define AT(letter, question, call) \
-    (ask(question, #call), at = call, printf("= %zu\n{'key': '%s', 'at': %zu}\n", at, letter, at))
+#define NUMBER(question, call) (ask(question, #call), at = call, printf("= %zu\n", at))
+#define KEY(key, question, call) \
+    (NUMBER(question, call), printf("{'key': '%s', 'at': %zu}\n", key, at))
     const PoolConfig shape = {2, 2, 2, SLOTS, 4, PAGED_F32, 0, PAGED_CPU};
     size_t at;
-    AT("b", "At which element does the key of token 0 begin, in slot 0 of block 0?",
-       kv_offset(&shape, 0, 0, 0, 0));
-    AT("e", "Token 1 is in slot 1. A key has 2 elements.", kv_offset(&shape, 0, 0, 0, 1));
-    AT("b", "Token 0, for head 1, comes after 4 slots of head 0.", kv_offset(&shape, 0, 0, 1, 0));
-    AT("k", "Some token in slot 3 of block 2.", kv_offset(&shape, 0, 2, 0, 3));
-    AT("b", "Token 0 in layer 1, after 4 blocks of layer 0.", kv_offset(&shape, 1, 0, 0, 0));
-    AT("", "How many blocks do 9 tokens take?", ceil_div(9, SLOTS));
-    AT("", "What does a token cost: K and V, 2 layers, 2 heads, 2 numbers of 4 bytes?",
-       pool_bytes_per_token(&shape));
+    KEY("b", "Where does the key of token 0 begin, in block 0?", kv_offset(&shape, 0, 0, 0, 0));
+    KEY("e", "And token 1? A key has 2 numbers.", kv_offset(&shape, 0, 0, 0, 1));
+    KEY("b", "Token 0 for head 1, after 4 slots of head 0?", kv_offset(&shape, 0, 0, 1, 0));
+    KEY("k", "A token in slot 3 of block 2?", kv_offset(&shape, 0, 2, 0, 3));
+    KEY("b", "Token 0 in layer 1, after 4 blocks of layer 0?", kv_offset(&shape, 1, 0, 0, 0));
+    NUMBER("How many blocks do 9 tokens take?", ceil_div(9, SLOTS));
+    NUMBER("A token has K and V, in 2 layers, 2 heads, 2 numbers. How many bytes?",
+           pool_bytes_per_token(&shape));
 }
 
 static void stage_2(void)
@@ -204,6 +204,7 @@ static void begin_attention(void)
     printf("look_for('e', a, n): the token at n - 1 of A attends, with a query that fits e.\n");
     begin("be_seen_by_bees", "hi_there_you");
     if (put(a, 3) || put(b, 2) || put(a, 4)) printf("WRONG: put() fails\n");
+    report();
 }
 
 static void stage_5(void)

@@ -5,8 +5,8 @@
                           all stages, on the finished engine. N=8: the scene of stage 8
     make show PLAY=1      goes on by itself. In a pipe or a file, the frames follow one another
 
-What a call has changed is in brackets, or has a double border. A scene runs before it is shown, in
-a process of its own, which may crash or never end.
+A box is a block in use. What a call has changed is in brackets, or has a double border. A scene
+runs before it is shown, in a process of its own, which may crash or never end.
 """
 import argparse
 import ast
@@ -30,21 +30,23 @@ ASCII = str.maketrans('┌┐└┘─│╔╗╚╝═║▀█', '++++-|####=
 
 
 class Frame:
-    """A call: what to predict, what came out, the states after and before it."""
+    """A call: what to predict, what it returned, and the states after and before it."""
     def __init__(self, title, before, question=''):
         self.title, self.before, self.question = title, before, question
-        self.call, self.value, self.said, self.state = '', '', [], {}
+        self.call, self.value, self.state, self.said = '', '', {}, []
 
     def ask(self):
-        return [self.question, '> ' + self.call + self.value] if self.call else []
+        return ['', self.question, '> ' + self.call] * bool(self.call)
 
     def lines(self):
-        """The call, the picture after it, and what the engine printed."""
-        lines = [*self.ask(), '']
-        if self.state and self.call:
-            lines += draw_plane(self.state) if 'key' in self.state else draw_pool(self.state, self.before)
-        lines += [part for line in self.said for part in textwrap.wrap(line, 79)]
-        return [line.rstrip() for line in lines]
+        lines = self.ask()
+        if 'key' in self.state:
+            lines += ['', *draw_plane(self.state)]
+        elif self.state and self.call:
+            lines += ['', *draw_pool(self.state, self.before)]
+        if self.value:
+            lines[2] += '  = ' + self.value
+        return lines + [part for line in self.said for part in textwrap.wrap(line, 79)]
 
 
 # ---- drawing ----
@@ -59,8 +61,6 @@ def draw_row(name, cells):
 
 def draw_plane(state):
     """Stage 1: the plane of K, a character for each key."""
-    if not state['key']:
-        return
     yield '         block 0      block 1      block 2      block 3'
     yield 'head      0    1       0    1       0    1       0    1'
     for layer in range(2):
@@ -85,13 +85,13 @@ def looks(state):
 def draw_pool(state, before):
     blocks = looks(state)
     changed = [now != old for now, old in zip(blocks, looks(before) if before else blocks)]
+    borders = [BORDERS[(1 + new) * (block[0] > 0)] for block, new in zip(blocks, changed)]
     yield 'free     ' + ' '.join(mark(block, before and block not in before['free'])
                                  for block in state['free'])
-    yield draw_row('block', [' %s ' % mark(i, new) for i, new in enumerate(changed)])
-    borders = [BORDERS[0 if block[0] == 0 else 1 + new] for block, new in zip(blocks, changed)]
-    yield draw_row('', [border[0] for border in borders])
-    yield draw_row('', [border[1] + block[3] + border[1] for border, block in zip(borders, blocks)])
-    yield draw_row('', [border[2] for border in borders])
+    yield draw_row('block', [' %s' % mark(i, new) for i, new in enumerate(changed)])
+    yield draw_row('', [top for top, _, _ in borders])
+    yield draw_row('', [side + block[3] + side for (_, side, _), block in zip(borders, blocks)])
+    yield draw_row('', [bottom for _, _, bottom in borders])
     if state['weights']:
         yield from draw_bars(state)
     else:
@@ -110,20 +110,21 @@ def draw_bars(state):
     """The weights, under their letters; the largest has a full bar."""
     blocks = [[float(weight) for block, weight in state['weights'] if block == i]
               for i in range(len(state['blocks']))]
-    largest = max(map(max, filter(None, blocks)))
+    largest = max(map(abs, sum(blocks, [])), default=0) or 1
     for row in range(4):
-        bars = [[BARS[max(0, min(2, round(8 * weight / largest) - 2 * row))] for weight in block]
-                for block in blocks]
-        yield draw_row('', [' ' + ''.join(block) for block in bars])
+        yield draw_row('', [' ' + ''.join(
+            '?' if not 0 <= weight <= 1 else BARS[min(2, max(0, round(8 * weight / largest) - 2 * row))]
+            for weight in block) for block in blocks])
     yield draw_row('sum', [' %.2f' % sum(block) if block else '' for block in blocks]
                    ) + '     m %s  l %s' % (state['m'], state['l'])
 
 
 def draw_table(name, state, before):
     text, computed, table = state['seqs'][name]
-    old = before['seqs'].get(name, ('', 0, []))[2] if before else []
+    old = before['seqs'].get(name, ('', 0, []))[2] if before else table
     entries = [mark(block, i >= len(old) or block != old[i]) for i, block in enumerate(table)]
-    yield '%s  %-20s  table  %s' % (name, '|'.join(textwrap.wrap(text, SLOTS)), ' '.join(entries))
+    parts = [text[i:i + SLOTS] for i in range(0, len(text), SLOTS)]
+    yield '%s  %-20s  table  %s' % (name, '|'.join(parts), ' '.join(entries))
     letters = {block: part for block, (*_, part) in enumerate(state['blocks'])}
     memory = ''.join(letters.get(block, '????') for block in table)[:computed]
     if memory != text[:computed]:
@@ -134,31 +135,31 @@ def draw_table(name, state, before):
 
 def play_scene(program, stage):
     """Runs a scene. Returns its frames, the last of which may have ended with a crash."""
-    text, status = run([program, str(stage.number)], 20, learn.LIMITS)
-    title, state = 'Stage %d: %s' % (stage.number, stage.name), {}
-    keys = '.' * 64
+    text, status = run([*program, str(stage.number)], 20, learn.LIMITS)
+    title, state, keys = 'Stage %d: %s' % (stage.number, stage.name), {}, '.' * 64
     frames = [Frame(title, state)]
     for line in text.splitlines():
+        frame = frames[-1]
         if line.startswith('? '):
             frames.append(Frame(title, state, line[2:]))
         elif line.startswith('> '):
-            frames[-1].call = line[2:]
+            frame.call = line[2:]
         elif line.startswith('= '):
-            frames[-1].value = '  = ' + line[2:]
-        elif re.match(r'\{.*\}$', line):
+            frame.value = line[2:]
+        elif line.startswith('{'):
             state = ast.literal_eval(line)
-            frames[-1].state = frames[-1].state or state
-            if state.get('key'):
+            frame.state = frame.state or state
+            if 'key' in state:
                 at = state['at'] // 2 % 64
                 keys = state['keys'] = keys[:at] + state['key'] + keys[at + 1:]
         else:
-            frames[-1].said.append(line)
+            frame.said.append(line)
     if status in (None, -signal.SIGXCPU):
         frames[-1].said.append('WRONG: this call does not end')
     elif status < 0:
-        frames[-1].said.append('WRONG: this call ended with signal %d, %s'
-                               % (-status, signal.strsignal(-status)))
-    return frames
+        frames[-1].said.append('Here it ends: %s.' % signal.strsignal(-status))
+    return frames, status == 0 and not any(
+        line.startswith('WRONG') for frame in frames for line in frame.lines())
 
 
 # ---- the terminal ----
@@ -180,19 +181,33 @@ def step_through(frames, paint, seconds):
     while at < len(frames):
         title, lines = frames[at].title, frames[at].lines()
         if at + 1 < len(frames) and frames[at + 1].title == title:
-            lines += ['', *frames[at + 1].ask()]
+            lines += frames[at + 1].ask()
         print('\33[H\33[2J%s\n%s\n\n[any key: go on; b: back; n: next scene; q: quit] '
               % (title, paint(lines)), end='', flush=True)
         key = wait_for_key(seconds)
-        print()
         if key in ('q', '\4'):
-            return
+            break
         if key in ('b', '\33[D', '\x7f'):
             at = max(at - 1, 0)
             continue
         at += 1
         while key == 'n' and at < len(frames) and frames[at].title == title:
             at += 1
+    print()
+
+
+def choose(number, stages):
+    """The engine and the stages to show."""
+    if number is not None and not 1 <= number <= len(stages):
+        raise SystemExit('There are stages 1 to %d.' % len(stages))
+    engine, shown = os.path.abspath('paged.cu.c'), stages
+    if os.path.exists(learn.MINE):
+        engine, mine = learn.MINE, read(learn.MINE)
+        for stage in [stage for stage in stages if stage.write]:  # up to the first unfinished one
+            if stage.number > 1 and any(learn.unwritten(mine, name) for name in stage.write):
+                break
+            shown = [stage]
+    return engine, shown if number is None else [stages[number - 1]]
 
 
 def main():
@@ -200,45 +215,35 @@ def main():
     parser.add_argument('number', nargs='?', type=int)
     parser.add_argument('--play', action='store_true')
     options = parser.parse_args()
-    stages = learn.read_stages()
-    engine, shown = os.path.abspath('paged.cu.c'), stages
-    if os.path.exists(learn.MINE):
-        engine, mine = learn.MINE, read(learn.MINE)
-        written = [not any(learn.unwritten(mine, name) for name in stage.write)
-                   for stage in stages] + [False]
-        shown = [stages[max(written.index(False) - 1, 0)]]
-    if options.number is not None:
-        shown = [stage for stage in stages if stage.number == options.number]
-        if not shown:
-            raise SystemExit('There are stages 1 to %d.' % len(stages))
+    engine, stages = choose(options.number, learn.read_stages())
     program = learn.BUILD + '/show'
     compiles, text = learn.build(program, ['-O0'], 'learn/show.c', engine)
     if not compiles:
         learn.say('\n'.join(learn.explain(text)[0] + [text]))
         raise SystemExit('%s does not compile.' % engine)
-    frames = [frame for stage in shown for frame in play_scene(program, stage)]
-
+    scenes = [play_scene([program], stage) for stage in stages]
+    frames = [frame for scene, _ in scenes for frame in scene]
     locale.setlocale(locale.LC_CTYPE, '')
     utf8 = locale.nl_langinfo(locale.CODESET) == 'UTF-8'
     colour = sys.stdout.isatty() and 'NO_COLOR' not in os.environ
 
     def paint(lines):
-        text = '\n'.join(lines)
+        text = '\n'.join(line.rstrip() for line in lines)
         if colour:
             text = re.sub(r'\[\d+\]|(?<=║)[^║ ]+|WRONG.*', '\33[7m\\g<0>\33[27m', text)
         return text if utf8 else text.translate(ASCII)
 
     if sys.stdin.isatty() and sys.stdout.isatty():
         step_through(frames, paint, 4 if options.play else None)
-        return 0
-    for frame in frames:
-        print(paint(frame.lines() if frame.call else [frame.title, *frame.lines()]) + '\n')
-    return any('WRONG' in line for frame in frames for line in frame.lines())
+    else:
+        for frame in frames:
+            print(paint([frame.title] * (not frame.call) + frame.lines()))
+    return not all(well for _, well in scenes)
 
 
 if __name__ == '__main__':
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that `finally` is run
-    signal.signal(signal.SIGHUP, lambda *_: sys.exit(1))
+    for ending in signal.SIGTERM, signal.SIGHUP:
+        signal.signal(ending, lambda *_: sys.exit(1))  # so that `finally` is run
     try:
         sys.exit(main())
     except (KeyboardInterrupt, BrokenPipeError):
