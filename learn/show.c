@@ -290,18 +290,19 @@ static void stage_10(void)
 
 static void stage_11(void)
 {
-    begin("be_kind_to_all_of_them_and_to_me", "be_kind_to_bees");
+    begin("be_kind_to_all_of_them_and_to_me", "be_kind_");
     OK("A has ten letters.", put(a, 10));
     OK("How many of its blocks are published?", seq_publish(a, tokens, 10));
-    OK("B has the same prompt. How much of it is found?", seq_lookup(b, tokens, 10));
-    OK("B computes the rest.", put(b, 2));
+    OK("B's prompt is be_kind_, and B must compute its last letter.", seq_lookup(b, tokens, 8));
+    OK("B computes what was not found.", put(b, 4));
+    OK("B publishes ind_, too. Does the pool keep it twice?", seq_publish(b, tokens, 8));
     CALL("A ends. Which of its blocks become free?", seq_release(a));
-    CALL("B ends, too. Where on the list are the published blocks?", seq_release(b));
+    CALL("B ends. Published blocks keep their letters. Where on the list?", seq_release(b));
     seq_create(pool, &c);
-    OK("C finds them, though they are free.", seq_lookup(c, tokens, 10));
+    OK("C has A's prompt. How much is found in free blocks?", seq_lookup(c, tokens, 10));
     CALL("C ends.", seq_release(c));
     seq_create(pool, &a);
-    OK("A needs seven blocks. Which one is evicted?", put(a, 28));
+    OK("A needs seven blocks. Which published one is taken first?", put(a, 28));
 }
 
 static void stage_12(void)

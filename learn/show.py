@@ -56,7 +56,7 @@ def mark(number, changed):
 
 
 def draw_row(name, cells):
-    return ('%-8s' % name + '  '.join('%-6s' % cell for cell in cells)).rstrip()
+    return ('%-10s' % name + '  '.join('%-6s' % cell for cell in cells)).rstrip()
 
 
 def draw_plane(state):
@@ -86,7 +86,7 @@ def draw_pool(state, before):
     blocks = looks(state)
     changed = [now != old for now, old in zip(blocks, looks(before) if before else blocks)]
     borders = [BORDERS[(1 + new) * (block[0] > 0)] for block, new in zip(blocks, changed)]
-    yield 'free     ' + ' '.join(mark(block, before and block not in before['free'])
+    yield 'free list  ' + ' '.join(mark(block, before and block not in before['free'])
                                  for block in state['free'])
     yield draw_row('block', [' %s' % mark(i, new) for i, new in enumerate(changed)])
     yield draw_row('', [top for top, _, _ in borders])
@@ -95,11 +95,11 @@ def draw_pool(state, before):
     if state['weights']:
         yield from draw_bars(state)
     else:
-        yield draw_row('count', ['  %d' % block[0] if block[0] else '' for block in blocks])
+        yield draw_row('ref_count', ['  %d' % block[0] if block[0] else '' for block in blocks])
     if any(block[1] for block in blocks):
         yield draw_row('serial', ['  %d' % block[1] if block[1] else '' for block in blocks])
         yield draw_row('parent', ['  %d' % block[2] if block[1] else '' for block in blocks])
-    yield ''
+    yield from [''] * bool(state['seqs'])
     for name in state['seqs']:
         yield from draw_table(name, state, before)
     if state['wrong']:
