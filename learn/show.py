@@ -18,7 +18,6 @@ import signal
 import sys
 import termios
 import textwrap
-import tty
 
 import learn
 from plant import read, run
@@ -166,9 +165,11 @@ def play_scene(program, stage):
 
 def wait_for_key(seconds):
     """The key that was pressed, or ''. Then the terminal is as it was before."""
-    before = termios.tcgetattr(0)
+    before, mode = termios.tcgetattr(0), termios.tcgetattr(0)
+    mode[3] &= ~(termios.ICANON | termios.ECHO)
+    mode[6][termios.VSUSP] = b'\0'  # a stopped program would leave the terminal like this
     try:
-        tty.setcbreak(0)
+        termios.tcsetattr(0, termios.TCSANOW, mode)
         ready, _, _ = select.select([0], [], [], seconds)
         return os.read(0, 8).decode('ascii', 'replace') if ready else ''
     finally:
