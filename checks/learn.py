@@ -205,6 +205,9 @@ def check_show(known):
         problems += [before] * (bool(stage.write) and 'stage %d: write ' % stage.number not in before)
         problems += ['no wrong body is seen'] * (
             all(draw(stage, stage.number, number)[0] == text for number in bugs))
+        if stage.number == 8:
+            quoted = re.search(r'```text\n(A goes on(?:.*\n)*?)```', read('README.md'))
+            problems += ['README.md shows another frame'] * (not quoted or quoted[1] not in text)
         report('show of stage %d' % stage.number, problems)
     text = call(['make', '-s', 'show', 'N=2'])[1]  # of the reader's engine, if there is one
     report('make show', [text] * (not re.match(r'Stage 2: free list\n\nA new pool .*\n> pool_cr', text)
