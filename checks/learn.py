@@ -206,7 +206,7 @@ def check_show(known):
         problems += ['no wrong body is seen'] * (
             all(draw(stage, stage.number, number)[0] == text for number in bugs))
         if stage.number == 8:
-            quoted = re.search(r'```text\n(A goes on(?:.*\n)*?)```', read('README.md'))
+            quoted = re.search(r'```text\n(A gets n(?:.*\n)*?)```', read('README.md'))
             problems += ['README.md shows another frame'] * (not quoted or quoted[1] not in text)
         report('show of stage %d' % stage.number, problems)
     text = call(['make', '-s', 'show', 'N=2'])[1]  # of the reader's engine, if there is one

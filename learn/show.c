@@ -147,53 +147,60 @@ static void stage_1(void)
     (NUMBER(question, call), printf("{'key': '%s', 'at': %zu}\n", key, at))
     const PoolConfig shape = {2, 2, 2, SLOTS, 4, PAGED_F32, 0, PAGED_CPU};
     size_t at;
-    KEY("b", "Where does the key of token 0 begin, in block 0?", kv_offset(&shape, 0, 0, 0, 0));
-    KEY("e", "And token 1? A key has 2 numbers.", kv_offset(&shape, 0, 0, 0, 1));
-    KEY("b", "Token 0 for head 1, after 4 slots of head 0?", kv_offset(&shape, 0, 0, 1, 0));
-    KEY("k", "A token in slot 3 of block 2?", kv_offset(&shape, 0, 2, 0, 3));
-    KEY("b", "Token 0 in layer 1, after 4 blocks of layer 0?", kv_offset(&shape, 1, 0, 0, 0));
-    NUMBER("How many blocks do 9 tokens take?", ceil_div(9, SLOTS));
-    NUMBER("A token has K and V, in 2 layers, 2 heads, 2 numbers. How many bytes?",
+    KEY("b", "Token 0 is in slot 0 of block 0. At which element does its key begin?",
+        kv_offset(&shape, 0, 0, 0, 0));
+    KEY("e", "Token 1 is in the next slot, and a key has 2 numbers.",
+        kv_offset(&shape, 0, 0, 0, 1));
+    KEY("b", "Token 0 has a key for head 1, too, after the 4 slots of head 0.",
+        kv_offset(&shape, 0, 0, 1, 0));
+    KEY("k", "Another token is in slot 3 of block 2.", kv_offset(&shape, 0, 2, 0, 3));
+    KEY("b", "Token 0 has a key in layer 1, too, after the 4 blocks of layer 0.",
+        kv_offset(&shape, 1, 0, 0, 0));
+    NUMBER("How many blocks do 9 tokens need?", ceil_div(9, SLOTS));
+    NUMBER("How many bytes does a token take: K and V, 2 layers, 2 heads, 2 floats?",
            pool_bytes_per_token(&shape));
 }
 
 static void stage_2(void)
 {
-    OK("A new pool inserts its blocks at the back. Which is first?", pool_create(&config, &pool));
-    CALL("Block 4 leaves from the middle.", free_list_remove(pool, 4));
-    CALL("It comes back, after block 7.", free_list_insert_after(pool, 7, 4));
+    OK("A new pool inserts its blocks, each at the back. Which one is first?",
+       pool_create(&config, &pool));
+    CALL("Block 4 is taken out of the middle. Which links change?", free_list_remove(pool, 4));
+    CALL("It is put back, after block 7.", free_list_insert_after(pool, 7, 4));
     VALUE("Which block is taken first?", block_take(pool));
-    VALUE("And then?", block_take(pool));
-    VALUE("And then?", block_take(pool));
+    VALUE("Which one is next?", block_take(pool));
+    VALUE("And which one then?", block_take(pool));
     CALL("Block 1 is dropped. Does it go to the front or to the back?", block_drop(pool, 1));
-    CALL("Block 0 is dropped. Which is first now?", block_drop(pool, 0));
-    VALUE("Which one is taken: the first that came back, or the last?", block_take(pool));
+    CALL("Block 0 is dropped. Which one is first now?", block_drop(pool, 0));
+    VALUE("Which one is taken: the block that came back first, or last?", block_take(pool));
 }
 
 static void stage_3(void)
 {
     begin("be_kind_to_all", "hi_there_you");
-    OK("A begins with three letters. How many blocks is that?", seq_append(a, 3));
-    OK("B has two. In which block?", seq_append(b, 2));
-    OK("A's fourth letter: does it take a block?", seq_append(a, 1));
-    OK("Three more. What is A's table then?", seq_append(a, 3));
-    TRY(PAGED_OUT_OF_BLOCKS, "B asks for 7 more blocks; 5 are free.", seq_append(b, 30));
-    TRY(PAGED_TOO_LONG, "One letter more, and B is longer than the pool.", seq_append(b, 31));
-    CALL("A ends, and drops its last block first. Which is first now?", seq_release(a));
-    OK("B grows. Which blocks does it get?", seq_append(b, 8));
+    OK("A gets three letters. How many blocks does that take?", seq_append(a, 3));
+    OK("B gets two. In which block?", seq_append(b, 2));
+    OK("A gets a fourth letter. Is a block taken?", seq_append(a, 1));
+    OK("A gets three more. What will its table be?", seq_append(a, 3));
+    TRY(PAGED_OUT_OF_BLOCKS, "B asks for 7 more blocks, and 5 are free. Does it get those?",
+        seq_append(b, 30));
+    TRY(PAGED_TOO_LONG, "With one letter more, B would be longer than the whole pool.",
+        seq_append(b, 31));
+    CALL("A ends, and drops its last block first. Which one is first now?", seq_release(a));
+    OK("B gets eight letters. In which blocks?", seq_append(b, 8));
 }
 
 static void stage_4(void)
 {
     begin("be_kind_to_all", "hi_there_you");
-    OK("A gets room for three letters. What is in its slots?", seq_append(a, 3));
+    OK("A gets room for three letters. What do its slots hold?", seq_append(a, 3));
     compute(a, 3);
-    OK("The plan lists the new tokens. Does it store any?", plan(a, 3));
-    OK("Now their K and V are stored.", pool_write(pool, 0, k, v));
-    OK("put() does all three. Where do two letters of B go?", put(b, 2));
-    OK("Four of A fill a block, and begin another. Which?", put(a, 4));
-    OK("And six of B?", put(b, 6));
-    OK("A is gathered from its blocks. What is in k?", seq_gather(a, 0, k, v));
+    OK("The plan lists the new tokens. Does it store anything?", plan(a, 3));
+    OK("Now K and V of the three are stored.", pool_write(pool, 0, k, v));
+    OK("put() makes these three calls. Where do two letters of B go?", put(b, 2));
+    OK("A gets four. One fills its block. Where do the others go?", put(a, 4));
+    OK("B gets six.", put(b, 6));
+    OK("A is copied out of its blocks, into k. What does k hold?", seq_gather(a, 0, k, v));
     printf("k: ");
     for (int t = 0; t < a->length; t++) putchar((int)k[t * DIM]);
     printf("\n");
@@ -201,7 +208,7 @@ static void stage_4(void)
 
 static void begin_attention(void)
 {
-    printf("look_for('e', a, n): the token at n - 1 of A attends, with a query that fits e.\n");
+    printf("look_for('e', a, 4): token 3 of A attends to tokens 0 to 3 and looks for an e.\n");
     begin("be_seen_by_bees", "hi_there_you");
     if (put(a, 3) || put(b, 2) || put(a, 4)) printf("WRONG: put() fails\n");
     report();
@@ -210,13 +217,13 @@ static void begin_attention(void)
 static void stage_5(void)
 {
     begin_attention();
-    OK("An e scores 2, and each position 1/8 more. Which two bars are longest?",
+    OK("An e scores 2, and each position adds 1/8. Which two bars are longest?",
        look_for('e', a, 7));
     OK("Token 3 sees nothing after it. Which bar is longest now?", look_for('e', a, 4));
-    OK("There is no x. What still tells letters apart?", look_for('x', a, 7));
-    OK("A grows by eight.", put(a, 8));
-    OK("How much of the weight do five e have?", look_for('e', a, 15));
-    OK("B looks for e. Does it see any of A's?", look_for('e', b, 2));
+    OK("No letter is an x. What still makes a difference?", look_for('x', a, 7));
+    OK("A gets eight letters.", put(a, 8));
+    OK("Which block gets most of the weight?", look_for('e', a, 15));
+    OK("Does B see the letters of A?", look_for('e', b, 2));
 }
 
 static void stage_6(void)
@@ -226,8 +233,8 @@ static void stage_6(void)
     for (int t = 0; t < a->length; t++) {
         double score = t / 8.0;
         if (texts[0][t] == 'e') score += 2;
-        snprintf(question, sizeof question, "Token %d is %c: its score is %.3f. Does m rise?", t,
-                 texts[0][t], score);
+        snprintf(question, sizeof question, "Token %d is %c, and its score is %.3f. Does m rise?",
+                 t, texts[0][t], score);
         OK(question, look_for('e', a, t + 1));
     }
 }
@@ -235,79 +242,84 @@ static void stage_6(void)
 static void stage_7(void)
 {
     begin_attention();
-    OK("The CPU goes from token to token.", look_for('e', a, 7));
+    OK("The CPU takes one token after another.", look_for('e', a, 7));
+#ifdef PAGED_NO_STANDIN
+    printf("This build has no stand-in for a GPU.\n");
+#else
     config.device = PAGED_STANDIN;
     begin_attention();
-    OK("The same on the stand-in: four warps share the tokens. Are the bars the same?",
-       look_for('e', a, 7));
-#ifndef PAGED_NO_STANDIN
+    OK("On the stand-in, four warps share the tokens. Are the bars the same?", look_for('e', a, 7));
     gpu_lane_order = DESCENDING;
+    OK("Now the last lane runs first, as far as it can. Are they still the same?",
+       look_for('e', a, 7));
 #endif
-    OK("And if the last lane runs first, as far ahead as it can?", look_for('e', a, 7));
 }
 
 static void stage_8(void)
 {
     begin("be_kind", "be_kite");
-    OK("A has five letters.", put(a, 5));
+    OK("A gets five letters.", put(a, 5));
     seq_release(b);
-    OK("B begins as A does. How many blocks does that take?", seq_fork(a, 5, &b));
-    OK("A goes on: nd. Where, if B uses block 1, too?", put(a, 2));
-    OK("B goes on: te. Is there a second copy?", put(b, 2));
-    OK("C begins with one full block of A.", seq_fork(a, 4, &c));
-    OK("C goes on. Is block 0 copied?", put(c, 2));
+    OK("B begins with the same five. How many blocks are taken?", seq_fork(a, 5, &b));
+    OK("A gets n and d, but B uses block 1, too. Where do they go?", put(a, 2));
+    OK("B gets t and e. Does it need a copy as well?", put(b, 2));
+    OK("C begins with a full block.", seq_fork(a, 4, &c));
+    OK("C gets two letters. Is block 0 copied?", put(c, 2));
     CALL("A ends. Which of its blocks become free?", seq_release(a));
 }
 
 static void stage_9(void)
 {
     begin("be_kindred", "be_kind");
-    OK("A has six letters.", put(a, 6));
-    OK("A guesses four more: dred.", put(a, 4));
-    OK("Only d was right. Which block becomes free?", seq_rewind(a, 3));
+    OK("A gets six letters.", put(a, 6));
+    OK("A guesses four more: d, r, e and d.", put(a, 4));
+    OK("Only the first guess was right. Which block becomes free?", seq_rewind(a, 3));
     texts[0] = "be_kind_to";
     OK("A goes on. Which block does it take?", put(a, 3));
     seq_release(b);
-    OK("B begins with be_kind.", seq_fork(a, 7, &b));
-    OK("B takes d back. Does A lose it?", seq_rewind(b, 1));
+    OK("B begins with the first seven letters of A.", seq_fork(a, 7, &b));
+    OK("B drops the d, which A still uses. Does A lose it?", seq_rewind(b, 1));
     texts[1] = "be_king";
-    OK("B writes g. Where?", put(b, 1));
+    OK("B gets a g instead. Where does it go?", put(b, 1));
 }
 
 static void stage_10(void)
 {
     begin("be_kind_", "");
-    pool->num_buckets = 1;  // one list has all published blocks
-    OK("A has two full blocks.", put(a, 8));
-    CALL("Block 0 begins a prompt: its parent is 0.", prefix_insert(pool, 0, 0, tokens));
-    CALL("Block 1 comes after it. Which parent?", prefix_insert(pool, 1, 1, tokens + 4));
+    pool->num_buckets = 1;  // so that one list has all published blocks
+    OK("A gets eight letters.", put(a, 8));
+    CALL("Block 0 begins a prompt, so its parent is 0.", prefix_insert(pool, 0, 0, tokens));
+    CALL("Block 1 follows serial 1.", prefix_insert(pool, 1, 1, tokens + 4));
     VALUE("Which block begins a prompt with be_k?", *prefix_find(pool, 0, tokens));
-    VALUE("And with ind_?", *prefix_find(pool, 0, tokens + 4));
-    VALUE("Which has ind_ after serial 1?", *prefix_find(pool, 1, tokens + 4));
-    CALL("Block 0 leaves the cache.", prefix_remove(pool, 0));
+    VALUE("Which one begins a prompt with ind_?", *prefix_find(pool, 0, tokens + 4));
+    VALUE("Which one has ind_ after serial 1?", *prefix_find(pool, 1, tokens + 4));
+    CALL("Block 0 leaves the cache. Are its letters gone?", prefix_remove(pool, 0));
     VALUE("Is be_k found now?", *prefix_find(pool, 0, tokens));
 }
 
 static void stage_11(void)
 {
     begin("be_kind_to_all_of_them_and_to_me", "be_kind_");
-    OK("A has ten letters.", put(a, 10));
-    OK("How many of its blocks are published?", seq_publish(a, tokens, 10));
-    OK("B's prompt is be_kind_, and B must compute its last letter.", seq_lookup(b, tokens, 8));
-    OK("B computes what was not found.", put(b, 4));
-    OK("B publishes ind_, too. Does the pool keep it twice?", seq_publish(b, tokens, 8));
+    OK("A gets ten letters.", put(a, 10));
+    OK("Its full blocks are published. How many are there?", seq_publish(a, tokens, 10));
+    OK("B has the prompt be_kind_ and must compute its last letter. What is found?",
+       seq_lookup(b, tokens, 8));
+    OK("B computes the rest, in a block of its own.", put(b, 4));
+    OK("B publishes it. Does the pool keep ind_ twice?", seq_publish(b, tokens, 8));
     CALL("A ends. Which of its blocks become free?", seq_release(a));
-    CALL("B ends. Published blocks keep their letters. Where on the list?", seq_release(b));
+    CALL("B ends. Where on the free list are the published blocks?", seq_release(b));
     seq_create(pool, &c);
-    OK("C has A's prompt. How much is found in free blocks?", seq_lookup(c, tokens, 10));
+    OK("C has the prompt of A. What is found, though all blocks are free?",
+       seq_lookup(c, tokens, 10));
     CALL("C ends.", seq_release(c));
     seq_create(pool, &a);
-    OK("A needs seven blocks. Which published one is taken first?", put(a, 28));
+    OK("A needs seven blocks. Which of the published ones is taken?", put(a, 28));
 }
 
 static void stage_12(void)
 {
-    config.dtype = PAGED_F16;  // half the bytes
+    printf("K and V are stored in 16 bits.\n");
+    config.dtype = PAGED_F16;
     stage_5();
 }
 
@@ -315,7 +327,10 @@ int main(int argc, char **argv)
 {
     static void (*const scenes[])(void) = {stage_1, stage_2, stage_3, stage_4,  stage_5,  stage_6,
                                            stage_7, stage_8, stage_9, stage_10, stage_11, stage_12};
+    int number = argc > 1 ? atoi(argv[1]) : 1;
     setvbuf(stdout, NULL, _IOLBF, 0);  // so that a crash comes after its call
-    if (argc == 2) scenes[atoi(argv[1]) - 1]();
+    if (number > 4)
+        printf("put(a, 3): A gets its next three letters, and their K and V are stored.\n");
+    scenes[number - 1]();
     return 0;
 }

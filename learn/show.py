@@ -23,7 +23,7 @@ import learn
 from plant import read, run
 
 SLOTS = 4  # of a block
-BORDERS = ['      ', ' ', '      '], ['┌────┐', '│', '└────┘'], ['╔════╗', '║', '╚════╝']
+BORDERS = ['┌    ┐', ' ', '└    ┘'], ['┌────┐', '│', '└────┘'], ['╔════╗', '║', '╚════╝']
 BARS = ' ▀█'
 ASCII = str.maketrans('┌┐└┘─│╔╗╚╝═║▀█', '++++-|####=#\'#')
 
