@@ -23,7 +23,7 @@ import learn
 from plant import read, run
 
 SLOTS = 4  # of a block
-BORDERS = ['┌    ┐', ' ', '└    ┘'], ['┌────┐', '│', '└────┘'], ['╔════╗', '║', '╚════╝']
+BORDERS = '┌    ┐ └    ┘', '┌────┐│└────┘', '╔════╗║╚════╝'  # free, in use, changed
 BARS = ' ▀█'
 ASCII = str.maketrans('┌┐└┘─│╔╗╚╝═║▀█', '++++-|####=#\'#')
 
@@ -88,16 +88,15 @@ def draw_pool(state, before):
     yield 'free list  ' + ' '.join(mark(block, before and block not in before['free'])
                                  for block in state['free'])
     yield draw_row('block', [' %s' % mark(i, new) for i, new in enumerate(changed)])
-    yield draw_row('', [top for top, _, _ in borders])
-    yield draw_row('', [side + block[3] + side for (_, side, _), block in zip(borders, blocks)])
-    yield draw_row('', [bottom for _, _, bottom in borders])
+    yield draw_row('', [border[:6] for border in borders])
+    yield draw_row('', [border[6] + block[3] + border[6] for border, block in zip(borders, blocks)])
+    yield draw_row('', [border[7:] for border in borders])
     if state['weights']:
         yield from draw_bars(state)
-    else:
-        yield draw_row('ref_count', ['  %d' % block[0] if block[0] else '' for block in blocks])
-    if any(block[1] for block in blocks):
-        yield draw_row('serial', ['  %d' % block[1] if block[1] else '' for block in blocks])
-        yield draw_row('parent', ['  %d' % block[2] if block[1] else '' for block in blocks])
+    for name, column in ('ref_count', 0), ('serial', 1), ('parent', 2):
+        if column == 0 and not state['weights'] or column > 0 and any(block[1] for block in blocks):
+            yield draw_row(name, ['  %d' % block[column] if block[column > 0] else ''
+                                  for block in blocks])
     yield from [''] * bool(state['seqs'])
     for name in state['seqs']:
         yield from draw_table(name, state, before)
@@ -109,10 +108,10 @@ def draw_bars(state):
     """The weights, under their letters; the largest has a full bar."""
     blocks = [[float(weight) for block, weight in state['weights'] if block == i]
               for i in range(len(state['blocks']))]
-    largest = max(map(abs, sum(blocks, [])), default=0) or 1
+    largest = max(weight for weight in [1e-9, *sum(blocks, [])] if weight <= 1)
     for row in range(4):
         yield draw_row('', [' ' + ''.join(
-            '?' if not 0 <= weight <= 1 else BARS[min(2, max(0, round(8 * weight / largest) - 2 * row))]
+            BARS[max(0, min(2, round(8 * weight / largest) - 2 * row))] if 0 <= weight <= 1 else '?'
             for weight in block) for block in blocks])
     yield draw_row('sum', [' %.2f' % sum(block) if block else '' for block in blocks]
                    ) + '     m %s  l %s' % (state['m'], state['l'])
@@ -145,7 +144,7 @@ def play_scene(program, stage):
             frame.call = line[2:]
         elif line.startswith('= '):
             frame.value = line[2:]
-        elif line.startswith('{'):
+        elif re.match(r"{'(free|key)': .*}$", line):
             state = ast.literal_eval(line)
             frame.state = frame.state or state
             if 'key' in state:
