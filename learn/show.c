@@ -20,8 +20,8 @@ static Seq **const seqs[SEQS] = {&a, &b, &c};
 static const char *texts[SEQS];  // a sequence has the first `length` letters of its text
 static int tokens[TOKENS];       // the letters of A, as numbers
 static float k[TOKENS * DIM], v[TOKENS * DIM], q[TOKENS * DIM], out[TOKENS * DIM], lse[TOKENS];
-static const Seq *reader;  // what attends ...
-static int seen;           // ... to so many of its tokens; 0: nothing does
+static const Seq *reader;  // attended last, ...
+static int seen;           // ... to its first `seen` tokens; 0: not since the last put()
 
 static void report(void)
 {
