@@ -147,24 +147,18 @@ static void stage_1(void)
     (NUMBER(question, call), printf("{'key': '%s', 'at': %zu}\n", key, at))
     const PoolConfig shape = {2, 2, 2, SLOTS, 4, PAGED_F32, 0, PAGED_CPU};
     size_t at;
-    KEY("b", "Token 0 is in slot 0 of block 0. At which element does its key begin?",
-        kv_offset(&shape, 0, 0, 0, 0));
-    KEY("e", "Token 1 is in the next slot, and a key has 2 numbers.",
-        kv_offset(&shape, 0, 0, 0, 1));
-    KEY("b", "Token 0 has a key for head 1, too, after the 4 slots of head 0.",
-        kv_offset(&shape, 0, 0, 1, 0));
+    KEY("b", "Token 0: block 0, slot 0. Where does its key begin?", kv_offset(&shape, 0, 0, 0, 0));
+    KEY("e", "Token 1 is in slot 1, and a key has 2 numbers.", kv_offset(&shape, 0, 0, 0, 1));
+    KEY("b", "Token 0 for head 1: after the 4 slots of head 0.", kv_offset(&shape, 0, 0, 1, 0));
     KEY("k", "Another token is in slot 3 of block 2.", kv_offset(&shape, 0, 2, 0, 3));
-    KEY("b", "Token 0 has a key in layer 1, too, after the 4 blocks of layer 0.",
-        kv_offset(&shape, 1, 0, 0, 0));
+    KEY("b", "Token 0 in layer 1: after the 4 blocks of layer 0.", kv_offset(&shape, 1, 0, 0, 0));
     NUMBER("How many blocks do 9 tokens need?", ceil_div(9, SLOTS));
-    NUMBER("How many bytes does a token take: K and V, 2 layers, 2 heads, 2 floats?",
-           pool_bytes_per_token(&shape));
+    NUMBER("How many bytes does a token take, in K and V?", pool_bytes_per_token(&shape));
 }
 
 static void stage_2(void)
 {
-    OK("A new pool inserts its blocks, each at the back. Which one is first?",
-       pool_create(&config, &pool));
+    OK("A new pool puts each block at the back. Which is first?", pool_create(&config, &pool));
     CALL("Block 4 is taken out of the middle. Which links change?", free_list_remove(pool, 4));
     CALL("It is put back, after block 7.", free_list_insert_after(pool, 7, 4));
     VALUE("Which block is taken first?", block_take(pool));
@@ -182,10 +176,8 @@ static void stage_3(void)
     OK("B gets two. In which block?", seq_append(b, 2));
     OK("A gets a fourth letter. Is a block taken?", seq_append(a, 1));
     OK("A gets three more. What will its table be?", seq_append(a, 3));
-    TRY(PAGED_OUT_OF_BLOCKS, "B asks for 7 more blocks, and 5 are free. Does it get those?",
-        seq_append(b, 30));
-    TRY(PAGED_TOO_LONG, "With one letter more, B would be longer than the whole pool.",
-        seq_append(b, 31));
+    TRY(PAGED_OUT_OF_BLOCKS, "B needs 7 blocks; 5 are free. Does it get them?", seq_append(b, 30));
+    TRY(PAGED_TOO_LONG, "One more, and B is longer than the whole pool.", seq_append(b, 31));
     CALL("A ends, and drops its last block first. Which one is first now?", seq_release(a));
     OK("B gets eight letters. In which blocks?", seq_append(b, 8));
 }
@@ -217,8 +209,7 @@ static void begin_attention(void)
 static void stage_5(void)
 {
     begin_attention();
-    OK("An e scores 2, and each position adds 1/8. Which two bars are longest?",
-       look_for('e', a, 7));
+    OK("An e scores 2, and each position 1/8. Which two bars are longest?", look_for('e', a, 7));
     OK("Token 3 sees nothing after it. Which bar is longest now?", look_for('e', a, 4));
     OK("No letter is an x. What still makes a difference?", look_for('x', a, 7));
     OK("A gets eight letters.", put(a, 8));
@@ -250,8 +241,7 @@ static void stage_7(void)
     begin_attention();
     OK("On the stand-in, four warps share the tokens. Are the bars the same?", look_for('e', a, 7));
     gpu_lane_order = DESCENDING;
-    OK("Now the last lane runs first, as far as it can. Are they still the same?",
-       look_for('e', a, 7));
+    OK("Now the last lane runs first, as far as it can. Still the same?", look_for('e', a, 7));
 #endif
 }
 
@@ -302,15 +292,13 @@ static void stage_11(void)
     begin("be_kind_to_all_of_them_and_to_me", "be_kind_");
     OK("A gets ten letters.", put(a, 10));
     OK("Its full blocks are published. How many are there?", seq_publish(a, tokens, 10));
-    OK("B has the prompt be_kind_ and must compute its last letter. What is found?",
-       seq_lookup(b, tokens, 8));
+    OK("How much of be_kind_ is found, if B must compute its end?", seq_lookup(b, tokens, 8));
     OK("B computes the rest, in a block of its own.", put(b, 4));
     OK("B publishes it. Does the pool keep ind_ twice?", seq_publish(b, tokens, 8));
     CALL("A ends. Which of its blocks become free?", seq_release(a));
     CALL("B ends. Where on the free list are the published blocks?", seq_release(b));
     seq_create(pool, &c);
-    OK("C has the prompt of A. What is found, though all blocks are free?",
-       seq_lookup(c, tokens, 10));
+    OK("C has A's prompt. What is found, though all blocks are free?", seq_lookup(c, tokens, 10));
     CALL("C ends.", seq_release(c));
     seq_create(pool, &a);
     OK("A needs seven blocks. Which of the published ones is taken?", put(a, 28));
