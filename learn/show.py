@@ -218,9 +218,10 @@ def main():
     engine, stages = choose(options.number, learn.read_stages())
     program = learn.BUILD + '/show'
     compiles, text = learn.build(program, ['-O0'], 'learn/show.c', engine)
+    if not compiles and engine == learn.MINE:
+        learn.compile_mine()  # which says it in fewer words
     if not compiles:
-        learn.say('\n'.join(learn.explain(text)[0] + [text]))
-        raise SystemExit('%s does not compile.' % engine)
+        raise SystemExit(text + 'learn/show.c does not compile with %s.' % engine)
     scenes = [play_scene([program], stage) for stage in stages]
     frames = [frame for scene, _ in scenes for frame in scene]
     locale.setlocale(locale.LC_CTYPE, '')
