@@ -184,5 +184,5 @@ format:           ## clang-format over the sources
 clean:            ## removes what was built
 	rm -rf paged tour llama replay tests tests-fast build *.o
 
-.PHONY: all help bench pictures play debug read learn stage debug-stage show story exercise hunt mutant test
-.PHONY: quick check mutants fuzz cuda cuda-bench gpu-check format clean
+.PHONY: all help bench pictures play debug read learn stage debug-stage show story exercise hunt
+.PHONY: mutant test quick check mutants fuzz cuda cuda-bench gpu-check format clean

@@ -73,7 +73,7 @@ def draw_plane(state):
 
 
 def looks(state):
-    """Of each block: ref_count, serial, parent, letters. A '.' is a token that has no letter yet."""
+    """Of each block: ref_count, serial, parent, letters. A '.' is a token without a letter."""
     tokens = {(table[t // SLOTS], t % SLOTS) for text, _, table in state['seqs'].values()
               for t in range(len(text)) if t // SLOTS < len(table)}
     return [(*numbers, ''.join(' ' if letter == '.' and (i, slot) not in tokens else letter
@@ -93,10 +93,11 @@ def draw_pool(state, before):
     yield draw_row('', [border[7:] for border in borders])
     if state['weights']:
         yield from draw_bars(state)
-    for name, column in ('ref_count', 0), ('serial', 1), ('parent', 2):
-        if column == 0 and not state['weights'] or column > 0 and any(block[1] for block in blocks):
-            yield draw_row(name, ['  %d' % block[column] if block[column > 0] else ''
-                                  for block in blocks])
+    else:
+        yield draw_row('ref_count', ['  %d' % block[0] if block[0] else '' for block in blocks])
+    for name, column in ('serial', 1), ('parent', 2):
+        if any(block[1] for block in blocks):
+            yield draw_row(name, ['  %d' % block[column] if block[1] else '' for block in blocks])
     yield from [''] * bool(state['seqs'])
     for name in state['seqs']:
         yield from draw_table(name, state, before)
