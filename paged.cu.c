@@ -204,7 +204,8 @@ size_t pool_bytes_per_block(const PoolConfig *c)
     return multiply(pool_bytes_per_token(c), c->block_size);
 }
 
-// Removes a free block from the list, wherever in the ring it is.
+// Removes a free block from the list, wherever in the ring it is. Its links become -1; num_free no
+// longer counts it.
 static void free_list_remove(Pool *pool, int block)
 {
     Block *blocks = pool->blocks;
@@ -975,7 +976,9 @@ __global__ static void gather_kv(Job job)
 #define HEADROOM 2.3283064365386963e-10f
 
 // Attention over some of the tokens yields a state: m, l, o, in head_dim + 2 floats. The threads of
-// a thread block, or of a warp, merge several states into one.
+// a thread block, or of a warp, merge `count` states, which lie one after the other, into one: m is
+// the largest m; l and o are sums of theirs, each times exp(its m - the largest m), or if that is
+// -inf, times exp(its m). The threads share the elements of o, and one of them writes m and l.
 enum { STATE = PAGED_MAX_HEAD_DIM + 2 };
 __device__ static void merge(const float *states, int count, int head_dim, float *to, int thread,
                              int threads)

@@ -1809,7 +1809,8 @@ TEST(float32_ends_where_the_header_says, ON_BOTH)
         for (int flags = 0; flags < 4; flags++) {
             int code = device != PAGED_CPU ? 2 : flags >= ATTEND_FAST && NUM_WAYS == 4;
             float expected = rows[row].expected[code];
-            note("row %d, dtype %d, flags %d: %g", row, i % 2, flags, expected);
+            note("row %d, V in tokens %s, flags %d: %g", row, i % 2 ? "0 to 3" : "5 to 8", flags,
+                 expected);
             CHECK_OK(t_attend(seq->pool, flags, 0, 1, 1, q, out, NULL));
             CHECK(isnan(expected) ? isnan(out[0])
                                   : out[0] == expected || fabsf(out[0] / expected - 1) < 5e-3f);

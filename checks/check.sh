@@ -117,7 +117,7 @@ threads() {
 }
 
 valgrind_runs() {
-    command -v valgrind >/dev/null || { skip "valgrind: not here"; return; }
+    command -v valgrind >/dev/null || { skip "valgrind is not installed"; return; }
     build "tests for valgrind" gcc -O1 -DPAGED_FAST || return
     memcheck="valgrind -q --error-exitcode=9 --leak-check=full --max-stackframe=100000000"
     check "valgrind" $memcheck "$program" --cpu --quick
@@ -199,7 +199,7 @@ END
 # analyse NAME COMMAND...: for each file of C; shows the findings that have no answer.
 analyse() {
     name=$1; shift
-    command -v $1 >/dev/null || { skip "$name: not here"; return; }
+    command -v $1 >/dev/null || { skip "$name is not installed"; return; }
     echo 'int wrong(void) { int *p = 0; return *p; }' >$OUT/wrong.c
     for file in $OUT/wrong.c paged.cu.c examples/*.c; do
         case $1 in

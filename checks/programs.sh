@@ -65,6 +65,7 @@ alone() {
 
 first=
 for cc in $COMPILERS; do
+    command -v "$cc" >/dev/null || { skip "$cc is not installed"; continue; }
     compiles "$cc" || { skip "$cc does not work here"; continue; }
     first=${first:-$cc}
     alone "$cc" "$cc" -O2
@@ -129,9 +130,11 @@ same_text() {
 }
 
 [ -n "${MODELS-}" ] || { [ -f tok512.bin ] && MODELS=. || MODELS=../shared/models; }
-if [ -f "${LLAMA2C-}/run.c" ] && [ -f "$MODELS/stories260K.bin" ]; then
-    check "llama2.c: the same text with the lines of README.md" same_text
-else skip "llama2.c: LLAMA2C=folder MODELS=folder sh checks/programs.sh"; fi
+for file in "${LLAMA2C-.}/run.c" "$MODELS/stories260K.bin" "$MODELS/tok512.bin" ""; do
+    [ -f "$file" ] || break
+done
+if [ -z "$file" ]; then check "llama2.c: the same text with the lines of README.md" same_text
+else skip "llama2.c: no $file: LLAMA2C=folder MODELS=folder sh checks/programs.sh"; fi
 
 # ---- output that cannot be written, and ./paged
 

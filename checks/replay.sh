@@ -97,7 +97,7 @@ of_readme() {
         head -n "$(wc -l <$dir/readme)" $dir/out | diff - $dir/readme
 }
 if [ -f "${TRACE-}" ]; then check "the README shows what the real trace gives" of_readme
-else skip "the real trace: TRACE=file.csv sh checks/replay.sh"; fi
+else skip "the real trace: no ${TRACE:-AzureLLMInferenceTrace_conv.csv}: TRACE=file.csv sh checks/replay.sh"; fi
 
 # wrong MESSAGE FUNCTION TEXT: with an engine whose FUNCTION is TEXT, exit status 1 is promised.
 wrong() {

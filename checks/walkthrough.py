@@ -261,7 +261,7 @@ def found(name):
 IN_CODE = [
     (r'\b(\w+_\w+)\(', lambda x: x in FUNCTIONS, 'is no function'),
     (r'^((?:[\w.*/-]+\.(?:c|h|md|sh|gdb|gp|txt|svg|patch)|(?:checks|learn)/\S+\.py))(?::\d+)?$',
-     lambda x: x in ('stb_ds.h', 'learn/paged.cu.c') or exists(x), 'is no file'),
+     lambda x: x in ('stb_ds.h', 'learn/paged.cu.c') or exists(x.replace('/my-', '/')), 'is no file'),
     (r'(?:^(?=\w+$)|->|\b(?=[A-Za-z]+_))([A-Za-z]\w*)\b(?![/.-]\w)',
      lambda x: x in WORDS or x == 'quit' or exists(x), 'is no word of the sources'),
     (r'(?:^|[;&] )make ([a-z][a-z-]*)', lambda x: x in TARGETS, 'is no target of make'),
@@ -306,7 +306,7 @@ def judge(block):
             raise Failed('expected c, console, gdb, text or sh')
         for name in block.needs:
             if not found(name):
-                raise Skipped('MODELS=folder python3 checks/walkthrough.py')
+                raise Skipped(f'no {name}: MODELS=folder python3 checks/walkthrough.py')
         KINDS[block.kind](block)
         return 'passed', None, None
     except subprocess.TimeoutExpired as timeout:

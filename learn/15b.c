@@ -3,7 +3,7 @@
 // Instead of rotating K, some models lower a score by the distance of its token (Press et al.
 // 2022): if the query is at position p and the token at position t, slope(h) * (t - p) is added to
 // the scaled score of query head h, where slope(h) is 2 to the power of -8 (h + 1) / num_q_heads.
-// Teach this to attend_row() and attend_tokens() in ../paged.cu.c, if ATTEND_ALIBI is 1; if it is
+// Teach this to attend_row() and attend_tokens() in learn/my-15b.c, if ATTEND_ALIBI is 1; if it is
 // not defined, change nothing. In the kernel, the score is a sum over lanes: add the term once.
 //
 //     make exercise N=15b

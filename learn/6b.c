@@ -1,7 +1,7 @@
 // 6b (hard): a sliding window.
 //
 // In some models a token sees only the newest ATTEND_WINDOW tokens, itself included. Teach this to
-// attend_row() in ../paged.cu.c: if ATTEND_WINDOW is defined, begin with the first token of the
+// attend_row() in learn/my-6b.c: if ATTEND_WINDOW is defined, begin with the first token of the
 // window; otherwise change nothing. Each query token has its own window. When it works, ask which
 // blocks of the table could now be freed.
 //

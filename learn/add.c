@@ -1,9 +1,9 @@
 // add.c: the first kernel of chapter 7. It adds two vectors, on the stand-in for a GPU.
 //
-//     cc -g -I. learn/add.c -o build/add -lm && build/add
+//     cc -g learn/add.c -o build/add -lm && build/add
 
 #define PAGED_NO_MAIN
-#include "paged.cu.c"
+#include "../paged.cu.c"
 
 __global__ static void add(Job job)
 {

@@ -7,7 +7,13 @@
 // "5b: solved" and 0. new_pool() creates a float32 pool on the CPU, with poison.
 
 #define PAGED_NO_MAIN
+#ifdef ENGINE
+#include ENGINE
+#define YOURS ENGINE
+#else
 #include "../paged.cu.c"
+#define YOURS "my-" EXERCISE ".c"
+#endif
 
 __attribute__((noreturn, format(printf, 1, 2))) static inline void not_yet(const char *format, ...)
 {
@@ -15,7 +21,8 @@ __attribute__((noreturn, format(printf, 1, 2))) static inline void not_yet(const
     va_start(arguments, format);
     printf(EXERCISE ": not yet: ");
     vprintf(format, arguments);
-    printf("\nThe task is at the top of learn/" EXERCISE ".c.\n");
+    printf("\nThe task is at the top of learn/" EXERCISE ".c. Your code goes into learn/" YOURS
+           ".\n");
     exit(1);
 }
 

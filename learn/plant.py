@@ -86,7 +86,7 @@ def find(text, name):
 
 def near(name, names):
     """A question that suggests names like this one, or nothing."""
-    close = difflib.get_close_matches(name, names, 3, 0.5)
+    close = difflib.get_close_matches(name, names, 3, 0.7)
     return f' Did you mean {", ".join(close)}?' if close else ''
 
 

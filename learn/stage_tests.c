@@ -16,6 +16,7 @@
 
 #include <setjmp.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 // ---- checks -----------------------------------------------------------------------------------
@@ -188,9 +189,19 @@ static sigjmp_buf panicked;
 static int panic_expected, terminal;
 static FILE *said;  // what goes to stderr meanwhile
 
+// Whether the process can get more memory; what it has, it keeps.
+static void allow_memory(int allowed)
+{
+    struct rlimit limit;
+    getrlimit(RLIMIT_AS, &limit);
+    limit.rlim_cur = allowed ? limit.rlim_max : 0;
+    setrlimit(RLIMIT_AS, &limit);
+}
+
 // A crash, an endless loop, to_write() or panic().
 static void on_signal(int number)
 {
+    allow_memory(1);
     if (number == SIGABRT && panic_expected) siglongjmp(panicked, 1);
     signal(number, SIG_DFL);
     if (number == SIGXCPU) failed("it does not end");
@@ -568,12 +579,9 @@ TEST(write_by_hand)
     Job job = plan_of_two();
     job.new_k = k;
     job.new_v = v;
-    CALL(write_token(&job, 1, 1, 2), "row 1, by thread 1 of 2");
-    int written = 0;
-    for (int i = 0; i < 6; i++) written += !isnan(at(pool->k, 0, 0, i / 3, 1, i % 3));
-    EQUAL(written > 0, 1, "row 1 is token 9 of B, in block 0, slot 1");
-    EQUAL(written < 6, 1, "the threads share the row: each writes a part of it");
-    EQUAL(isnan(at(pool->k, 0, 0, 0, 0, 1)), 1, "row 0 is a job of its own");
+    CALL(write_token(&job, 1, 0, 1), "row 1");
+    EQUAL(isnan(at(pool->k, 0, 0, 0, 1, 0)), 0, "row 1 is token 9 of B, in block 0, slot 1");
+    EQUAL(isnan(at(pool->k, 0, 0, 0, 0, 0)), 1, "row 0 is for another call");
     OK(pool_write(pool, 0, v, k));
     OK(pool_write(pool, 1, k, v));
     for (int i = 0; i < 36; i++) {
@@ -601,10 +609,8 @@ TEST(gather_in_order)
     job.dense_dtype = PAGED_F32;
     number_planes();
     for (int i = 0; i < (ROWS + 1) * 6; i++) k[i] = v[i] = 0.5f;
-    CALL(gather_token(&job, c, 0, 1, 2), "C, its first token, by thread 1 of 2");
-    CLOSE(k[11 * 6], 0.5, "element 0 is for thread 0: the threads share each vector");
-    CLOSE(at(pool->k, 1, 3, 0, 0, 1), 144 + 3 * 24 + 1, "the pool is read, not written");
     CALL(gather_token(&job, c, 0, 0, 1), "C, its first token");
+    CLOSE(at(pool->k, 1, 3, 0, 0, 1), 144 + 3 * 24 + 1, "the pool is read, not written");
     CLOSE(k[0], 0.5, "C begins at row begin.token, 11: the rows before it are B's");
     for (int t = 0; t < 11; t++) CALL(gather_token(&job, b, t, 0, 1), "B, token by token");
     for (int t = 1; t < 3; t++) CALL(gather_token(&job, c, t, 0, 1), "C, the other tokens");
@@ -633,9 +639,9 @@ TEST(gather_bf16)
     CLOSE(k[1], -3, "16 bits in the pool, float32 in the copy: load_element() converts");
 }
 
-// ---- stages 5 and 6: attention ----------------------------------------------------------------
+// ---- stages 5 to 7: attention -----------------------------------------------------------------
 // Tests whose names begin with attention run twice: over a dense copy (ATTEND_GATHER) and through
-// the table; in stage 5 on the CPU, in stage 6 with the kernels, on the stand-in.
+// the table; in stages 5 and 6 on the CPU, in stage 7 with the kernels, on the stand-in.
 
 static float out[50 * 4 * PAGED_MAX_HEAD_DIM], lse[50 * 4];
 
@@ -701,15 +707,23 @@ TEST(attention_of_two_sequences)
                       row));
 }
 
-TEST(attention_of_far_scores)
+TEST(attention_of_large_scores)
 {
-    const float k[] = {-INFINITY, -INFINITY, 100, 101.09861f}, v[] = {1, 2, 4, 8}, q[3] = {1, 1, 1};
+    const float k[] = {100, 101.09861f}, v[] = {4, 8}, q[2] = {1, 1};
+    attend_with(1, 1, 2, k, v, 2, 1, q, 1);
+    CLOSE(out[0], 4, "exp(100) overflows: subtract the maximum first");
+    CLOSE(out[1], 7, "weights 1/4 and 3/4");
+    CLOSE(lse[1], 101.38629, "lse: the maximum, plus ln(1 + 1/3)");
+}
+
+TEST(attention_of_infinite_scores)
+{
+    const float k[] = {-INFINITY, -INFINITY, 1, 2.0986123f}, v[] = {1, 2, 4, 8}, q[3] = {1, 1, 1};
     attend_with(1, 1, 4, k, v, 3, 1, q, 1);
-    CLOSE(out[0], 0, "all scores are -infinity: the row gives 0, not NaN");
+    CLOSE(out[0], 0, "all scores are -infinity: 0, not NaN, in attend_row() and in a kernel");
     CLOSE(lse[0], -INFINITY, "all scores are -infinity: so is lse");
-    CLOSE(out[1], 4, "exp(100) overflows: subtract the maximum first");
-    CLOSE(out[2], 7, "weights 1/4 and 3/4; -infinity has weight 0");
-    CLOSE(lse[2], 101.38629, "lse: the maximum, plus ln(1 + 1/3)");
+    CLOSE(out[1], 4, "-infinity has weight 0");
+    CLOSE(out[2], 7, "weights 1/4 and 3/4");
 }
 
 TEST(attention_without_overflow)
@@ -779,24 +793,78 @@ TEST(attention_like_the_oracle)
     for (int i = 0; i < 3; i++) against_oracle(dims[i], 2 + 3 * i, 1, 4);  // 2: idle warps
 }
 
+TEST(a_sequence_of_any_length)
+{
+    enum { LENGTH = 2500000 };
+    const float q = 1;
+    new_pool(1, 1, 1, LENGTH / 10, 10);
+    Seq *a = new_seq(1);
+    a->num_computed_tokens = 1;  // as if, and so below
+    ((float *)pool->k)[0] = ((float *)pool->v)[0] = 0;
+    plan_newest(a, 1);
+    OK(attend(pool, way, 0, 1, 1, &q, out, NULL));
+    OK(seq_append(a, LENGTH - 1));
+    a->num_computed_tokens = LENGTH;
+    for (int t = 0; t < LENGTH; t++) {
+        ((float *)pool->k)[t] = (float)(t / (LENGTH - 2));  // the last two tokens have score 1
+        ((float *)pool->v)[t] = (float)(t % 2);
+    }
+    plan_newest(a, 1);
+    allow_memory(0);
+    EQUAL(attend(pool, way, 0, 1, 1, &q, out, lse), PAGED_OK,
+          "2500000 tokens, and no memory for so many scores: attend_row() keeps m, l and o");
+    allow_memory(1);
+    CLOSE(out[0], 0.5, "attend_row(): half of the weights are of V = 0, half of V = 1");
+    CLOSE(lse[0], log(LENGTH - 2 + 2 * exp(1)), "all weights count: l adds up in double");
+}
+
+TEST(threads_share_a_token)
+{
+    const float row[6] = {1, 2, 3, 4, 5, 6};
+    float k[14 * 6], v[14 * 6];
+    Job job = plan_of_two();
+    job.new_k = job.new_v = row;
+    job.dense_k = k;
+    job.dense_v = v;
+    for (int i = 0; i < 14 * 6; i++) k[i] = v[i] = NAN;
+    for (int thread = 0; thread < 2; thread++) {
+        int written = 0;
+        CALL(write_token(&job, 0, thread, 2), "row 0, by thread 0 or 1 of 2");
+        for (int i = 0; i < 6; i++) written += !isnan(at(pool->k, 0, 0, i / 3, 0, i % 3));
+        EQUAL(written == 6, thread, "write_token() by one of two threads writes a part of the row");
+    }
+    for (int thread = 0; thread < 2; thread++) {  // row 0 is token 8 of the first sequence
+        int gathered = 0;
+        CALL(gather_token(&job, job.offsets[0], 8, thread, 2), "token 8, by thread 0 or 1 of 2");
+        for (int i = 0; i < 6; i++) gathered += !isnan(k[8 * 6 + i]) && !isnan(v[8 * 6 + i]);
+        EQUAL(gathered == 6, thread, "gather_token() by one of two threads copies a part");
+    }
+}
+
+// However the threads share m, l and o.
+static void merge_by_two(const float *states, int count, float *to)
+{
+    for (int i = 0; i < 4; i++) to[i] = NAN;
+    for (int thread = 0; thread < 2; thread++)
+        CALL(merge(states, count, 2, to, thread, 2), "by threads 0 and 1 of 2");
+}
+
 TEST(merge_by_hand)
 {
     // States of m, l, o[2]. Weights are exp(m - the largest m): 1/2, 1, and 0 for an empty one.
     float states[] = {-3, 1, 4, 10, -3 + 0.6931472f, 2, 6, 20, -INFINITY, 0, 0, 0};
-    float to[4] = {NAN, NAN, NAN, NAN};
-    for (int thread = 0; thread < 2; thread++)
-        CALL(merge(states, 3, 2, to, thread, 2), "by threads 0 and 1");
+    float to[4];
+    merge_by_two(states, 3, to);
     CLOSE(to[2], 8, "o[0]: 4 * 1/2 + 6 * 1, as -2.3 is larger than -3");
     CLOSE(to[0], -3 + log(2), "m is the largest m");
     CLOSE(to[1], 2.5, "l: 1 * 1/2 + 2 * 1");
     CLOSE(to[3], 25, "o[1]: 10 * 1/2 + 20 * 1");
-    merge(states + 8, 1, 2, to, 0, 2);
-    CLOSE(to[2], 0, "no state has seen a token: 0, not NaN");
-    CLOSE(to[1], 0, "no state has seen a token");
-    CLOSE(to[0], -INFINITY, "no state has seen a token");
+    merge_by_two(states + 8, 1, to);
+    CLOSE(to[2], 0, "no state has seen a token, so o is 0; -inf minus -inf would be NaN");
+    CLOSE(to[1], 0, "no state has seen a token, so l is 0");
 }
 
-// ---- stage 7: sharing -------------------------------------------------------------------------
+// ---- stage 8: sharing -------------------------------------------------------------------------
 
 TEST(share_counts)
 {
@@ -894,7 +962,7 @@ TEST(poison_shows)
     EQUAL(isnan(at(pool->k, 1, 1, 0, 2, 1)), 1, "slot 2 is of A, not of B: block_poison()");
 }
 
-// ---- stage 8: rewind --------------------------------------------------------------------------
+// ---- stage 9: rewind --------------------------------------------------------------------------
 
 TEST(rewind_by_hand)
 {
@@ -937,7 +1005,7 @@ TEST(rewind_into_a_shared_block)
     EQUAL(isnan(at(pool->k, 0, 1, 0, 3, 0)), 1, "... and 3");
 }
 
-// ---- stage 9: the prefix cache ----------------------------------------------------------------
+// ---- stages 10 and 11: the prefix cache -------------------------------------------------------
 
 static const int text[] = {5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
 static const int other[] = {5, 6, 7, 0, 9, 10, 11, 12, 13, 14, 15, 16};
@@ -971,6 +1039,26 @@ TEST(prefix_by_hand)
     EQUAL(pool->blocks[1].serial, 4, "a serial is never used again");
     pool->buckets[0] = -1;
     PANICS(prefix_remove(pool, 2), "a published block is not in its bucket", "buckets[0] is -1");
+}
+
+TEST(free_but_published)
+{
+    pool_with_poison(4);
+    take_blocks(3);
+    number_planes();
+    CALL(prefix_insert(pool, 0, 0, text), "tokens 5 6 7 8, the first of a prompt");
+    CALL(prefix_insert(pool, 1, 1, text + 4), "tokens 9 10 11 12, after block 0");
+    for (int block = 2; block >= 0; block--) CALL(block_drop(pool, block), "its only reference");
+    EQUAL(isnan(at(pool->k, 1, 1, 0, 0, 0)), 0,
+          "a published block that becomes free keeps K and V");
+    STATE("free 2 3 1* 0*", "published blocks go to the back, the others to the front");
+    EQUAL(*prefix_find(pool, 0, text), 0, "block 0 is free, and it is found");
+    EQUAL(block_take(pool), 2, "from the front");
+    EQUAL(block_take(pool), 3, "from the front");
+    EQUAL(block_take(pool), 1, "from the front");
+    EQUAL(pool->blocks[1].serial, 0, "it is taken: block_take() withdraws it: prefix_remove()");
+    STATE("free 0*", "block 0 is still published");
+    EQUAL(*prefix_find(pool, 1, text + 4), -1, "block 1 will hold other tokens");
 }
 
 static Seq *new_published_seq(int length)
@@ -1016,17 +1104,14 @@ TEST(publish_and_look_up)
           "at most n - 1 tokens: the model needs one to compute");
 }
 
-TEST(free_but_published)
+TEST(look_up_free_blocks)
 {
-    pool_with_poison(4);
+    pool_of_blocks(4);
     release(new_published_seq(9));
-    EQUAL(isnan(at(pool->k, 1, 1, 0, 0, 0)), 0,
-          "a published block that becomes free keeps K and V");
     STATE("free 2 3 1* 0*", "published blocks go to the back, the others to the front");
     release(look_up(text, 9));
     STATE("free 2 3 1* 0*", "free blocks are found until they are taken");
     new_seq(12);
-    STATE("C 12: 2 3 1; free 0*", "block 1 is taken: block_take() withdraws it: prefix_remove()");
     look_up(text, 9);
     STATE("C 12: 2 3 1; D 4: 0*; free", "block 0 is left of the prefix");
 }
@@ -1078,7 +1163,7 @@ TEST(append_to_published)
     EQUAL(isnan(at(pool->k, 1, 1, 0, 2, 0)), 1, "slot 2 is to be written: block_poison()");
 }
 
-// ---- stage 10: any size -----------------------------------------------------------------------
+// ---- stage 12: any size -----------------------------------------------------------------------
 
 TEST(f16_by_hand)
 {
@@ -1118,8 +1203,12 @@ int main(int argc, char **argv)
     const char *name = argv[argc - 1];
     setvbuf(stdout, buffer, _IOLBF, sizeof buffer);
     signal(SIGABRT, on_signal);
+    static char handler_stack[1 << 16];  // the other one may have overflowed
+    stack_t stack = {.ss_sp = handler_stack, .ss_size = sizeof handler_stack};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_ONSTACK};
+    sigaltstack(&stack, NULL);
     for (int i = 0; argc == 2 && i < (int)(sizeof signals / sizeof *signals); i++)
-        signal(signals[i], on_signal);
+        sigaction(signals[i], &action, NULL);
     if (strncmp(name, "kernel_", 7) == 0) {
         device = PAGED_STANDIN;
         name += 7;
