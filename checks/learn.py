@@ -12,8 +12,10 @@ import contextlib
 import glob
 import io
 import os
+import pty
 import re
 import shutil
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -22,7 +24,6 @@ sys.path.insert(0, os.path.join(ROOT, 'learn'))
 sys.dont_write_bytecode = True
 import learn  # noqa: E402  (the folder has to be known first)
 import plant  # noqa: E402
-import show  # noqa: E402
 from plant import call, find, read, write  # noqa: E402
 
 os.environ['LC_ALL'] = 'C'
@@ -170,44 +171,47 @@ def check_stories():
         report('story of stage %d' % stage.number, problems)
 
 
-# A line that make show draws in each stage, from the bytes of the pool.
-DRAWN = {1: 'layer 0  │be..│b...│  │....│....│  │...k│....│  │....│....│',
-         2: 'free list  [0]  1   3   5   6   7   4',
-         3: 'B  hi_t|here|_y          table   1  [0] [2]',
-         4: '          │be_k│  ║hi_t║  │ind │  ║here║',
-         5: 'sum        0.09            0.23    0.10    0.58     m 3.625  l 3.524',
-         6: 'sum        0.50            0.50     m 2.500  l 1.994',
-         7: '           ▀█▀▀            ██▀',
-         8: '          │be_k│  ║i   ║  ║ind ║',
-         9: '          │be_k│  ║ind_║  │to  │  ║ing ║',
-         10: 'serial              2',
-         11: 'free list   2   3   4   5   6   7  [1] [0]',
-         12: 'A  be_s|een_|by_b|ees    table   0   2   3   4'}
+# A line that make show draws in each stage. All letters are read from the bytes of the pool.
+DRAWN = {1: '          |be..|  |b...|  |...k|* |....|  |....|  |....|  |....|  |....|',
+         2: 'free list 0* 2  3  5  6  7  4',
+         3: 'B: table  1 ....* 0 ....* 2 ..*',
+         4: '          |be_k|  |hi_t|* |ind.|  |here|*  ....    ....    ....    ....',
+         5: '            #              ##              ##',
+         6: '          m 2.000, l 6.353',
+         7: '           ####            ####    ####    ###',
+         8: '          |be_k|  |ite.|* |ind.|   ....    ....    ....    ....    ....',
+         9: 'B: table  0 be_k  3 ing*',
+         10: 'serial      0   *   2       0       0       0       0       0       0',
+         11: 'free list 2  3  4  5  6  7  1* 0*',
+         12: 'A: table  0 be_s* 2 een_* 3 by_b* 4 ees*'}
 
 
 def check_show(known):
     """make show draws each stage as on the finished engine, stops at what is not written yet, and
     draws another picture for some wrong body of each stage (of stage 6: of stage 5)."""
     program = SCRATCH + '/show'
-    compiles, text = learn.build(program, ['-O0', '-w'], 'learn/show.c',
-                                 SCRATCH + '/one/paged.cu.c')
+    compiles, text = learn.build(program, ['-O0', '-w'], 'learn/show.c', SCRATCH + '/one/paged.cu.c')
     report('show on the track', [text] * (not compiles))
 
-    def draw(stage, written, wrong=0):
-        frames, well = show.play_scene(['env', 'CHECK_STAGE=%d' % written, 'CHECK_SIMPLE=1',
-                                        'CHECK_WRONG=%d' % wrong, program], stage)
-        return '\n'.join(line.rstrip() for frame in frames for line in frame.lines()), well
+    def command(stage, written, wrong=0):
+        return ['env', 'CHECK_STAGE=%d' % written, 'CHECK_SIMPLE=1', 'CHECK_WRONG=%d' % wrong,
+                program, str(stage.number)]
+
+    def draw(*arguments):
+        text, status = plant.run(command(*arguments), 20, learn.LIMITS)
+        return re.sub(' +$', '', text, flags=re.M), status
 
     for stage in STAGES if compiles else []:
-        text, well = draw(stage, stage.number)
-        before, _ = draw(stage, stage.number - 1)
+        text, status = draw(stage, stage.number)
         bugs = [number for number in range(1, len(known)) if known[number][2]
                 and known[number][0] in (stage.number, stage.number - 1 + bool(stage.write))]
-        problems = [text] * (not well) + ['too wide: ' + line for line in text.splitlines()
-                                          if len(line) > 80]
-        problems += ['the finished engine has other frames'] * (draw(stage, len(STAGES))[0] != text)
+        problems = [text] * (status != 0 or 'WRONG' in text)
+        problems += ['too wide: ' + line for line in text.splitlines() if len(line) > 80]
         problems += ['no line "%s"' % DRAWN[stage.number]] * (
             DRAWN[stage.number] not in text.splitlines())
+        problems += ['the finished engine has other frames'] * (
+            draw(stage, len(STAGES)) != (text, status))
+        before = draw(stage, stage.number - 1)[0]
         problems += [before] * (bool(stage.write)
                                 and 'stage %d: write ' % stage.number not in before)
         problems += ['no wrong body is seen'] * (
@@ -216,9 +220,27 @@ def check_show(known):
             quoted = re.search(r'```text\n(A gets n(?:.*\n)*?)```', read('README.md'))
             problems += ['README.md shows another frame'] * (not quoted or quoted[1] not in text)
         report('show of stage %d' % stage.number, problems)
-    text = call(['make', '-s', 'show', 'N=2'])[1]  # of the reader's engine, if there is one
-    begins = re.match(r'Stage 2: free list\n\nA new pool .*\n> pool_create', text)
-    report('make show', [text] * (not begins or not text.isascii()))
+
+    terminal, output = pty.openpty()
+    ended = subprocess.run(command(STAGES[1], 2), input=b'\n', stdout=output, check=False)
+    text = os.read(terminal, 10000).decode()
+    calls = ['pool_create', 'pool_create', 'free_list_remove']  # it asks, calls, and asks
+    report('show in a terminal', [text] * (
+        ended.returncode != 1 or re.findall(r'> (\w+)', text) != calls))
+
+    folder = SCRATCH + '/make-show'
+    copy_project(folder)
+    write(folder + '/learn/show.c', read('learn/show.c'))
+    write(folder + '/learn/paged.cu.c', learn.skeleton(ENGINE, STAGES, 2))
+    stages = r'^Stage (\d+\.)|^(stage \d+: write \w+)'
+    for engine, arguments, right in (('mine', [], '1.2.3.stage 3: write seq_append'),
+                                     ('mine', ['N=2'], '2.'),
+                                     ('the finished one', [], '1.2.3.4.5.6.7.8.9.10.11.12.')):
+        if engine != 'mine':
+            os.remove(folder + '/learn/paged.cu.c')
+        text = call(['make', '-s', 'show', *arguments], cwd=folder)[1]
+        shown = ''.join(map(''.join, re.findall(stages, text, re.M)))
+        report(' '.join(['make show', *arguments, 'of ' + engine]), [text] * (shown != right))
 
 
 # ---- the track: its commands ----

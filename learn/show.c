@@ -140,9 +140,12 @@ int main(int argc, char **argv)
 {
     const PoolConfig shape = {2, 2, DIM, SLOTS, 2, PAGED_F32, 0, PAGED_CPU};
     int stage = atoi(argv[argc - 1]);
+    INVARIANT(stage >= 1 && stage <= 12, "there are stages 1 to 12");
     setvbuf(stdout, NULL, _IONBF, 0);  // so that a panic comes after its call
     printf("\nStage %d. Decide what each call will change, then press Enter.\n", stage);
+    if (stage == 7) printf("The pool is on the stand-in for a GPU.\n");
     if (stage == 7) config.device = PAGED_STANDIN;
+    if (stage == 12) printf("The pool keeps K and V in 16 bits.\n");
     if (stage == 12) config.dtype = PAGED_F16;
     if (stage > 1) CODE("All blocks of a new pool are free.", pool_create(&config, &pool));
     if (stage > 2) seq_create(pool, &a);
@@ -178,16 +181,6 @@ int main(int argc, char **argv)
         CODE("And these?", put(b, "_there"));
         CODE("A is copied out of its blocks, into k. What is there?", seq_gather(a, 0, k, v));
         for (int t = 0; t < a->length; t++) putchar((int)k[t * DIM]);
-    } else if ((stage >= 5 && stage <= 7) || stage == 12) {
-        CODE("A gets three letters.", put(a, "be_"));
-        CODE("B gets two.", put(b, "hi"));
-        CODE("A gets twelve more.", put(a, "seen_by_bees"));
-        CODE("Token 0 attends to itself. Its score is 0.", look_for('e', a, 1));
-        CODE("Token 1 is an e, which scores 2. Do m and l grow?", look_for('e', a, 2));
-        CODE("Tokens 2 and 3 score 0. Do m and l grow?", look_for('e', a, 4));
-        CODE("Which block gets most of the weight?", look_for('e', a, 15));
-        CODE("No letter is an x. How long are the bars?", look_for('x', a, 15));
-        CODE("Does B see the letters of A?", look_for('e', b, 2));
     } else if (stage == 8) {
         CODE("A gets five letters.", put(a, "be_ki"));
         CODE("B begins with the same five. How many blocks are taken?", seq_fork(a, 5, &b));
@@ -224,8 +217,16 @@ int main(int argc, char **argv)
         seq_create(pool, &c);
         CODE("All blocks are free. What is found for C?", seq_lookup(c, ids("be_kind_"), 8));
         CODE("C needs all blocks. Is be_k lost? Is ind_?", put(c, "ness_needs_all_other_blocks_"));
-    } else {
-        printf("There are stages 1 to 12.\n");
+    } else {  // stages 5, 6, 7 and 12: attention
+        CODE("A gets three letters.", put(a, "be_"));
+        CODE("B gets two.", put(b, "hi"));
+        CODE("A gets twelve more.", put(a, "seen_by_bees"));
+        CODE("Token 0 attends to itself. Its score is 0.", look_for('e', a, 1));
+        CODE("Token 1 is an e, which scores 2. Do m and l grow?", look_for('e', a, 2));
+        CODE("Tokens 2 and 3 score 0. Do m and l grow?", look_for('e', a, 4));
+        CODE("Which block gets most of the weight?", look_for('e', a, 15));
+        CODE("No letter is an x. How long are the bars?", look_for('x', a, 15));
+        CODE("Does B see the letters of A?", look_for('e', b, 2));
     }
     printf("\n");
     return 0;
