@@ -1,9 +1,9 @@
-// show: a scene for each stage of the build track: make show N=8. Each frame asks what a call will
-// change, waits for Enter, makes the call, and draws the pool. A call that panics, crashes or does
-// not end is the last one shown. The engine is learn/paged.cu.c or, without it, the finished one.
+// show: a scene for each stage of the build track. In `make show N=8`, each frame asks what a call
+// will change, waits for Enter, makes the call, and draws the pool. A call that panics, crashes or
+// never ends is the last one. Without a learn/paged.cu.c, the engine is the finished one.
 //
-// A token is a letter, read from the plane of K: a wrong engine gives a wrong picture. A dot is a
-// slot without a letter. A star marks what is new since the frame before.
+// A token is a letter. The letters are read from the plane of K, so a wrong engine gives a wrong
+// picture. A dot is a slot without a letter; a star marks what is new since the frame before.
 
 #define PAGED_NO_MAIN
 #include ENGINE
@@ -47,12 +47,14 @@ static void draw_bars(void)
         printf("\n          ");
         for (int i = 0; i < TOKENS; i += SLOTS) printf(" %.4s   ", text + i);
     }
-    printf("\n          m %.3f, l %.3f", lse[0] + logf(largest), 1 / largest);
+    float m = lse[0] + logf(largest);
+    printf("\n          largest score m: %.3f   sum l of exp(score - m): %.3f", m,
+           expf(lse[0] - m));
 }
 
 static void draw(void)
 {
-    char letters[TOKENS];
+    char letters[TOKENS + 1] = "";
     for (int i = 0; i < TOKENS; i++) {
         float x = load_element(pool ? pool->k : k, (size_t)i * DIM, config.dtype);
         letters[i] = x >= '_' && x <= 'z' ? (char)x : '.';
@@ -86,7 +88,7 @@ static void draw(void)
         if (seqs[s]) printf("\n%c: table  ", 'A' + s);
         for (int i = 0; seqs[s] && i < BLOCKS && i < (int)arrlen(seqs[s]->block_table); i++) {
             int block = seqs[s]->block_table[i], n = min_int(SLOTS, seqs[s]->length - i * SLOTS);
-            CELL(6 + s, i, "%d %.*s", block, n, letters + block % BLOCKS * SLOTS);
+            CELL(6 + s, i, "%d %.*s", block, n, letters + (unsigned)block % BLOCKS * SLOTS);
         }
     }
     const char *wrong = arrlen(pool->seqs) > 0 ? pool_check(pool) : NULL;
@@ -148,6 +150,7 @@ int main(int argc, char **argv)
     if (stage == 12) printf("The pool keeps K and V in 16 bits.\n");
     if (stage == 12) config.dtype = PAGED_F16;
     if (stage > 1) CODE("All blocks of a new pool are free.", pool_create(&config, &pool));
+    if (stage > 1 && !pool) return 0;  // no stand-in in this build
     if (stage > 2) seq_create(pool, &a);
     if (stage > 2 && (stage < 8 || stage > 10)) seq_create(pool, &b);
     if (stage == 1) {
@@ -159,27 +162,27 @@ int main(int argc, char **argv)
         VALUE("How many blocks do 9 tokens need?", ceil_div(9, SLOTS));
         VALUE("How many bytes does a token take, in K and V?", pool_bytes_per_token(&shape));
     } else if (stage == 2) {
-        CALL("Block 4 is taken out of the middle.", free_list_remove(pool, 4));
-        CALL("It is put back, after block 7.", free_list_insert_after(pool, 7, 4));
+        CALL("Block 4 leaves the list, from the middle.", free_list_remove(pool, 4));
+        CALL("It comes back, after block 7.", free_list_insert_after(pool, 7, 4));
         VALUE("Which block is taken first?", block_take(pool));
         VALUE("Which one is next?", block_take(pool));
-        CALL("Does block 0 go to the front or to the back?", block_drop(pool, 0));
-        CALL("Which one is first now?", block_drop(pool, 1));
-        VALUE("Which one is taken: the one that came back first, or last?", block_take(pool));
+        CALL("Block 0 is dropped. Does it go to the front or to the back?", block_drop(pool, 0));
+        CALL("Block 1 is dropped. Which one is first now?", block_drop(pool, 1));
+        VALUE("Which one is taken: the one that came back first or last?", block_take(pool));
     } else if (stage == 3) {
         CODE("A gets room for three tokens. How many blocks is that?", seq_append(a, 3));
         CODE("B gets room for two. In which block?", seq_append(b, 2));
-        CODE("Is a block taken for the fourth token of A?", seq_append(a, 1));
+        CODE("A gets a fourth. Is another block taken?", seq_append(a, 1));
         CODE("A gets three more. What will its table be?", seq_append(a, 3));
-        CODE("B would need 7 blocks; 5 are free. Does it get them?", seq_append(b, 30));
-        CALL("A ends, and drops its last block first. Which is first now?", seq_release(a));
-        CODE("In which blocks are eight more tokens of B?", seq_append(b, 8));
+        CODE("B needs 7 more blocks, and 5 are free. Does it get any?", seq_append(b, 30));
+        CALL("A ends and drops its last block first. Which is at the front?", seq_release(a));
+        CODE("B gets eight more. In which blocks?", seq_append(b, 8));
     } else if (stage == 4) {
-        CODE("A gets three letters: room, then K and V.", put(a, "be_"));
-        CODE("Where do those of B go?", put(b, "hi"));
-        CODE("One of these fills a block. Where do the others go?", put(a, "kind"));
-        CODE("And these?", put(b, "_there"));
-        CODE("A is copied out of its blocks, into k. What is there?", seq_gather(a, 0, k, v));
+        CODE("A gets room for three letters, then their K and V.", put(a, "be_"));
+        CODE("B gets two. In which block?", put(b, "hi"));
+        CODE("A gets four. One fills its block; where do the others go?", put(a, "kind"));
+        CODE("B gets six. Where do they go?", put(b, "_there"));
+        CODE("A is copied out of its blocks into k. What does k hold?", seq_gather(a, 0, k, v));
         for (int t = 0; t < a->length; t++) putchar((int)k[t * DIM]);
     } else if (stage == 8) {
         CODE("A gets five letters.", put(a, "be_ki"));
@@ -211,12 +214,12 @@ int main(int argc, char **argv)
         CODE("Its full blocks are published. How many?", seq_publish(a, ids("be_kind_to"), 10));
         CODE("B must compute its last token. What is found?", seq_lookup(b, ids("be_kind_"), 8));
         CODE("B computes the rest, in a block of its own.", put(b, "ind_"));
-        CODE("B publishes it. Does the pool keep it twice?", seq_publish(b, ids("be_kind_"), 8));
+        CODE("B publishes it. Does the pool keep both?", seq_publish(b, ids("be_kind_"), 8));
         CALL("A ends. Which of its blocks become free?", seq_release(a));
         CALL("B ends. Where on the free list are its blocks?", seq_release(b));
         seq_create(pool, &c);
         CODE("All blocks are free. What is found for C?", seq_lookup(c, ids("be_kind_"), 8));
-        CODE("C needs all blocks. Is be_k lost? Is ind_?", put(c, "ness_needs_all_other_blocks_"));
+        CODE("C needs all blocks. Is be_k lost? And ind_?", put(c, "ness_needs_all_other_blocks_"));
     } else {  // stages 5, 6, 7 and 12: attention
         CODE("A gets three letters.", put(a, "be_"));
         CODE("B gets two.", put(b, "hi"));
