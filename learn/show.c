@@ -20,18 +20,19 @@ static int seen;                      // ... to its first `seen` tokens; 0: not 
 static char cells[2][9][BLOCKS][16];  // the picture of this frame and of the one before
 static int frame;
 
-// Prints a cell of the picture.
-static void print_cell(int row, int column)
+// Prints a cell of the picture, and spaces up to a width.
+static void print_cell(int row, int column, int width)
 {
     const char *now = cells[frame % 2][row][column], *old = cells[(frame + 1) % 2][row][column];
-    printf("%s%c ", now, frame > 1 && strcmp(now, old) != 0 ? '*' : ' ');
+    int n = printf("%s%c ", now, frame > 1 && strcmp(now, old) != 0 ? '*' : ' ');
+    while (n++ < width) putchar(' ');
 }
 
-#define CELL(row, column, ...) \
-    snprintf(cells[frame % 2][row][column], 16, __VA_ARGS__), print_cell(row, column)
+#define CELL(row, column, width, ...) \
+    snprintf(cells[frame % 2][row][column], 16, __VA_ARGS__), print_cell(row, column, width)
 #define ROW(row, name, ...) \
     printf("\n%-10s", name); \
-    for (int i = 0; i < BLOCKS; i++) CELL(row, i, __VA_ARGS__)
+    for (int i = 0; i < BLOCKS; i++) CELL(row, i, 8, __VA_ARGS__)
 
 // The weights of the tokens under their letters. The largest one has a full bar.
 static void draw_bars(void)
@@ -61,10 +62,10 @@ static void draw(void)
     }
     memset(cells[++frame % 2], 0, sizeof cells[0]);
     if (!pool) {  // stage 1 has nothing but the plane
-        ROW(0, "layer", "  %d   ", i / 4);
-        ROW(1, "block", "  %d   ", i / 2 % 2);
-        ROW(2, "head", "  %d   ", i % 2);
-        ROW(3, "element", " %-5d", i * SLOTS * DIM);
+        ROW(0, "layer", "  %d", i / 4);
+        ROW(1, "block", "  %d", i / 2 % 2);
+        ROW(2, "head", "  %d", i % 2);
+        ROW(3, "element", " %d", i * SLOTS * DIM);
         ROW(4, "", "|%.4s|", letters + i * SLOTS);
         printf("\n");
         return;
@@ -72,23 +73,23 @@ static void draw(void)
     const Block *blocks = pool->blocks;
     printf("\nfree list ");
     for (int n = 0, i = blocks[BLOCKS].next; n < BLOCKS && i >= 0 && i < BLOCKS; n++) {
-        CELL(0, i, "%d", i);
+        CELL(0, i, 0, "%d", i);
         i = blocks[i].next;
     }
-    ROW(1, "block", "  %d   ", i);
+    ROW(1, "block", "  %d", i);
     ROW(2, "", blocks[i].ref_count ? "|%.4s|" : " %.4s ", letters + i * SLOTS);
     if (seen) draw_bars();
-    ROW(3, "ref_count", "  %d   ", blocks[i].ref_count);
+    ROW(3, "ref_count", "  %d", blocks[i].ref_count);
     if (pool->last_serial) {
-        ROW(4, "serial", "  %d   ", (int)blocks[i].serial);
-        ROW(5, "parent", "  %d   ", (int)blocks[i].parent);
+        ROW(4, "serial", "  %d", (int)blocks[i].serial);
+        ROW(5, "parent", "  %d", (int)blocks[i].parent);
     }
     const Seq *seqs[] = {a, b, c};
     for (int s = 0; s < 3; s++) {
         if (seqs[s]) printf("\n%c: table  ", 'A' + s);
         for (int i = 0; seqs[s] && i < BLOCKS && i < (int)arrlen(seqs[s]->block_table); i++) {
             int block = seqs[s]->block_table[i], n = min_int(SLOTS, seqs[s]->length - i * SLOTS);
-            CELL(6 + s, i, "%d %.*s", block, n, letters + (unsigned)block % BLOCKS * SLOTS);
+            CELL(6 + s, i, 0, "%d %.*s", block, n, letters + (unsigned)block % BLOCKS * SLOTS);
         }
     }
     const char *wrong = arrlen(pool->seqs) > 0 ? pool_check(pool) : NULL;
@@ -219,7 +220,7 @@ int main(int argc, char **argv)
         CALL("B ends. Where on the free list are its blocks?", seq_release(b));
         seq_create(pool, &c);
         CODE("All blocks are free. What is found for C?", seq_lookup(c, ids("be_kind_"), 8));
-        CODE("C needs all blocks. Is be_k lost? And ind_?", put(c, "ness_needs_all_other_blocks_"));
+        CODE("C needs all blocks. Is be_k lost? And ind_?", put(c, "eep_them_all_and_do_not_wait"));
     } else {  // stages 5, 6, 7 and 12: attention
         CODE("A gets three letters.", put(a, "be_"));
         CODE("B gets two.", put(b, "hi"));
@@ -232,5 +233,4 @@ int main(int argc, char **argv)
         CODE("Does B see the letters of A?", look_for('e', b, 2));
     }
     printf("\n");
-    return 0;
 }
