@@ -94,10 +94,9 @@ stage:            ## tests your functions: N=4, SHOW=seq_append; without N: list
 debug-stage:      ## gdb in the first of these tests that fails: N=4
 	@$(PYTHON3) learn/learn.py debug $(N) || [ $$? -ne 2 ]
 
-show:             ## your engine, drawn call by call: N=8, the scene of stage 8; PLAY=1, by itself
+show:             ## your engine, call by call: N=8, one stage; PLAY=1, by itself
 	@mkdir -p build
-	@$(CC) -O0 -g $(WARN) $(CPPFLAGS) -I. learn/show.c -o build/show -lm \
-	    -DENGINE='"$(or $(wildcard learn/paged.cu.c),paged.cu.c)"'
+	@$(CC) -O0 -g $(WARN) $(CPPFLAGS) -I. learn/show.c -o build/show -lm
 	@ulimit -S -t 5; ulimit -v 2000000; for n in $(or $(N),1 2 3 4 5 6 7 8 9 10 11 12); do \
 	    $(if $(PLAY),while sleep 3; do echo; done |) build/show $$n || break; done
 

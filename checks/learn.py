@@ -190,7 +190,8 @@ def check_show(known):
     """make show draws each stage as on the finished engine, stops at what is not written yet, and
     draws another picture for some wrong body of each stage (of stage 6: of stage 5)."""
     program = SCRATCH + '/show'
-    compiles, text = learn.build(program, ['-O0', '-w'], 'learn/show.c', SCRATCH + '/one/paged.cu.c')
+    write(SCRATCH + '/one/show.c', read('learn/show.c'))  # beside its engine
+    compiles, text = learn.build(program, ['-O0', '-w'], SCRATCH + '/one/show.c')
     report('show on the track', [text] * (not compiles))
 
     def command(stage, written, wrong=0):

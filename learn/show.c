@@ -1,12 +1,12 @@
 // show: a scene for each stage of the build track. In `make show N=8`, each frame asks what a call
 // will change, waits for Enter, makes the call, and draws the pool. A call that panics, crashes or
-// never ends is the last one. Without a learn/paged.cu.c, the engine is the finished one.
+// never ends is the last one shown.
 //
 // A token is a letter. The letters are read from the plane of K, so a wrong engine gives a wrong
 // picture. A dot is a slot without a letter; a star marks what is new since the frame before.
 
 #define PAGED_NO_MAIN
-#include ENGINE
+#include "paged.cu.c"  // the one beside this file or, without it, the finished one
 #include <unistd.h>
 
 enum { BLOCKS = 8, SLOTS = 4, TOKENS = BLOCKS * SLOTS, DIM = 32, SIZE = TOKENS * DIM };
