@@ -224,7 +224,12 @@ def check_show(known):
 
     terminal, output = pty.openpty()
     ended = subprocess.run(command(STAGES[1], 2), input=b'\n', stdout=output, check=False)
-    text = os.read(terminal, 10000).decode()
+    os.close(output)
+    text = ''
+    with contextlib.suppress(OSError):  # how Linux says that the terminal has nothing left
+        for part in iter(lambda: os.read(terminal, 10000), b''):
+            text += part.decode()
+    os.close(terminal)
     calls = ['pool_create', 'pool_create', 'free_list_remove']  # it asks, calls, and asks
     report('show in a terminal', [text] * (
         ended.returncode != 1 or re.findall(r'> (\w+)', text) != calls))
@@ -233,15 +238,12 @@ def check_show(known):
     copy_project(folder)
     write(folder + '/learn/show.c', read('learn/show.c'))
     write(folder + '/learn/paged.cu.c', learn.skeleton(ENGINE, STAGES, 2))
-    stages = r'^Stage (\d+\.)|^(stage \d+: write \w+)'
-    for engine, arguments, right in (('mine', [], '1.2.3.stage 3: write seq_append'),
-                                     ('mine', ['N=2'], '2.'),
-                                     ('the finished one', [], '1.2.3.4.5.6.7.8.9.10.11.12.')):
-        if engine != 'mine':
-            os.remove(folder + '/learn/paged.cu.c')
-        text = call(['make', '-s', 'show', *arguments], cwd=folder)[1]
-        shown = ''.join(map(''.join, re.findall(stages, text, re.M)))
-        report(' '.join(['make show', *arguments, 'of ' + engine]), [text] * (shown != right))
+    text = call(['make', '-s', 'show'], cwd=folder)[1]
+    os.remove(folder + '/learn/paged.cu.c')
+    text += call(['make', '-s', 'show', 'N=12'], cwd=folder)[1]  # of the finished engine
+    shown = re.findall(r'^[Ss]tage \d+[.:](?: write \w+)?', text, re.M)
+    right = ['Stage 1.', 'Stage 2.', 'Stage 3.', 'stage 3: write seq_append', 'Stage 12.']
+    report('make show', [text] * (shown != right))
 
 
 # ---- the track: its commands ----

@@ -96,6 +96,7 @@ static void draw(void)
     printf("\n%s%s", wrong ? "WRONG: " : "", wrong ? wrong : "");
 }
 
+// On a terminal, waits for Enter and clears the screen.
 static void ask(const char *question, const char *call)
 {
     printf("\n%s\n> %s\n", question, call);
@@ -108,8 +109,8 @@ static void ask(const char *question, const char *call)
 #define CALL(question, call) (ask(question, #call), call, draw())
 #define VALUE(question, call) (ask(question, #call), printf("= %d\n", (int)(call)), draw())
 #define CODE(question, call) (ask(question, #call), printf("= %s\n", paged_error(call)), draw())
-#define seq_release(seq) (seq_release(seq), seq = NULL)  // of this name
-#define ids(text) ((const int *)L##text)                 // of tokens
+#define seq_release(seq) (seq_release(seq), seq = NULL)  // NULL is not drawn
+#define ids(text) ((const int *)L##text)                 // a token's id is its letter
 
 // Appends tokens. Element 0 of a key is the letter, and one of the others, which depends on the
 // letter, is 1. A value is 1 at its position and otherwise 0, so attention returns the weights.
@@ -128,7 +129,7 @@ static int put(Seq *seq, const char *text)
     return error ? error : pool_write(pool, 0, k, v);
 }
 
-// Attends to the first n tokens of a sequence. This letter scores 2, and all others 0.
+// Attends from token n - 1, which sees the first n tokens. This letter scores 2, all others 0.
 static int look_for(int letter, Seq *seq, int n)
 {
     int rows = seq->length - n + 1, error = pool_plan(pool, &(Batch){1, &seq, &rows});
