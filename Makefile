@@ -101,6 +101,12 @@ stage:            ## tests your functions: N=4, SHOW=seq_append; without N: list
 debug-stage:      ## gdb in the first of these tests that fails: N=4
 	@$(PYTHON3) learn/learn.py debug $(N) || [ $$? -ne 2 ]
 
+show:             ## your engine, call by call: N=8, one stage; PLAY=1, by itself
+	@mkdir -p build
+	@$(CC) -O0 -g $(WARN) $(CPPFLAGS) -I. learn/show.c -o build/show -lm
+	@ulimit -S -t 5; ulimit -v 2000000; for n in $(or $(N),1 2 3 4 5 6 7 8 9 10 11 12); do \
+	    $(if $(PLAY),while sleep 3; do echo; done |) build/show $$n || break; done
+
 story:            ## what your engine can say, from stage 5 on: N=7, with stage 7
 	@$(PYTHON3) learn/learn.py story $(N) || [ $$? -ne 2 ]
 
@@ -191,10 +197,10 @@ pictures: replay build/draw  ## draws those of docs/ into build/: TRACE=file.csv
 
 format:           ## clang-format over the sources
 	clang-format -i paged.cu.c paged.h fast/*.c tests.c examples/*.[ch] checks/*.c \
-	    learn/[0-9]*.c learn/predict.c learn/hunts.c learn/stage_tests.c learn/exercise.h
+	    learn/[0-9]*.c learn/predict.c learn/hunts.c learn/stage_tests.c learn/show.c learn/exercise.h
 
 clean:            ## removes what was built
 	rm -rf paged tour llama replay tests tests-fast build *.o
 
-.PHONY: all help bench pictures play debug read learn stage debug-stage story exercise hunt mutant test
-.PHONY: quick check mutants fuzz cuda cuda-bench gpu-check format clean
+.PHONY: all help bench pictures play debug read learn stage debug-stage show story exercise hunt mutant
+.PHONY: test quick check mutants fuzz cuda cuda-bench gpu-check format clean

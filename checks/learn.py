@@ -12,8 +12,10 @@ import contextlib
 import glob
 import io
 import os
+import pty
 import re
 import shutil
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -169,6 +171,81 @@ def check_stories():
         report('story of stage %d' % stage.number, problems)
 
 
+# A line that make show draws in each stage. All letters are read from the bytes of the pool.
+DRAWN = {1: '          |be..|  |b...|  |...k|* |....|  |....|  |....|  |....|  |....|',
+         2: 'free list 0* 2  3  5  6  7  4',
+         3: 'B: table  1 ....* 0 ....* 2 ..*',
+         4: '          |be_k|  |hi_t|* |ind.|  |here|*  ....    ....    ....    ....',
+         5: '            #              ##              ##',
+         6: '          largest score m: 2.000   sum l of exp(score - m): 6.353',
+         7: '           ####            ####    ####    ###',
+         8: '          |be_k|  |ite.|* |ind.|   ....    ....    ....    ....    ....',
+         9: 'B: table  0 be_k  3 ing*',
+         10: 'serial      0*      2       0       0       0       0       0       0',
+         11: 'free list 2  3  4  5  6  7  1* 0*',
+         12: 'A: table  0 be_s* 2 een_* 3 by_b* 4 ees*'}
+
+
+def check_show(known):
+    """make show draws each stage as on the finished engine, stops at what is not written yet, and
+    draws another picture for some wrong body of each stage (of stage 6: of stage 5)."""
+    program = SCRATCH + '/show'
+    write(SCRATCH + '/one/show.c', read('learn/show.c'))  # beside its engine
+    compiles, text = learn.build(program, ['-O0', '-w'], SCRATCH + '/one/show.c')
+    report('show on the track', [text] * (not compiles))
+
+    def command(stage, written, wrong=0):
+        return ['env', 'CHECK_STAGE=%d' % written, 'CHECK_SIMPLE=1', 'CHECK_WRONG=%d' % wrong,
+                program, str(stage.number)]
+
+    def draw(*arguments):
+        text, status = plant.run(command(*arguments), 20, learn.LIMITS)
+        return re.sub(' +$', '', text, flags=re.M), status
+
+    for stage in STAGES if compiles else []:
+        text, status = draw(stage, stage.number)
+        bugs = [number for number in range(1, len(known)) if known[number][2]
+                and known[number][0] in (stage.number, stage.number - 1 + bool(stage.write))]
+        problems = [text] * (status != 0 or 'WRONG' in text)
+        problems += ['too wide: ' + line for line in text.splitlines() if len(line) > 80]
+        problems += ['no line "%s"' % DRAWN[stage.number]] * (
+            DRAWN[stage.number] not in text.splitlines())
+        problems += ['the finished engine has other frames'] * (
+            draw(stage, len(STAGES)) != (text, status))
+        before = draw(stage, stage.number - 1)[0]
+        problems += [before] * (bool(stage.write)
+                                and 'stage %d: write ' % stage.number not in before)
+        problems += ['no wrong body is seen'] * (
+            all(draw(stage, stage.number, number)[0] == text for number in bugs))
+        if stage.number == 8:
+            quoted = re.search(r'```text\n(A gets n(?:.*\n)*?)```', read('README.md'))
+            problems += ['README.md shows another frame'] * (not quoted or quoted[1] not in text)
+        report('show of stage %d' % stage.number, problems)
+
+    terminal, output = pty.openpty()
+    ended = subprocess.run(command(STAGES[1], 2), input=b'\n', stdout=output, check=False)
+    os.close(output)
+    text = ''
+    with contextlib.suppress(OSError):  # how Linux says that the terminal has nothing left
+        for part in iter(lambda: os.read(terminal, 10000), b''):
+            text += part.decode()
+    os.close(terminal)
+    calls = ['pool_create', 'pool_create', 'free_list_remove']  # it asks, calls, and asks
+    report('show in a terminal', [text] * (
+        ended.returncode != 1 or re.findall(r'> (\w+)', text) != calls))
+
+    folder = SCRATCH + '/make-show'
+    copy_project(folder)
+    write(folder + '/learn/show.c', read('learn/show.c'))
+    write(folder + '/learn/paged.cu.c', learn.skeleton(ENGINE, STAGES, 2))
+    text = call(['make', '-s', 'show'], cwd=folder)[1]
+    os.remove(folder + '/learn/paged.cu.c')
+    text += call(['make', '-s', 'show', 'N=12'], cwd=folder)[1]  # of the finished engine
+    shown = re.findall(r'^[Ss]tage \d+[.:](?: write \w+)?', text, re.M)
+    right = ['Stage 1.', 'Stage 2.', 'Stage 3.', 'stage 3: write seq_append', 'Stage 12.']
+    report('make show', [text] * (shown != right))
+
+
 # ---- the track: its commands ----
 
 def expect(name, status, parts, function, *arguments):
@@ -296,6 +373,7 @@ def check_track(everything):
         check_bodies(known)
     learn.LIMITS = limits
     check_stories()
+    check_show(known)
     check_commands()
     write(SCRATCH + '/skeleton/paged.cu.c', learn.skeleton(ENGINE, STAGES))
     said = call([*plant.CC, '-O2', '-Wall', '-Wextra', '-I.', *plant.CPPFLAGS, '-c',
