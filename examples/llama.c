@@ -222,7 +222,8 @@ typedef struct Options {
 
 static const char help[] =
     "usage: llama [CHECKPOINT TOKENIZER] [options]\n"
-    "Without files, it tells tales: examples/tales.bin, examples/tales-tokenizer.bin\n"
+    "Without files, it tells tales: examples/tales.bin, examples/tales-tokenizer.bin.\n"
+    "They know the words of their tales alone: -p \"One day a block named Hilda had\"\n"
     "  -p, --prompt TEXT    a prompt; may be repeated (one empty prompt)\n"
     "  -t, --temperature T  0: take the likeliest token; 1: sample from the model (0)\n"
     "  -s, --seed S         request i samples with seed S + i (1)\n"
@@ -300,6 +301,9 @@ static void parse_options(Options *o, int argc, char **argv)
         die(2, "--prefix-cache excludes --beam and --cache contiguous");
     if (o->block_size && o->cache == CACHE_CONTIGUOUS)
         die(2, "--cache contiguous has one block per request; leave out --block-size");
+    if (o->samples > 1 && o->temperature == 0)
+        note("--samples %d at temperature 0: one text %d times; -t 1 samples", o->samples,
+             o->samples);
     if (arrlen(o->prompts) == 0) arrput(o->prompts, "");
 }
 
@@ -413,6 +417,9 @@ static void add_prompt(Server *s, Request *r, const char *prompt)
         note("request %d refused: %d tokens need %lld blocks, the pool has %d", r->id,
              o->beams * o->steps, (long long)blocks, o->num_blocks);
     else {
+        if (has_bytes(r->tokens))
+            note("request %d: the tokenizer lacks characters of the prompt; they are not printed",
+                 r->id);
         r->forks = o->samples - 1;
         arrput(s->waiting, r);
         return;
