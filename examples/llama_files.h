@@ -130,26 +130,27 @@ static void read_model(Model *m, const char *path)
 {
     File file = open_file(path);
     int separate = take_header(m, &file);
-    uint64_t layers = m->num_layers;
-    uint64_t table = (uint64_t)m->vocab_size * m->dim;
-    uint64_t square = layers * m->dim * m->dim;
-    uint64_t narrow = layers * m->dim * m->kv_dim;
-    uint64_t hidden = layers * m->dim * m->hidden_dim;
+    uint64_t dim = m->dim;
+    uint64_t norm = m->num_layers * dim;
+    uint64_t square = norm * dim;
+    uint64_t narrow = norm * m->kv_dim;
+    uint64_t hidden = norm * m->hidden_dim;
+    uint64_t table = m->vocab_size * dim;
     uint64_t rope = (uint64_t)m->seq_len * m->head_dim;  // not used: see fill_rope()
     const struct {
         const float **weights;
         uint64_t count;
     } parts[] = {{&m->embedding, table},
-                 {&m->rms_att, layers * m->dim},
+                 {&m->rms_att, norm},
                  {&m->wq, square},
                  {&m->wk, narrow},
                  {&m->wv, narrow},
                  {&m->wo, square},
-                 {&m->rms_ffn, layers * m->dim},
+                 {&m->rms_ffn, norm},
                  {&m->w1, hidden},
                  {&m->w2, hidden},
                  {&m->w3, hidden},
-                 {&m->rms_final, m->dim},
+                 {&m->rms_final, dim},
                  {&m->classifier, rope},
                  {&m->classifier, separate ? table : 0}};
     uint64_t count = 0;
