@@ -831,6 +831,10 @@ TEST(what_may_surprise_is_said, ON_CPU)
     text_of("-n 30 -p a -p ሴ");  // no tokenizer that is drawn has it
     CHECK_HAS(err, "llama: request 1: the tokenizer lacks characters of the prompt; they are not");
     CHECK(!strstr(err, "request 0: "));
+    files = "";  // the model of the tales, to which a whole tale is given
+    text_of(format_text("-p \"$(%s 2>/dev/null)\" -p One", path));
+    CHECK_HAS(err, "llama: request 0: the model ends the text where its prompt ends\n");
+    CHECK(!strstr(err, "request 1: "));
 }
 
 // If a reader stops where its file has to end, the writer of a longer one cannot finish.

@@ -316,6 +316,7 @@ typedef struct Request {
     int forks;     // how many of the next requests fork off this one when its prompt is computed
     Seq *seq;      // holds K and V of the first seq->length tokens; NULL while it waits
     uint64_t rng;  // moved by sampling alone: a preemption repeats no draw
+    int given;     // tokens of the prompt
     int lost;      // tokens whose K and V a preemption dropped
     int ended;
     ptrdiff_t printed;  // tokens at the front that need not be printed any more
@@ -421,6 +422,7 @@ static void add_prompt(Server *s, Request *r, const char *prompt)
             note("request %d: the tokenizer lacks characters of the prompt; they are not printed",
                  r->id);
         r->forks = o->samples - 1;
+        r->given = arrlen(r->tokens);
         arrput(s->waiting, r);
         return;
     }
@@ -515,6 +517,7 @@ static Request *fork_request(Server *s, Request *r)
 {
     Request *child = &s->requests[r->id + r->forks--];
     child->tokens = copy_tokens(r->tokens);
+    child->given = r->given;
     must(seq_fork(r->seq, r->seq->length, &child->seq), "seq_fork");
     return child;
 }
@@ -631,6 +634,8 @@ static void print_texts(Server *s)
         if (arrlen(s->requests) > 1) printf("=== request %d ===\n", (int)i);
         print_request(&s->tokenizer, &s->requests[i]);
         printf("\n");
+        if (s->requests[i].given > 0 && arrlen(s->requests[i].tokens) == s->requests[i].given)
+            note("request %d: the model ends the text where its prompt ends", (int)i);
     }
     fflush(stdout);  // before the statistics, should both go to one place
 }
