@@ -223,7 +223,8 @@ typedef struct Options {
 static const char help[] =
     "usage: llama [CHECKPOINT TOKENIZER] [options]\n"
     "Without files, it tells tales: examples/tales.bin, examples/tales-tokenizer.bin.\n"
-    "They know the words of their tales alone: -p \"One day a block named Hilda had\"\n"
+    "These know no words but their own; a prompt is the beginning of a tale, such as\n"
+    "-p \"One day a block named Zoe had two empty slots.\"\n"
     "  -p, --prompt TEXT    a prompt; may be repeated (one empty prompt)\n"
     "  -t, --temperature T  0: take the likeliest token; 1: sample from the model (0)\n"
     "  -s, --seed S         request i samples with seed S + i (1)\n"
