@@ -31,7 +31,8 @@ PRONOUNS = 'he she his him her'.split()
 GUESSES = 'cheese honey moon rain'.split()
 LETTERS = 'abcdefghijklmnopqrstuvwxyz'
 
-# Of training: steps, the learning rate, the arguments of tell(), the words that count.
+# Of training: steps, the learning rate, arguments of tell(), words that count. With any five names,
+# the model learns to tell names apart; then it meets what users write, and at last the usual tales.
 PHASES = ((5000, 0.01, (0.05, 5, 24), NUMBERS + PRONOUNS),
           (1600, 0.005, (0.04, 1, 24), NUMBERS + PRONOUNS + GUESSES),
           (1000, 0.005, (0.03, 1, 0), NUMBERS + PRONOUNS + GUESSES))
@@ -159,7 +160,7 @@ def tell(rng, strange=0, strangers=5, spelled=24):
         text = re.sub(r'\[([^][]*)\]', lambda choice: pick(choice[1].split('|')), text)
     if strangers == 1:
         first = re.search('{([as])', text)[1]
-        other = {x: other[x] for x in first if x in other and other[x] not in who.values()}
+        other = {k: v for k, v in other.items() if k == first and v not in who.values()}
     who.update(other)
     text = text.replace('{where}', where).format(
         **who, w=who[w], o=who[o], x=x, y=y, size=size, n=n, few=number(size, 1),
