@@ -240,9 +240,9 @@ def improve(weights, encode, rng, steps, rate, strange, facts):
     optimizer = torch.optim.AdamW([w.requires_grad_() for w in weights], betas=(0.9, 0.99))
     for step in range(steps):
         optimizer.param_groups[0]['lr'] = rate * min((step + 1) / 200, 1 - step / steps)
-        rows = [[(BOS, 1), *((token, importance(word, facts))
-                             for word in split(' ' + tell(rng, *strange)) for token in encode(word)),
-                 (BOS, 1)] for _ in range(BATCH)]
+        tales = [split(' ' + tell(rng, *strange)) for _ in range(BATCH)]
+        rows = [[(BOS, 1), *((token, importance(word, facts)) for word in tale
+                             for token in encode(word)), (BOS, 1)] for tale in tales]
         batch = torch.nn.utils.rnn.pad_sequence([*map(torch.tensor, rows)], True)
         tokens, counts = batch.unbind(-1)
         losses = torch.nn.functional.cross_entropy(
