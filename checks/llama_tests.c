@@ -787,6 +787,56 @@ TEST(damaged_files_are_refused, ON_CPU)
     }
 }
 
+TEST(a_checkpoint_of_the_other_byte_order_is_named, ON_CPU)
+{
+    draw_model();
+    char *bytes = load("model");
+    for (int i = 0; i < 28; i += 4) {
+        uint32_t number;
+        memcpy(&number, bytes + i, 4);
+        number = __builtin_bswap32(number);
+        memcpy(bytes + i, &number, 4);
+    }
+    save("model", bytes, 28);
+    fails("--steps 4", 1, format_text("llama: %s/model: a checkpoint of the other byte", folder));
+}
+
+// A file with a hole takes no room on the disk, but would take memory.
+TEST(weights_that_do_not_fit_into_memory_are_refused_at_once, ON_CPU)
+{
+    const int numbers[] = {4096, 16384, 1, 32, 32, 32000, 1};
+    const long dim = 4096;
+    long floats = 32000 * dim + 4 * dim * dim + 3 * dim * 16384 + 3 * dim + 128;
+    if (system(format_text("(ulimit -v 300000 && %s --help) >/dev/null 2>&1", path)) != 0)
+        skip("a limit of memory, which this system or a sanitizer does not bear");
+    draw_model();
+    save("model", numbers, sizeof numbers);
+    CHECK_EQ(truncate(format_text("%s/model", folder), 28 + 4 * floats), 0);
+    CHECK_EQ(run(format_text("ulimit -v 300000; %s %s", path, files)), 1);
+    CHECK_HAS(err, "model: no memory for 1.6 GB of weights\n");
+    CHECK_EQ(run(format_text("ulimit -v 300000; cat %s/model | %s /dev/stdin %s/tokenizer", folder,
+                             path, folder)),
+             1);
+    CHECK_HAS(err, "/dev/stdin: no memory for 1.6 GB of weights\n");
+    save("model", numbers, sizeof numbers);
+}
+
+TEST(what_may_surprise_is_said, ON_CPU)
+{
+    draw_model();
+    text_of("-n 9 --samples 3");
+    CHECK_HAS(err, "llama: --samples 3 at temperature 0: one text 3 times; -t 1 samples\n");
+    text_of("-n 9 --samples 3 -t 1 -p a");
+    CHECK(!strstr(err, "llama: --samples") && !strstr(err, "lacks"));
+    text_of("-n 30 -p a -p ሴ");  // no tokenizer that is drawn has it
+    CHECK_HAS(err, "llama: request 1: the tokenizer lacks characters of the prompt; they are not");
+    CHECK(!strstr(err, "request 0: "));
+    files = "";  // the model of the tales, to which a whole tale is given
+    text_of(format_text("-p \"$(%s 2>/dev/null)\" -p One", path));
+    CHECK_HAS(err, "llama: request 0: the model ends the text where its prompt ends\n");
+    CHECK(!strstr(err, "request 1: "));
+}
+
 // If a reader stops where its file has to end, the writer of a longer one cannot finish.
 TEST(no_file_is_read_further_than_it_has_to_be, ON_CPU)
 {

@@ -35,16 +35,37 @@ done <<'END'
 2023-11-16 18:15:47,0,44|expected 1 to
 2023-11-16,374,44|TIMESTAMP is not a time
 2023-11-16 18:15:46.6805899,374,44|TIMESTAMP is before
+2023-11-16 18:15:47,374,44\0000|not a line of text
 END
+trace "2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:47.$(printf %0400d 0),374,44"
+check "refused: a line without an end" ends 1 "replay: $dir/trace.csv:3: not a line" $dir/trace.csv
 while IFS='|' read -r options status message; do
     check "refused: replay $options" ends "$status" "replay: $message" $options
 done <<END
 README.md|1|README.md:1: expected
+/dev/zero|1|/dev/zero:1: not a line of text
 /dev/null|1|/dev/null: there is no request in it
 --generate 9 --csv /dev/full|1|--csv: No space left
 --generate 9 --life $dir/no/file|1|$dir/no/file: No such file
 |2|expected one TRACE.csv
 END
+
+# An error, even one in the last line of the trace, costs no file.
+kept() {
+    trace '2023-11-16 18:15:47,374,44\nnonsense'
+    for file in csv life; do echo kept >$dir/kept-$file; done
+    cp $dir/trace.csv $dir/kept-trace
+    "$REPLAY" --csv $dir/kept-csv --life $dir/kept-life $dir/trace.csv
+    [ $? = 1 ] && [ "$(cat $dir/kept-csv $dir/kept-life | uniq -c)" = "      2 kept" ] || return
+    for option in csv life; do
+        "$REPLAY" --generate 9 --$option $dir/kept-$option && ! grep kept $dir/kept-$option || return
+        trace '2023-11-16 18:15:47,374,44'
+        cp $dir/trace.csv $dir/kept-trace
+        "$REPLAY" --$option $dir/trace.csv $dir/trace.csv
+        [ $? = 2 ] && cmp $dir/trace.csv $dir/kept-trace || return
+    done
+}
+check "--csv and --life empty no file before there is something to write" kept
 
 # ---- a trace that a hand can follow
 
@@ -53,6 +74,14 @@ trace "2024-02-29 23:59:59,3,3\r
 2024-02-29 23:59:59.09,7,0\r
 2024-03-01 00:00:00.1,4,1\r
 2024-03-01 00:00:00.11,9,0\r"
+
+# The same with a byte order mark and blank lines.
+{ printf '\357\273\277'; sed 's/$/\n\r/' $dir/trace.csv; } >$dir/marked.csv
+marked() {
+    ends 0 "5 requests" $dir/marked.csv && cp $dir/csv $dir/marked-csv &&
+        ends 0 "5 requests" $dir/trace.csv && cmp $dir/csv $dir/marked-csv
+}
+check "a byte order mark and blank lines are read over" marked
 
 # table BLOCKS OPTIONS... <LINES: with these blocks of 2 slots, --csv has these lines.
 table() {
@@ -97,6 +126,20 @@ END
 
 small="--generate 500 --blocks 500 --saturate --block-size 16 --verify"
 check "--generate, --verify" ends 0 "In the paged ones K and V" $small
+
+# 60 requests run together. Had each an oracle for the longest, which is refused, all of them would
+# take 60 GB.
+small_oracles() {
+    ( echo $header
+      for i in 1 2 3 4 5 6 7 8 9 10 11 12; do
+          for j in 1 2 3 4 5; do echo "2023-11-16 18:15:47,20,3"; done
+      done
+      echo "2023-11-16 18:15:47,16777216,16777216" ) >$dir/long.csv
+    ( ulimit -v 1000000 && ends 0 "61 requests" --verify --block-size 16 $dir/long.csv )
+}
+if (ulimit -v 1000000 && "$REPLAY" --help) >/dev/null 2>&1; then
+    check "--verify takes memory for the requests that run" small_oracles
+else skip "a limit of memory, which this system or a sanitizer does not bear"; fi
 
 of_readme() {
     awk '/^[0-9]+ requests: / { on = 1 } /^```/ { on = 0 } on' README.md >$dir/readme

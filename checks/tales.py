@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Plays tales on a pool of three blocks: every passage must be true when it is said.
 
+    python3 checks/tales.py [N]
+
 It knows what the passages of examples/tales.py say, but not how they come about. Judges a thousand
-tales of the grammar, and those that ./llama tells. Ends with "N passed, N failed, N skipped".
+tales of the grammar, and N (50) that ./llama tells. Ends with "N passed, N failed, N skipped".
 """
 import os
 import random
@@ -81,6 +83,8 @@ class Pool:
 RULES = [
     ('a block named', 'anAAbc', 'begin(n, a, b, c)'),
     ('The whole pool', 'n', 'n == 3 * size'),
+    ('a sequence named', 'sn', 'size == 0 and come(s, n)'),
+    ('a block named', 'sanAAbcsa', '[*came] == [s] and begin(n, a, b, c)'),
     # A sequence comes.
     ('a sequence named', 'snsa', 'come(s, n) and free[0] == a'),
     ('tokens? into', 'snam', 'n == came[s] and append(s, n, a) and m == size - n'),
@@ -89,6 +93,9 @@ RULES = [
     ('a sequence named', 'tnt', 'come(t, n) and not free'),
     ('At last', 'scbaatn', "end(s, f'{c} {b} {a}') and n == came[t] and append(t, n, a)"),
     ('came with twenty', 'ttat', 'come(t, 20) and 20 > 3 * size and free[0] == a'),
+    ('a sequence named', 'tnb', 'come(t, n) and append(t, n, b)'),
+    ('was done, and', 'sa', 'end(s, a) and free[0] == a'),
+    ('had a new token', 'tbatba', 'is_full(t) and append(t, 1, a) and table[t] == [b, a]'),
     ('a sequence named', 'tnbc', "come(t, n) and append(t, n, f'{b} {c}')"),
     ('had a new token', 'satTcbTsbSbatab',
      "table[s] == [a] and is_full(s) and not free and end(t, f'{c} {b}') and append(s, 1, b) and "
@@ -101,7 +108,7 @@ RULES = [
     ('had a new token', 'woawbawboawb', 'append(w, 1, b) and table == {o: [a], w: [b]}'),
     (', too', 'oaA', 'users(a) == 1 and table[o] == [a] and append(o, 1)'),
     ('had a new token', 'waAbwb', 'is_full(w) and append(w, 1, b) and users(a) == 2'),
-    ('At last', 'staa', 'end(s) and table[t] == [a]'),
+    ('At last', 'staa', 'end(s) and table[t][0] == a'),
     ('had a new token', 'tat', 'table[t] == [a] and append(t, 1)'),
     # It guesses.
     ('guessed that', 'sxaysxSyx',
@@ -114,6 +121,9 @@ RULES = [
     (r'Soon \w+ was done\.', 'sabc', 'end(s, a) and free == [b, c, a] and a in signs'),
     ('a sequence named', 'tnmTamb',
      'come(t, n) and find(t, a) and n > m == size and append(t, n - m, b)'),
+    ('a sequence named', 'tnmTTsab',
+     'come(t, n) and a in signs and share(s, t) and n > m == size and append(t, n - m, b)'),
+    (r'Then \w+ was done and', 'tcba', "end(t, f'{c} {b}') and free == [b, c, a] and a in signs"),
     ('a sequence named', 'tnTbca', "come(t, n) and append(t, n, f'{b} {c} {a}') and not signs"),
     ('took the last token', 'sSas',
      'rewind(s, 1) and users(a) == 1 and append(s, 1) and not signs'),
@@ -173,6 +183,19 @@ def exchanges(tale):
             yield tale[:place.start()] + name + tale[place.end():]
 
 
+def tell_tales(options):
+    out = subprocess.run(f'./llama {options}', shell=True, cwd=ROOT, check=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding='utf-8').stdout
+    return re.split(r'=== request \d+ ===\n', out)[1:] or [out]
+
+
+def told_of(name, end=''):
+    """The tale after a prompt with this block, which the judge meets under a name that it knows."""
+    tale, = tell_tales(f'-p "One day a block named {name} had four empty slots{end}"')
+    return [tale] * all(name not in tale.split('.', 1)[1] or untrue(tale.replace(name, known))
+                        for known in BLOCKS if known == name or known not in tale)
+
+
 def main():
     results = []
 
@@ -189,13 +212,17 @@ def main():
            [tale for tale in told if max(map(len, tale.split('\n'))) > 80])
     report('none is true with one of its names exchanged',
            [tale for whole in told[:100] for tale in exchanges(whole) if not untrue(tale)])
-    out = subprocess.run('./llama && ./llama -t 0.7 --samples 50', shell=True, cwd=ROOT, check=True,
-                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding='utf-8').stdout
-    first, *others = re.split(r'=== request \d+ ===\n', out)
-    report('the one that llama tells is true', [first] * bool(untrue(first)))
+    report('the one that llama tells is true', list(filter(untrue, tell_tales(''))))
+    report('the first sampled one is true', list(filter(untrue, tell_tales('-t 0.7'))))
+    samples = int(sys.argv[1]) if sys.argv[1:] else 50
+    others = tell_tales(f'-t 0.7 --samples {samples}')
     wrong = list(filter(untrue, others))
     report(f'at temperature 0.7, {len(others) - len(wrong)} of {len(others)} are true',
-           wrong if len(wrong) > 15 or len(others) != 50 else [])
+           wrong if len(wrong) > samples / 8 or len(others) != samples else [])
+    report('a prompt may end in a full stop', [tale for name in BLOCKS for tale in told_of(name, '.')])
+    wrong = [tale for name in SEQUENCES for tale in told_of(name)]
+    report(f'a block may have the name of a sequence: {12 - len(wrong)} of 12 are true',
+           wrong if len(wrong) > 1 else [])
     print(f'{results.count(True)} passed, {results.count(False)} failed, 0 skipped')
     return not all(results)
 

@@ -60,7 +60,8 @@ static double median(double *samples, int n)
     return (samples[(n - 1) / 2] + samples[n / 2]) / 2;
 }
 
-// A line of a table, the first one under the names of the columns. What was not measured is NAN.
+// A line of a table, the first one under the names of the columns. What was not measured is NAN; a
+// difference of two times that comes out negative is below the noise.
 static void print_row(const char *table, const char *row, int n, const char *const *columns,
                       const double *values, int digits)
 {
@@ -75,6 +76,8 @@ static void print_row(const char *table, const char *row, int n, const char *con
     for (int i = 0; i < n; i++) {
         if (isnan(values[i]))
             printf(" %7s", "-");
+        else if (values[i] < 0)
+            printf(" %7s", "<noise");
         else
             printf(" %7.*f", digits, values[i]);
     }

@@ -42,7 +42,9 @@ typedef struct Options {
 
 static const char help[] =
     "usage: llama [CHECKPOINT TOKENIZER] [options]\n"
-    "Without files, it tells tales: examples/tales.bin, examples/tales-tokenizer.bin\n"
+    "Without files, it tells tales: examples/tales.bin, examples/tales-tokenizer.bin.\n"
+    "These know no words but their own; a prompt is the beginning of a tale, such as\n"
+    "-p \"One day a block named Zoe had two empty slots.\"\n"
     "  -p, --prompt TEXT    a prompt; may be repeated (one empty prompt)\n"
     "  -t, --temperature T  0: take the likeliest token; 1: sample from the model (0)\n"
     "  -s, --seed S         request i samples with seed S + i (1)\n"
@@ -120,6 +122,9 @@ static void parse_options(Options *o, int argc, char **argv)
         die(2, "--prefix-cache excludes --beam and --cache contiguous");
     if (o->block_size && o->cache == CACHE_CONTIGUOUS)
         die(2, "--cache contiguous has one block per request; leave out --block-size");
+    if (o->samples > 1 && o->temperature == 0)
+        note("--samples %d at temperature 0: one text %d times; -t 1 samples", o->samples,
+             o->samples);
     if (arrlen(o->prompts) == 0) arrput(o->prompts, "");
 }
 
@@ -132,6 +137,7 @@ typedef struct Request {
     int forks;     // how many of the next requests fork off this one when its prompt is computed
     Seq *seq;      // holds K and V of the first seq->length tokens; NULL while it waits
     uint64_t rng;  // moved by sampling alone: a preemption repeats no draw
+    int given;     // tokens of the prompt
     int lost;      // tokens whose K and V a preemption dropped
     int ended;
     ptrdiff_t printed;  // tokens at the front that need not be printed any more
@@ -224,7 +230,11 @@ static void add_prompt(Server *s, Request *r, const char *prompt)
         note("request %d refused: %d tokens need %lld blocks, the pool has %d", r->id,
              o->beams * o->steps, (long long)blocks, o->num_blocks);
     else {
+        if (has_bytes(r->tokens))
+            note("request %d: the tokenizer lacks characters of the prompt; they are not printed",
+                 r->id);
         r->forks = o->samples - 1;
+        r->given = arrlen(r->tokens);
         arrput(s->waiting, r);
         return;
     }
@@ -319,6 +329,7 @@ static Request *fork_request(Server *s, Request *r)
 {
     Request *child = &s->requests[r->id + r->forks--];
     child->tokens = copy_tokens(r->tokens);
+    child->given = r->given;
     must(seq_fork(r->seq, r->seq->length, &child->seq), "seq_fork");
     return child;
 }
@@ -435,6 +446,8 @@ static void print_texts(Server *s)
         if (arrlen(s->requests) > 1) printf("=== request %d ===\n", (int)i);
         print_request(&s->tokenizer, &s->requests[i]);
         printf("\n");
+        if (s->requests[i].given > 0 && arrlen(s->requests[i].tokens) == s->requests[i].given)
+            note("request %d: the model ends the text where its prompt ends", (int)i);
     }
     fflush(stdout);  // before the statistics, should both go to one place
 }

@@ -40,13 +40,30 @@ static int32_t take_int(const File *file)
     return value;
 }
 
-// In pieces, since a damaged header may promise more floats than memory can hold.
+// The bytes from here to the end; -1 if only reading can tell, as with a pipe.
+static long bytes_left(const File *file)
+{
+    long here = ftell(file->in);
+    if (here < 0 || fseek(file->in, 0, SEEK_END) != 0) return -1;
+    long end = ftell(file->in);
+    if (fseek(file->in, here, SEEK_SET) != 0) die(1, "%s: %s", file->path, strerror(errno));
+    return end - here;
+}
+
+// A damaged header may promise more floats than the file has, or than memory can hold. So memory is
+// taken once for all of them, before a byte is read; for a pipe, it doubles as they come.
 static const float *take_floats(const File *file, uint64_t count)
 {
-    float *floats = NULL;  // an array of stb_ds
-    while (arrlenu(floats) < count) {
-        size_t piece = count - arrlenu(floats) < 1 << 14 ? count - arrlenu(floats) : 1 << 14;
-        take(file, arraddnptr(floats, piece), piece * sizeof *floats);
+    long left = bytes_left(file);
+    uint64_t room = left < 0 && count > 1 << 14 ? 1 << 14 : count;
+    float *floats = NULL;
+    if (left >= 0 && left / sizeof *floats < count)
+        die(1, "%s: truncated, or of another kind", file->path);
+    for (uint64_t taken = 0; taken < count; room = room < count / 2 ? 2 * room : count) {
+        floats = (float *)realloc(floats, room * sizeof *floats);
+        if (!floats) die(1, "%s: no memory for %.1f GB of weights", file->path, count * 4e-9);
+        take(file, floats + taken, (room - taken) * sizeof *floats);
+        taken = room;
     }
     return floats;
 }
@@ -58,8 +75,8 @@ static void expect_end(const File *file, const char *kind)
 }
 
 // ---- the checkpoint ---------------------------------------------------------------------------
-// A checkpoint is seven int32 and then all weights as float32, little-endian, in one fixed order. A
-// big-endian machine finds the seven numbers out of range.
+// A checkpoint is seven int32 and then all weights as float32, in one fixed order. They are
+// little-endian, and so must the machine be.
 
 typedef struct Model {
     int dim, hidden_dim, num_layers, num_heads, num_kv_heads, vocab_size, seq_len;
@@ -74,23 +91,33 @@ typedef struct Model {
     const float *classifier;         // [vocab_size][dim], often the embedding itself
 } Model;
 
-// Takes the seven numbers. Returns 1 if the classifier has weights of its own, which a negative
-// vocab_size says.
-static int take_header(Model *m, const File *file)
+// Do the seven numbers describe a model?
+static int is_model(const int32_t *numbers, Model *m)
 {
     int *const fields[] = {&m->dim,          &m->hidden_dim, &m->num_layers, &m->num_heads,
                            &m->num_kv_heads, &m->vocab_size, &m->seq_len};
     const int max = 1 << 20;  // above any model; the product of three still fits into 64 bits
-    int in_range = 1;
     for (int i = 0; i < 7; i++) {
-        *fields[i] = take_int(file);
         int min = fields[i] == &m->vocab_size ? -max : 1;
-        if (*fields[i] < min || *fields[i] > max) in_range = 0;
+        if (numbers[i] < min || numbers[i] > max) return 0;
+        *fields[i] = numbers[i];
     }
-    if (!in_range || m->dim % m->num_heads || m->num_heads % m->num_kv_heads ||
-        m->dim / m->num_heads % 2 || m->dim / m->num_heads > PAGED_MAX_HEAD_DIM ||
-        abs(m->vocab_size) <= BOS)
+    return m->dim % m->num_heads == 0 && m->num_heads % m->num_kv_heads == 0 &&
+           m->dim / m->num_heads % 2 == 0 && m->dim / m->num_heads <= PAGED_MAX_HEAD_DIM &&
+           abs(m->vocab_size) > BOS;
+}
+
+// Takes the seven numbers. Returns 1 if the classifier has weights of its own, which a negative
+// vocab_size says.
+static int take_header(Model *m, const File *file)
+{
+    int32_t numbers[7];
+    take(file, numbers, sizeof numbers);
+    if (!is_model(numbers, m)) {
+        for (int i = 0; i < 7; i++) numbers[i] = (int32_t)__builtin_bswap32(numbers[i]);
+        if (is_model(numbers, m)) die(1, "%s: a checkpoint of the other byte order", file->path);
         die(1, "%s: not a checkpoint, or its heads are not supported", file->path);
+    }
     int separate = m->vocab_size < 0;
     m->vocab_size = abs(m->vocab_size);
     m->head_dim = m->dim / m->num_heads;
@@ -103,23 +130,33 @@ static void read_model(Model *m, File file)
 {
     int separate = take_header(m, &file);
     uint64_t dim = m->dim;
-    uint64_t square = m->num_layers * dim * dim;
-    uint64_t narrow = m->num_layers * dim * m->kv_dim;
-    uint64_t hidden = m->num_layers * dim * m->hidden_dim;
-    m->embedding = take_floats(&file, m->vocab_size * dim);
-    m->rms_att = take_floats(&file, m->num_layers * dim);
-    m->wq = take_floats(&file, square);
-    m->wk = take_floats(&file, narrow);
-    m->wv = take_floats(&file, narrow);
-    m->wo = take_floats(&file, square);
-    m->rms_ffn = take_floats(&file, m->num_layers * dim);
-    m->w1 = take_floats(&file, hidden);
-    m->w2 = take_floats(&file, hidden);
-    m->w3 = take_floats(&file, hidden);
-    m->rms_final = take_floats(&file, dim);
-    const float *rope = take_floats(&file, (uint64_t)m->seq_len * m->head_dim);
-    arrfree(rope);  // cosines and sines: see fill_rope()
-    m->classifier = separate ? take_floats(&file, m->vocab_size * dim) : m->embedding;
+    uint64_t norm = m->num_layers * dim;
+    uint64_t square = norm * dim;
+    uint64_t narrow = norm * m->kv_dim;
+    uint64_t hidden = norm * m->hidden_dim;
+    uint64_t table = m->vocab_size * dim;
+    uint64_t rope = (uint64_t)m->seq_len * m->head_dim;  // not used: see fill_rope()
+    const struct {
+        const float **weights;
+        uint64_t count;
+    } parts[] = {{&m->embedding, table},
+                 {&m->rms_att, norm},
+                 {&m->wq, square},
+                 {&m->wk, narrow},
+                 {&m->wv, narrow},
+                 {&m->wo, square},
+                 {&m->rms_ffn, norm},
+                 {&m->w1, hidden},
+                 {&m->w2, hidden},
+                 {&m->w3, hidden},
+                 {&m->rms_final, dim},
+                 {&m->classifier, rope},
+                 {&m->classifier, separate ? table : 0}};
+    uint64_t count = 0;
+    for (int i = 0; i < 13; i++) count += parts[i].count;
+    const float *next = take_floats(&file, count);
+    for (int i = 0; i < 13; next += parts[i++].count) *parts[i].weights = next;
+    if (!separate) m->classifier = m->embedding;
     expect_end(&file, "a checkpoint");
 }
 
@@ -217,6 +254,14 @@ static int *encode(Tokenizer *t, const char *text)
     merge_pairs(t, tokens);
     arrins(tokens, 0, BOS);
     return tokens;
+}
+
+// Are there characters without a token among these? They became bytes, which print_token() omits.
+UNUSED static int has_bytes(const int *tokens)
+{
+    for (ptrdiff_t i = 0; i < arrlen(tokens); i++)
+        if (tokens[i] >= 0x80 + FIRST_BYTE && tokens[i] < 0x100 + FIRST_BYTE) return 1;
+    return 0;
 }
 
 // What llama2.c prints for a token: no blank that encode() puts in front of a text, for a token

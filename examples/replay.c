@@ -42,6 +42,8 @@
 
 #include <getopt.h>
 #include <stdbool.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum {
     MAX_TOKENS = 1 << 24,  // of a prompt, an answer, a budget: all sums fit into an int
@@ -109,19 +111,56 @@ static void add_request(Request r)
     arrput(trace.requests, r);
 }
 
-// A malformed line ends the program.
+// Opens a file for --csv or --life. It keeps what is in it until begin_output(), so that no error
+// before costs anyone a file.
+static FILE *open_output(const char *path)
+{
+    FILE *out = fopen(path, "a");
+    if (!out) die(1, "%s: %s", path, strerror(errno));
+    return out;
+}
+
+static void begin_output(FILE *out)
+{
+    if (ftruncate(fileno(out), 0) != 0 && errno != EINVAL)  // EINVAL: a pipe or a device
+        die(1, "an output: %s", strerror(errno));
+}
+
+static void close_output(FILE *out, const char *option)
+{
+    if (out && (fflush(out) != 0 || ferror(out))) die(1, "%s: %s", option, strerror(errno));
+    if (out) fclose(out);
+}
+
+static void refuse_trace(FILE *out, const char *option, FILE *in)
+{
+    struct stat a, b;
+    if (out && fstat(fileno(out), &a) == 0 && fstat(fileno(in), &b) == 0 && S_ISREG(a.st_mode) &&
+        a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+        die(2, "%s would overwrite the trace", option);
+}
+
+// A malformed line ends the program. Blank lines may stand anywhere, and a byte order mark in front.
 static void read_trace(const char *path)
 {
     static const char header[] = "TIMESTAMP,ContextTokens,GeneratedTokens";
     FILE *in = fopen(path, "r");
     if (!in) die(1, "%s: %s", path, strerror(errno));
-    char *line = NULL;
-    size_t room = 0;
+    refuse_trace(options.csv, "--csv", in);
+    refuse_trace(options.life, "--life", in);
+    bool begun = false;
+    char line[256];  // longer than any that is right
     Request r = {.arrival = INT64_MIN};
-    for (int number = 1; getline(&line, &room, in) >= 0; number++) {
+    for (int number = 1; fgets(line, sizeof line, in); number++) {
+        if (number == 1 && strncmp(line, "\xEF\xBB\xBF", 3) == 0)
+            memmove(line, line + 3, strlen(line + 3) + 1);
+        // Without its end, a line is too long, or has a zero byte, unless it is the last.
+        if (!strchr(line, '\n') && !feof(in)) die(1, "%s:%d: not a line of text", path, number);
         line[strcspn(line, "\r\n")] = '\0';
-        if (number == 1) {
-            if (strcmp(line, header) != 0) die(1, "%s:1: expected '%s'", path, header);
+        if (!*line) continue;
+        if (!begun) {
+            if (strcmp(line, header) != 0) die(1, "%s:%d: expected '%s'", path, number, header);
+            begun = true;
             continue;
         }
         int64_t previous_arrival = r.arrival;
@@ -132,7 +171,6 @@ static void read_trace(const char *path)
     }
     if (ferror(in)) die(1, "%s: %s", path, strerror(errno));
     fclose(in);
-    free(line);
     if (arrlen(trace.requests) == 0) die(1, "%s: there is no request in it", path);
 }
 
@@ -273,7 +311,12 @@ static void random_row(float *row, int n)  // of numbers in [-1, 1) that f16 doe
 
 static void write_new_tokens(Server *s, Request *r)
 {
-    if (!r->oracle) r->oracle = oracle_fork(s->system.oracle, s->system.length);
+    if (!r->oracle) {
+        const Oracle *system = s->system.oracle;
+        r->oracle = oracle_create(&s->pool->config, r->context + r->generated);
+        r->oracle->length = system->length;
+        oracle_write(r->oracle, 0, system->length, system->k, system->v);
+    }
     while (r->oracle->length < r->length) {
         float k[ROW], v[ROW];
         random_row(k, ROW);
@@ -480,7 +523,7 @@ static void create_pool(Server *s, int prefix)
     s->system.size = slots_taken(s);
     s->shared_slots = prefix / s->block_size * s->block_size;
     if (!options.verify) return;
-    s->system.oracle = oracle_create(&config, trace.longest);
+    s->system.oracle = oracle_create(&config, prefix + 1);  // no oracle has room for nothing
     write_new_tokens(s, &s->system);
 }
 
@@ -554,6 +597,7 @@ static void print_results(const Server *results)
 
 static void print_csv(const Server *results, FILE *out)
 {
+    begin_output(out);
     fprintf(out,
             "allocator,block_size,used,reserved,internal,external,free,at_the_end,mean_running,"
             "peak_running,steps,mean_waited,preemptions,recomputed,refused\n");
@@ -563,19 +607,6 @@ static void print_csv(const Server *results, FILE *out)
         fprintf(out, ",%.6f,%.3f,%d,%lld,%.3f,%.0f,%.0f,%d\n", s->at_end, s->num_running, s->peak,
                 (long long)s->step, s->waited, s->preemptions, s->recomputed, s->refused);
     }
-}
-
-static FILE *open_output(const char *path)
-{
-    FILE *out = fopen(path, "w");
-    if (!out) die(1, "%s: %s", path, strerror(errno));
-    return out;
-}
-
-static void close_output(FILE *out, const char *option)
-{
-    if (out && (fflush(out) != 0 || ferror(out))) die(1, "%s: %s", option, strerror(errno));
-    if (out) fclose(out);
 }
 
 // ---- main -------------------------------------------------------------------------------------
@@ -656,7 +687,10 @@ int main(int argc, char **argv)
         read_trace(path);
     else
         generate_trace();
-    if (options.life) fprintf(options.life, "step,block,request\n");
+    if (options.life) {
+        begin_output(options.life);
+        fprintf(options.life, "step,block,request\n");
+    }
     for (int rule = 0; rule < PAGED; rule++) arrput(results, serve(rule, 0, 0));
     if (options.block_size) arrput(results, serve(PAGED, block_size, 0));
     for (int i = 0; i < 7 && !options.block_size; i++)
