@@ -563,6 +563,7 @@ TEST(the_oracle_gives_what_a_hand_computes, ON_CPU)
     Oracle *child = oracle_fork(parent, 1);
     oracle_attend(child, 1, 1, 1, 0, &q, &out, &lse);
     CHECK(out == 10 && lse == 0);
+    oracle_attend(child, 1, 1, 1, 0, &q, &out, NULL);
     CHECK(child->length == 1 && parent->length == 2);
     config.head_dim = 3;
     const float ones[] = {1, 1, 1}, far_apart[] = {1e8f, 1, -1e8f};
@@ -861,8 +862,14 @@ TEST(a_refused_sequence_call_changes_nothing, ON_CPU)
         BAD(t_gather(seq, wrong[i], x, x));
     }
     CHECK(result == seq);
-    Seq *empty = new_seq(pool, 0), *one = bare_seq(pool, 1);  // which is not computed
+    Seq *empty = new_seq(pool, 0), *two = bare_seq(pool, 2);  // which are not computed
     BAD(t_gather(empty, 2, x, x));
+    BAD(plan_one(two, 1));
+    CHECK_OK(plan_one(two, 2));
+    BAD(t_attend(pool, ATTEND_PAGED, 0, 2, 0, x, x, NULL));
+    BAD(t_write(pool, 1, x, x));
+    CHECK_OK(plan_one(seq, 10));
+    KEEPS(pool, PAGED_BLOCK_SHARED, t_write(pool, 0, x, x));
     const int *tokens = *tokens_of(seq);
     BAD(seq_publish(NULL, NULL, 0));
     BAD(seq_publish(seq, NULL, 1));
@@ -872,7 +879,7 @@ TEST(a_refused_sequence_call_changes_nothing, ON_CPU)
     BAD(seq_lookup(empty, NULL, 1));
     BAD(seq_lookup(empty, tokens, -1));
     BAD(seq_lookup(seq, tokens, 4));  // not empty
-    BAD(seq_lookup(one, tokens, 4));
+    BAD(seq_lookup(two, tokens, 4));
     KEEPS(pool, PAGED_OK, t_gather(empty, 0, NULL, NULL));
     KEEPS(pool, PAGED_OK, seq_publish(seq, NULL, 0));
     KEEPS(pool, PAGED_OK, seq_publish(seq, tokens, 3));
@@ -1060,9 +1067,11 @@ TEST(attend_gathers_into_a_dense_copy, ON_BOTH)
     CHECK(pool->workspace.bytes == bytes && pool->workspace.p == workspace);
     pool->workspace.bytes = fail_after = fail_all = 0;  // if half as much again is refused
     int error = t_attend(pool, ATTEND_GATHER, 1, 2, 0, q, out, NULL);
-    fail_after = -1;
+    pool->workspace.bytes = fail_after = 0;
     fail_all = 1;
-    CHECK_EQ(error, PAGED_OK);
+    int refused = seq_gather(seq, 1, k, v);
+    fail_after = -1;
+    CHECK(error == PAGED_OK && refused == PAGED_OUT_OF_MEMORY);
 }
 
 // More bytes of states than 32 bits count, and more splits than a grid can have: both are left to
