@@ -849,7 +849,6 @@ TEST(a_refused_sequence_call_changes_nothing, ON_CPU)
     BAD(seq_create(pool, NULL));
     BAD(seq_append(NULL, 0));
     BAD(seq_append(seq, -1));
-    BAD(seq_append(seq, INT_MIN));
     BAD(seq_fork(NULL, 0, &result));
     BAD(seq_fork(seq, 3, NULL));
     BAD(seq_rewind(NULL, 0));
@@ -863,7 +862,6 @@ TEST(a_refused_sequence_call_changes_nothing, ON_CPU)
     }
     CHECK(result == seq);
     Seq *empty = new_seq(pool, 0), *two = bare_seq(pool, 2);  // which are not computed
-    BAD(t_gather(empty, 2, x, x));
     BAD(plan_one(two, 1));
     CHECK_OK(plan_one(two, 2));
     BAD(t_attend(pool, ATTEND_PAGED, 0, 2, 0, x, x, NULL));
@@ -878,13 +876,10 @@ TEST(a_refused_sequence_call_changes_nothing, ON_CPU)
     BAD(seq_lookup(NULL, NULL, 0));
     BAD(seq_lookup(empty, NULL, 1));
     BAD(seq_lookup(empty, tokens, -1));
-    BAD(seq_lookup(seq, tokens, 4));  // not empty
     BAD(seq_lookup(two, tokens, 4));
     KEEPS(pool, PAGED_OK, t_gather(empty, 0, NULL, NULL));
     KEEPS(pool, PAGED_OK, seq_publish(seq, NULL, 0));
-    KEEPS(pool, PAGED_OK, seq_publish(seq, tokens, 3));
     KEEPS(pool, PAGED_OK, seq_lookup(empty, NULL, 0));
-    KEEPS(pool, PAGED_OK, seq_lookup(empty, tokens, 9));
     KEEPS(pool, PAGED_OK, seq_rewind(seq, 0));
     KEEPS(pool, PAGED_TOO_LONG, seq_append(seq, INT_MAX));
     pool->config.block_size = 1 << 30;  // as if it were a pool of 2^33 tokens
