@@ -13,6 +13,7 @@ cp docs/tales.js $out
 # console PAGE HASH: what the page writes to the console when checks/play.js acts on it.
 console() {
     (sed '$d' "$1" && cat checks/play.js && echo '</script>') >$out/driven.html
+    : >$out/console  # or the loop below might read the end of an earlier run
     "$chromium" --headless --no-sandbox --user-data-dir=$out/user --enable-logging=stderr \
         "file://$PWD/$out/driven.html#$2" >/dev/null 2>$out/console &
     tries=0
