@@ -1,6 +1,6 @@
-// search.h: every state that a program can reach and, in each of them, every call.
+// search.h: every state that a small pool can reach and, in each of them, every call.
 //
-// All that the program allocates is in one array, so a copy of the array is a state. make_call()
+// All that the engine allocates is in one array, so a copy of the array is a state. make_call()
 // asks choose() which call to make, and with which arguments; the search answers with everything in
 // turn. The search is breadth first: when a check fails, a shortest way to the failure is printed.
 
@@ -31,6 +31,12 @@ static void *allocate(size_t size)  // memory is never used again, so no address
 #define aligned_alloc(unit, size) allocate(size)
 #define realloc(p, size) memmove(allocate(size), p, (p) ? (size) : 0)
 #define free(p) (void)(p)
+#define PAGED_NO_MAIN
+#include "../paged.cu.c"
+
+enum { LAYERS = 2, BLOCKS = 4 };  // BLOCKS: at most
+static int num_blocks, block_size;
+static Pool *pool;
 
 enum { CHOICES = 12 };
 
@@ -87,6 +93,43 @@ static int is_new(void)
     return 1;
 }
 
+// States that differ only in the names of blocks, or in the size of serials, count as one. Blocks
+// are named in the order in which the tables, and then the free list, lead to them.
+static int name[BLOCKS], num_names;
+
+static void add_block(int block)
+{
+    const Block *b = &pool->blocks[block];
+    int met = name[block];
+    add(met ? met : (name[block] = ++num_names));
+    if (met) return;
+    for (int i = 0; i < LAYERS * block_size; i++) {
+        int layer = i / block_size, slot = i % block_size;
+        float k = ((float *)pool->k)[kv_offset(&pool->config, layer, block, 0, slot)];
+        add(isnan(k) ? -1 : (int)k);
+    }
+    add((b->serial != 0) + (b->parent != 0));
+    for (int i = 0; i < num_blocks && b->parent; i++) {
+        if (pool->blocks[i].serial != b->parent) continue;
+        add(-1);
+        add_block(i);
+    }
+}
+
+static void add_pool(void)
+{
+    memset(name, num_names = 0, sizeof name);
+    for (int i = 0; i < arrlen(pool->seqs); i++) {
+        const Seq *seq = pool->seqs[i];
+        add(seq->length);
+        add(seq->num_computed_tokens);
+        for (int e = 0; e < arrlen(seq->block_table); e++) add_block(seq->block_table[e]);
+    }
+    add(-1);
+    for (int b = num_blocks; (b = pool->blocks[b].next) != num_blocks;) add_block(b);
+    if (pool->plan_number) add(1 + pool->plan->sealed + 2 * pool->plan->num_written_layers);
+}
+
 static void reach(const struct Node *node, int (*make_call)(void))
 {
     if (node == nodes) {
@@ -100,9 +143,14 @@ static void reach(const struct Node *node, int (*make_call)(void))
     make_call();
 }
 
-// make_call() returns whether the state may have changed; add_state() adds all of it to the hash.
-static void search(int (*make_call)(void), void (*add_state)(void))
+// make_call() returns whether the state may have changed. It adds to the hash what is part of the
+// state but not to be seen in the pool.
+static void search(int (*make_call)(void))
 {
+    PoolConfig config = {LAYERS, 1, 1, block_size, num_blocks, PAGED_F32, 1, PAGED_CPU};
+    if (pool_create(&config, &pool) != PAGED_OK) exit(2);
+    pool->num_buckets = 1;                                // all published blocks are in one list
+    pool->batch_number = pool->last_serial = UINT32_MAX;  // the next ones need 64 bits
     signal(SIGABRT, stopped);
     signal(SIGSEGV, stopped);
     COPY(start, world);
@@ -114,7 +162,7 @@ static void search(int (*make_call)(void), void (*add_state)(void))
         do {
             hash = at = 0;
             int changed = make_call();
-            if (changed) add_state();
+            if (changed) add_pool();
             if (changed && is_new()) nodes[num_nodes++] = call;
             if (num_nodes == sizeof nodes / sizeof *nodes) puts("too many states"), exit(2);
             COPY(world, before);

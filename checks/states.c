@@ -11,10 +11,8 @@
 // a leading 1. K of a token is the text up to it, and V is -K, so what is read shows whose it is.
 
 #include "search.h"
-#define PAGED_NO_MAIN
-#include "../paged.cu.c"
 
-enum { LAYERS = 2, BLOCKS = 4, SEQS = 3, TOKENS = 12, ROWS = TOKENS * SEQS };
+enum { SEQS = 3, TOKENS = 12, ROWS = TOKENS * SEQS };  // at most
 enum { CREATE, PLAN, WRITE, ATTEND, RELEASE, APPEND, FORK, REWIND, PUBLISH, LOOKUP };
 static const char *const calls[] = {"create", "plan", "write",  "attend",  "release",
                                     "append", "fork", "rewind", "publish", "lookup"};
@@ -30,10 +28,9 @@ struct Expected {
     int num_batch, num_tokens[SEQS], sealed, num_written;
 };
 static struct Expected *s;  // it is part of a state, too
-static Pool *pool;
-static int num_blocks, block_size, max_seqs;
+static int max_seqs;
 static int kind, n, taken;  // of the call: its kind, tokens, and blocks that it must take
-static Seq *seq;            // and its sequence, or NULL
+static Seq *seq, *made;     // its sequence, or NULL; and the new one
 
 static int blocks_for(int length) { return (length + block_size - 1) / block_size; }
 static int size(int text) { return 31 - __builtin_clz(text); }
@@ -54,10 +51,10 @@ static void check_sequence(const Seq *one, const Sequence *q)
     check(one->length == q->length && one->num_computed_tokens == q->computed, "length, computed");
     check(seq_gather(one, -1, k, v) && seq_gather(one, LAYERS, k, v), "gather a wrong layer");
     for (int layer = 0; layer < LAYERS; layer++) {
-        check(!seq_gather(one, layer, k, v), "gather");
+        int error = seq_gather(one, layer, k, v), written = layer ? q->computed : size(q->text);
         for (int t = 0; t < q->length; t++) {
-            float x = t < (layer ? q->computed : size(q->text)) ? k_of(q->text, t, layer) : NAN;
-            check(k[t] == x ? v[t] == -x : isnan(x) && isnan(k[t]) && isnan(v[t]), "contents");
+            int same = k[t] == k_of(q->text, t, layer) && v[t] == -k[t];
+            check(!error && (t < written ? same : isnan(k[t]) && isnan(v[t])), "what is read");
         }
     }
 }
@@ -69,26 +66,25 @@ static void check_blocks(void)
 {
     const Block *was = BEFORE(pool->blocks), *is = pool->blocks;
     int rank[BLOCKS], i = 0, last = -BLOCKS, have = seq ? blocks_for(BEFORE(seq)->length) : 0;
+    const int *table = have ? BEFORE(BEFORE(seq)->block_table) : NULL;
     for (int e = 0; e < have; e++) {
-        int b = BEFORE(BEFORE(seq)->block_table)[e];
+        int b = table[e];
         rank[b] = is[b].serial ? 3 * BLOCKS - e : kind == PUBLISH ? -e : e;
     }
     for (int b = num_blocks; (b = was[b].next) != num_blocks; i++) {
-        int free = is[b].ref_count == 0,
-            looked_up = kind >= PUBLISH && is[b].serial == was[b].serial;
-        check(free == (i >= taken) || looked_up, "which blocks are taken");
+        int shared = kind >= PUBLISH && is[b].serial == was[b].serial;
+        check(!is[b].ref_count == (i >= taken) || shared, "which blocks are taken");
         rank[b] = BLOCKS + i;
     }
     for (int b = num_blocks; (b = is[b].next) != num_blocks; last = rank[b])
         check(rank[b] > last, "the order of the free list");
-    uint64_t parent = 0;
-    for (int e = 0; e < n / block_size && kind == PUBLISH; e++) {
-        const Block *b = &is[seq->block_table[e]];
-        check(b->serial && b->parent == parent, "a published sequence");
-        parent = b->serial;
+    for (int e = n / block_size - 1; kind == PUBLISH && e >= 0 && !was[table[e]].serial; e--) {
+        const int *entry = seq->block_table + e;
+        uint64_t parent = e > 0 ? is[entry[-1]].serial : 0;
+        check(is[*entry].serial && is[*entry].parent == parent, "a publication");
     }
     for (int b = 0; b < num_blocks; b++) {
-        int new = kind == PUBLISH && !was[b].serial &&is[b].serial > BEFORE(pool)->last_serial;
+        int new = is[b].serial > BEFORE(pool)->last_serial &&kind == PUBLISH && !was[b].serial;
         int gone = !is[b].serial && isnan(last_k(b));
         check(is[b].serial == was[b].serial || new || gone, "what is published");
         check(!is[b].serial || !isnan(last_k(b)), "a published block is full");
@@ -112,14 +108,16 @@ static int judge(int got, int want)
     check(arrlen(pool->seqs) == s->num_seqs, "the number of sequences");
     for (int i = 0; i < s->num_seqs; i++) check_sequence(pool->seqs[i], &s->seqs[i]);
     check_blocks();
-    int same = !memcmp(BEFORE(pool->blocks), pool->blocks, num_blocks * sizeof(Block));
-    if (seq && (!same || seq->length != BEFORE(seq)->length))  // an edit of this sequence
+    int edited = memcmp(BEFORE(pool->blocks), pool->blocks, num_blocks * sizeof(Block)) != 0;
+    if (seq && (edited || seq->length != BEFORE(seq)->length))
         for (int i = 0; i < s->num_batch; i++) usable &= !s->num_tokens[i] || s->batch[i] != seq;
     usable |= kind == PLAN;
     check(usable == (pool->plan_number != 0), "whether the plan can be used");
     if (!usable) s->num_batch = s->sealed = s->num_written = 0;
     check(!usable || pool->plan->sealed == s->sealed, "whether the plan can be written");
     check(!usable || pool->plan->num_written_layers == s->num_written, "the layers written");
+    for (int i = 0; i < s->num_batch; i++)
+        if (s->num_tokens[i]) add(-s->num_tokens[i]), add(s->batch[i]->index);
     return 1;
 }
 
@@ -183,18 +181,17 @@ static int make_call(void)
     seq = kind == CREATE ? NULL : pool->seqs[choose(0, s->num_seqs - 1)];
     n = kind < APPEND ? 0 : choose(-1, num_blocks * block_size + 1);
     Sequence *child = &s->seqs[s->num_seqs], *q = seq ? &s->seqs[seq->index] : child;
-    Seq *made;
     int want = n < 0 || n > q->length, tokens[TOKENS + 1], text = q->text;
     if (kind == LOOKUP) text = n > 0 && !q->length ? choose(1 << n, (2 << n) - 1) : 1;
     for (int t = 0; kind >= PUBLISH && t < size(text); t++) tokens[t] = first(t + 1, text) & 1;
     switch (kind) {
     case CREATE:
-        *child = (Sequence){.text = 1};
-        s->num_seqs++;
+        s->seqs[s->num_seqs++] = (Sequence){.text = 1};
         return judge(seq_create(pool, &made), PAGED_OK);
     case RELEASE:
         *q = s->seqs[--s->num_seqs];  // the last one takes its place
-        return seq_release(seq), judge(PAGED_OK, PAGED_OK);
+        seq_release(seq);
+        return judge(PAGED_OK, PAGED_OK);
     case APPEND:
         taken = blocks_for(q->length + n) - blocks_for(q->length);
         if (n > 0 && q->length % block_size)  // a shared block is copied
@@ -226,36 +223,6 @@ static int make_call(void)
     return judge(got, want);
 }
 
-// States that differ only in the names of blocks, or in the size of serials, count as one. Blocks
-// are named in the order in which the tables, and then the free list, lead to them.
-static int name[BLOCKS], num_names;
-
-static void add_block(int block)
-{
-    const Block *b = &pool->blocks[block];
-    int met = name[block];
-    add(met ? met : (name[block] = ++num_names));
-    if (met) return;
-    add(b->serial ? (int)last_k(block) % (1 << block_size) + 1 : 0);
-    add(b->parent == 0);
-    for (int i = 0; i < num_blocks && b->parent; i++)
-        if (pool->blocks[i].serial == b->parent) add_block(i);
-}
-
-static void add_state(void)
-{
-    memset(name, num_names = 0, sizeof name);
-    for (const Sequence *q = s->seqs; q < s->seqs + s->num_seqs; q++) {
-        add(q->text), add(q->computed), add(q->length);
-        const int *table = pool->seqs[q - s->seqs]->block_table;
-        for (int e = 0; e < blocks_for(q->length); e++) add_block(table[e]);
-    }
-    for (int b = num_blocks; (b = pool->blocks[b].next) != num_blocks;) add_block(b);
-    for (int i = 0; i < s->num_batch; i++)
-        if (s->num_tokens[i]) add(-s->num_tokens[i]), add(s->batch[i]->index);
-    add((pool->plan_number != 0) + 2 * s->sealed + 4 * s->num_written);
-}
-
 int main(int argc, char **argv)
 {
     if (argc != 4) return fprintf(stderr, "usage: states BLOCKS BLOCK_SIZE SEQUENCES\n"), 2;
@@ -263,13 +230,9 @@ int main(int argc, char **argv)
     block_size = atoi(argv[2]);
     max_seqs = atoi(argv[3]);
     if (num_blocks > BLOCKS || num_blocks * block_size >= TOKENS || max_seqs > SEQS) return 2;
-    PoolConfig config = {LAYERS, 1, 1, block_size, num_blocks, PAGED_F32, 1, PAGED_CPU};
     names = calls;
     s = allocate(sizeof *s);
-    if (pool_create(&config, &pool) != PAGED_OK) return 2;
-    pool->num_buckets = 1;                                // all published blocks are in one list
-    pool->batch_number = pool->last_serial = UINT32_MAX;  // the next ones need 64 bits
-    search(make_call, add_state);
+    search(make_call);
     printf("%d blocks of %d tokens, %d sequences: %zu states, %zu calls\n"
            "1 passed, 0 failed, 0 skipped\n",
            num_blocks, block_size, max_seqs, num_nodes, num_calls);
