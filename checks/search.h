@@ -34,8 +34,8 @@ static void *allocate(size_t size)  // memory is never used again, so no address
 #define PAGED_NO_MAIN
 #include "../paged.cu.c"
 
-enum { LAYERS = 2, BLOCKS = 4 };  // BLOCKS: at most
-static int num_blocks, block_size;
+enum { LAYERS = 2, BLOCKS = 4, SEQS = 3, TOKENS = 12 };  // LAYERS; at most so many of the others
+static int num_blocks, block_size, max_seqs;
 static Pool *pool;
 
 enum { CHOICES = 12 };
@@ -145,10 +145,15 @@ static void reach(const struct Node *node, int (*make_call)(void))
 
 // make_call() returns whether the state may have changed. It adds to the hash what is part of the
 // state but not to be seen in the pool.
-static void search(int (*make_call)(void))
+static int search(int argc, char **argv, int (*make_call)(void))
 {
+    if (argc != 4) return fprintf(stderr, "usage: states BLOCKS BLOCK_SIZE SEQUENCES\n"), 2;
+    num_blocks = atoi(argv[1]);
+    block_size = atoi(argv[2]);
+    max_seqs = atoi(argv[3]);
+    if (num_blocks > BLOCKS || num_blocks * block_size >= TOKENS || max_seqs > SEQS) return 2;
     PoolConfig config = {LAYERS, 1, 1, block_size, num_blocks, PAGED_F32, 1, PAGED_CPU};
-    if (pool_create(&config, &pool) != PAGED_OK) exit(2);
+    if (pool_create(&config, &pool) != PAGED_OK) return 2;
     pool->num_buckets = 1;                                // all published blocks are in one list
     pool->batch_number = pool->last_serial = UINT32_MAX;  // the next ones need 64 bits
     signal(SIGABRT, stopped);
@@ -164,10 +169,14 @@ static void search(int (*make_call)(void))
             int changed = make_call();
             if (changed) add_pool();
             if (changed && is_new()) nodes[num_nodes++] = call;
-            if (num_nodes == sizeof nodes / sizeof *nodes) puts("too many states"), exit(2);
+            if (num_nodes == sizeof nodes / sizeof *nodes) return puts("too many states"), 2;
             COPY(world, before);
             while (call.num > 0 && call.chosen[call.num - 1] == highest[call.num - 1]) call.num--;
             if (call.num > 0) call.chosen[call.num - 1]++;
         } while (call.num > 0);
     }
+    printf("%d blocks of %d tokens, %d sequences: %zu states, %zu calls\n", num_blocks, block_size,
+           max_seqs, num_nodes, num_calls);
+    printf("1 passed, 0 failed, 0 skipped\n");
+    return 0;
 }

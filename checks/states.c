@@ -12,7 +12,6 @@
 
 #include "search.h"
 
-enum { SEQS = 3, TOKENS = 12, ROWS = TOKENS * SEQS };  // at most
 enum { CREATE, PLAN, WRITE, ATTEND, RELEASE, APPEND, FORK, REWIND, PUBLISH, LOOKUP };
 static const char *const calls[] = {"create", "plan", "write",  "attend",  "release",
                                     "append", "fork", "rewind", "publish", "lookup"};
@@ -28,7 +27,6 @@ struct Expected {
     int num_batch, num_tokens[SEQS], sealed, num_written;
 };
 static struct Expected *s;  // it is part of a state, too
-static int max_seqs;
 static int kind, n, taken;  // of the call: its kind, tokens, and blocks that it must take
 static Seq *seq, *made;     // its sequence, or NULL; and the new one
 
@@ -147,8 +145,9 @@ static int make_plan(void)
 // A write, or attention: the query is 0, so all weights are equal and the result is the mean of V.
 static int make_step(int layer, int x)
 {
-    static const float query[ROWS];
-    float k[ROWS], v[ROWS], sum[ROWS] = {0}, out[ROWS], lse[ROWS];
+    static const float query[SEQS * TOKENS];
+    float k[SEQS * TOKENS], v[SEQS * TOKENS], sum[SEQS * TOKENS] = {0}, out[SEQS * TOKENS],
+                                                         lse[SEQS * TOKENS];
     int rows = 0, want = layer >= s->num_written + (kind == WRITE);
     if (kind == WRITE && s->sealed) want = PAGED_BLOCK_SHARED;
     if (!pool->plan_number || layer < 0 || layer >= LAYERS) want = PAGED_BAD_ARGUMENT;
@@ -225,16 +224,7 @@ static int make_call(void)
 
 int main(int argc, char **argv)
 {
-    if (argc != 4) return fprintf(stderr, "usage: states BLOCKS BLOCK_SIZE SEQUENCES\n"), 2;
-    num_blocks = atoi(argv[1]);
-    block_size = atoi(argv[2]);
-    max_seqs = atoi(argv[3]);
-    if (num_blocks > BLOCKS || num_blocks * block_size >= TOKENS || max_seqs > SEQS) return 2;
     names = calls;
     s = allocate(sizeof *s);
-    search(make_call);
-    printf("%d blocks of %d tokens, %d sequences: %zu states, %zu calls\n"
-           "1 passed, 0 failed, 0 skipped\n",
-           num_blocks, block_size, max_seqs, num_nodes, num_calls);
-    return 0;
+    return search(argc, argv, make_call);
 }
