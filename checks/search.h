@@ -165,7 +165,8 @@ static int search(int argc, char **argv, int (*make_call)(void))
         COPY(before, world);
         call = (struct Node){.from = now};
         do {
-            hash = at = 0;
+            at = 0;
+            hash = UINT64_MAX;
             int changed = make_call();
             if (changed) add_pool();
             if (changed && is_new()) nodes[num_nodes++] = call;

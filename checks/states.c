@@ -121,12 +121,12 @@ static int judge(int got, int want)
 
 static int make_plan(void)
 {
-    int want = PAGED_OK, named = 0, i;
+    int want = PAGED_OK, named = 0, i, one;
     s->sealed = 0;
     s->num_written = LAYERS;
-    for (i = 0; i < s->num_seqs && choose(0, 1); i++) {
-        int one = choose(0, s->num_seqs - 1), tokens = choose(-1, s->seqs[one].length + 1);
+    for (i = 0; i < s->num_seqs && (one = choose(-1, s->num_seqs - 1)) >= 0; i++) {
         const Sequence *q = &s->seqs[one];
+        int tokens = choose(-1, q->length + 1);
         s->batch[i] = pool->seqs[one];
         s->num_tokens[i] = tokens;
         if (tokens < 0 || tokens > q->length || named >> one & 1) want = PAGED_BAD_ARGUMENT;
