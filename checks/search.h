@@ -14,7 +14,7 @@
 static struct World {
     size_t used;
     char memory[1 << 15] __attribute__((aligned(64)));
-} world, before, start;  // the state as it is, before the call, and that of the first node
+} world, before, empty;  // the state now, before the call, and of the empty pool
 
 #define COPY(to, from) memcpy(&to, &from, offsetof(struct World, memory) + from.used)
 #define BEFORE(p) ((__typeof__(p))((char *)(p) + (before.memory - world.memory)))
@@ -34,11 +34,11 @@ static void *allocate(size_t size)  // memory is never used again, so no address
 #define PAGED_NO_MAIN
 #include "../paged.cu.c"
 
-enum { LAYERS = 2, BLOCKS = 4, SEQS = 3, TOKENS = 12 };  // LAYERS; at most so many of the others
+enum { LAYERS = 2, BLOCKS = 4, SEQS = 3, TOKENS = 12, ROWS = TOKENS * SEQS };  // at most
 static int num_blocks, block_size, max_seqs;
 static Pool *pool;
 
-enum { CHOICES = 12 };
+enum { CHOICES = 12 };  // in a call, at most
 
 static struct Node {  // a state: the one that it was reached from, and what was chosen there
     uint32_t from;
@@ -133,7 +133,7 @@ static void add_pool(void)
 static void reach(const struct Node *node, int (*make_call)(void))
 {
     if (node == nodes) {
-        COPY(world, start);
+        COPY(world, empty);
         return;
     }
     reach(&nodes[node->from], make_call);
@@ -158,7 +158,7 @@ static int search(int argc, char **argv, int (*make_call)(void))
     pool->batch_number = pool->last_serial = UINT32_MAX;  // the next ones need 64 bits
     signal(SIGABRT, stopped);
     signal(SIGSEGV, stopped);
-    COPY(start, world);
+    COPY(empty, world);
     num_nodes = 1;
     for (uint32_t now = 0; now < num_nodes; now++) {
         reach(&nodes[now], make_call);

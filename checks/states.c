@@ -32,7 +32,7 @@ static Seq *seq, *made;     // its sequence, or NULL; and the new one
 
 static int blocks_for(int length) { return (length + block_size - 1) / block_size; }
 static int size(int text) { return 31 - __builtin_clz(text); }
-static int first(int n, int text) { return n < size(text) ? text >> (size(text) - n) : text; }
+static int first(int t, int text) { return text >> (size(text) - min_int(t, size(text))); }
 static float k_of(int text, int t, int layer) { return first(t + 1, text) + layer * 8192; }
 static float last_k(int block) { return ((float *)pool->k)[(block + 1) * block_size - 1]; }
 
@@ -107,6 +107,7 @@ static int judge(int got, int want)
     check(arrlen(pool->seqs) == s->num_seqs, "the number of sequences");
     for (int i = 0; i < s->num_seqs; i++) check_sequence(pool->seqs[i], &s->seqs[i]);
     check_blocks();
+    // A plan is out of date when a call edits one of its sequences.
     int edited = memcmp(BEFORE(pool->blocks), pool->blocks, num_blocks * sizeof(Block)) != 0;
     if (seq && (edited || seq->length != BEFORE(seq)->length))
         for (int i = 0; i < s->num_batch; i++) usable &= !s->num_tokens[i] || s->batch[i] != seq;
@@ -146,9 +147,8 @@ static int make_plan(void)
 // A write, or attention: the query is 0, so all weights are equal and the result is the mean of V.
 static int make_step(int layer, int x)
 {
-    static const float query[SEQS * TOKENS];
-    float k[SEQS * TOKENS], v[SEQS * TOKENS], sum[SEQS * TOKENS] = {0}, out[SEQS * TOKENS],
-                                                         lse[SEQS * TOKENS];
+    static const float query[ROWS];
+    float k[ROWS], v[ROWS], sum[ROWS] = {0}, out[ROWS], lse[ROWS];
     int rows = 0, want = layer >= s->num_written + (kind == WRITE);
     if (kind == WRITE && s->sealed) want = PAGED_BLOCK_SHARED;
     if (!pool->plan_number || layer < 0 || layer >= LAYERS) want = PAGED_BAD_ARGUMENT;
@@ -180,7 +180,7 @@ static int make_call(void)
     if (kind == WRITE || kind == ATTEND) return make_step(choose(-1, LAYERS), choose(0, 1));
     seq = kind == CREATE ? NULL : pool->seqs[choose(0, s->num_seqs - 1)];
     n = kind < APPEND ? 0 : choose(-1, num_blocks * block_size + 1);
-    Sequence *child = &s->seqs[s->num_seqs], *q = seq ? &s->seqs[seq->index] : child;
+    Sequence *q = seq ? &s->seqs[seq->index] : s->seqs;
     int want = n < 0 || n > q->length, tokens[TOKENS + 1], text = q->text;
     if (kind == LOOKUP) text = n > 0 && !q->length ? choose(1 << n, (2 << n) - 1) : 1;
     for (int t = 0; kind >= PUBLISH && t < size(text); t++) tokens[t] = first(t + 1, text) & 1;
@@ -202,9 +202,8 @@ static int make_call(void)
         cut(q, q->length + n);
         return judge(seq_append(seq, n), want);
     case FORK:
-        *child = *q;
-        cut(child, n);
-        s->num_seqs++;
+        s->seqs[s->num_seqs] = *q;
+        cut(&s->seqs[s->num_seqs++], n);
         return judge(seq_fork(seq, n, &made), want);
     case REWIND: cut(q, q->length - n); return judge(seq_rewind(seq, n), want);
     case PUBLISH: return judge(seq_publish(seq, tokens, n), n < 0 || n > q->computed);
