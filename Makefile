@@ -155,7 +155,7 @@ build/llama-tests: checks/llama_tests.c tests.c $(ENGINE)
 	@mkdir -p build
 	$(COMPILE) checks/llama_tests.c -o $@ -lm
 
-build/states: checks/states.c $(ENGINE)
+build/states: checks/states.c checks/search.h $(ENGINE)
 	@mkdir -p build
 	$(COMPILE) checks/states.c -o $@ -lm
 

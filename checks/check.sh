@@ -24,7 +24,7 @@ make check C=...
   compilers    all compilers here as C and C++, -O0 to -O3, fast paths or not
   portability  32-bit x86, AArch64, big-endian s390x, musl
   coverage     lines of the engine that the tests never run; conditions that never differ
-  states       every call in every state of a pool of 3 blocks: two minutes
+  states       every call in every state of a pool of 4 blocks: half a minute
   floats       all floats to 16 bits, against the processor's instructions
   cuda         three generations of GPUs, and the benchmark, llama and replay
   all          all of these, the planted bugs and every stage of learn/
@@ -229,7 +229,7 @@ lint() {
 
 states() {
     quietly states ${CC:-cc} -O2 $WARN $CPPFLAGS checks/states.c -o $OUT/states -lm || return
-    check states $OUT/states 3 2 2
+    check states $OUT/states 4 1 2
 }
 
 # rounds NAME FLAG_OF_THE_PROCESSOR OPTIONS

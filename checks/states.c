@@ -3,576 +3,228 @@
 //     cc -O2 checks/states.c -o states -lm
 //     ./states 2 2 2           2 blocks of 2 tokens, and at most 2 sequences
 //
-// A model of what paged.h says runs beside the engine: plain arrays, without links, hashes and
-// addresses. After each call, both must be in the same state; after a refused one, no byte of the
-// engine may differ. The search is breadth first, so a mistake is shown with a shortest way to it.
-// States that differ only in the names of blocks or in the order of sequences count as one.
+// What a call must return and leave follows from the state before it, of which search.h keeps a
+// copy. Each sequence must read its own text, NaN where nothing is written, and rules say which
+// blocks are taken, which stay published, and in which order the others are free.
 //
 // A token is 0 or 1, chosen when it is first written. A text is a number: its tokens as bits, after
-// a leading 1. K and V of a token are the text up to it, so what is read shows whose it is.
+// a leading 1. K of a token is the text up to it, and V is -K, so what is read shows whose it is.
 
-#include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "search.h"
 
-enum { LAYERS = 2, BLOCKS = 4, SEQS = 3, TOKENS = 12, ROWS = TOKENS * SEQS, GONE = 0xffff };
-typedef uint16_t Number;
+enum { CREATE, PLAN, WRITE, ATTEND, RELEASE, APPEND, FORK, REWIND, PUBLISH, LOOKUP };
+static const char *const calls[] = {"create", "plan", "write",  "attend",  "release",
+                                    "append", "fork", "rewind", "publish", "lookup"};
 
 typedef struct Sequence {
-    Number length, begun, computed;  // tokens; leading ones that are written: in layer 0, in all
-    Number text, place, planned;     // place: in the batch of the plan, from 1 on; 0: not in it
-    Number table[BLOCKS];            // blocks have the numbers from 1 on; 0 is none
+    int text, length, computed;  // text: of the tokens that are written in layer 0
 } Sequence;
 
-typedef struct State {
-    Number num_free, num_seqs, has_plan, sealed, num_written;
-    Number free_list[BLOCKS], count[BLOCKS + 1];
-    Number published[BLOCKS + 1];  // the text of the block alone; 0: it is not published
-    Number parent[BLOCKS + 1];     // the block before it; GONE: that is no longer published
-    Sequence seqs[SEQS];
-} State;
-
-static struct World {  // a copy of it is all that is needed to go back
-    State model;
-    size_t used;
-    char memory[1 << 15] __attribute__((aligned(64)));  // all that the engine allocates
-} world, saved;
-
-static void *allocate(size_t size)
-{
-    char *p = world.memory + world.used;
-    if (size > sizeof world.memory / 2 || world.used > sizeof world.memory / 2) abort();
-    world.used += (size + 15) / 16 * 16;
-    return memset(p, 0, size);
-}
-
-#define calloc(n, size) allocate((n) * (size))
-#define aligned_alloc(unit, size) allocate(size)
-#define realloc(p, size) memmove(allocate(size), (p) ? (p) : world.memory, (p) ? (size) : 0)
-#define free(p) (void)(p)
-#define PAGED_NO_MAIN
-#include "../paged.cu.c"
-
-// ---- the model --------------------------------------------------------------------------------
-
-static State *const s = &world.model;
-static int num_blocks, block_size, max_seqs;
-static int num_rows, position[ROWS];  // the query tokens of the plan
-static Sequence *row[ROWS];
+struct Expected {
+    Sequence seqs[SEQS];  // what pool->seqs must be
+    int num_seqs;
+    Seq *batch[SEQS];  // of the plan
+    int num_batch, num_tokens[SEQS], sealed, num_written;
+};
+static struct Expected *s;  // it is part of a state, too
+static int kind, n, taken;  // of the call: its kind, tokens, and blocks that it must take
+static Seq *seq, *made;     // its sequence, or NULL; and the new one
 
 static int blocks_for(int length) { return (length + block_size - 1) / block_size; }
-static int beginning(const Sequence *q, int n) { return q->text >> (q->length - n); }
+static int size(int text) { return 31 - __builtin_clz(text); }
+static int first(int t, int text) { return text >> (size(text) - min_int(t, size(text))); }
+static float k_of(int text, int t, int layer) { return first(t + 1, text) + layer * 8192; }
+static float last_k(int block) { return ((float *)pool->k)[(block + 1) * block_size - 1]; }
 
-static void expire(const Sequence *q)
+static void cut(Sequence *q, int length)
 {
-    if (!q->place) return;
-    s->has_plan = s->sealed = s->num_written = 0;
-    for (int i = 0; i < SEQS; i++) s->seqs[i].place = s->seqs[i].planned = 0;
-}
-
-static int unpublish(int block)
-{
-    s->published[block] = s->parent[block] = 0;
-    for (int i = 1; i <= num_blocks; i++)
-        if (s->parent[i] == block) s->parent[i] = GONE;
-    return block;
-}
-
-// Puts a block into a table, or 0. One that is in no table is free: at the front of the list or, if
-// it is published, at the back.
-static void enter(Number *entry, int block)
-{
-    int old = *entry, i = 0;
-    *entry = block;
-    if (block && s->count[block]++ == 0) {
-        while (s->free_list[i] != block) i++;
-        memmove(s->free_list + i, s->free_list + i + 1, (BLOCKS - i - 1) * sizeof(Number));
-        s->free_list[--s->num_free] = 0;
-    }
-    if (!old || --s->count[old] > 0) return;
-    i = s->published[old] ? s->num_free : 0;
-    memmove(s->free_list + i + 1, s->free_list + i, (s->num_free++ - i) * sizeof(Number));
-    s->free_list[i] = old;
-}
-
-static void set_length(Sequence *q, int length)
-{
-    q->text = length < q->length ? beginning(q, length) : q->text << (length - q->length);
     q->length = length;
-    q->begun = min_int(length, q->begun);
+    q->text = first(length, q->text);
     q->computed = min_int(length, q->computed);
 }
 
-static int model_create(void)
-{
-    s->seqs[s->num_seqs++].text = 1;
-    return PAGED_OK;
-}
-
-static int model_append(Sequence *q, int n)
-{
-    int have = blocks_for(q->length), want = blocks_for(q->length + n);
-    int last = q->length % block_size > 0 ? q->table[have - 1] : 0;
-    int copy = s->count[last] > 1;
-    if (n <= 0) return n == 0 ? PAGED_OK : PAGED_BAD_ARGUMENT;
-    if (want > num_blocks) return PAGED_TOO_LONG;
-    if (want - have + copy > s->num_free) return PAGED_OUT_OF_BLOCKS;
-    expire(q);
-    if (last && !copy) unpublish(last);
-    for (int i = have - copy; i < want; i++) enter(&q->table[i], unpublish(s->free_list[0]));
-    set_length(q, q->length + n);
-    return PAGED_OK;
-}
-
-static int model_fork(const Sequence *q, int at)
-{
-    if (at < 0 || at > q->length) return PAGED_BAD_ARGUMENT;
-    if (at > 0) expire(q);
-    Sequence *child = &s->seqs[s->num_seqs++];
-    *child = *q;
-    child->place = child->planned = 0;
-    memset(child->table, 0, sizeof child->table);
-    set_length(child, at);
-    for (int i = 0; i < blocks_for(at); i++) enter(&child->table[i], q->table[i]);
-    return PAGED_OK;
-}
-
-static int model_rewind(Sequence *q, int n)
-{
-    if (n < 0 || n > q->length) return PAGED_BAD_ARGUMENT;
-    if (n > 0) expire(q);
-    for (int i = blocks_for(q->length) - 1; i >= blocks_for(q->length - n); i--)
-        enter(&q->table[i], 0);
-    set_length(q, q->length - n);
-    return PAGED_OK;
-}
-
-static int model_release(Sequence *q)
-{
-    expire(q);
-    model_rewind(q, q->length);
-    *q = s->seqs[--s->num_seqs];  // the last one takes its place
-    memset(&s->seqs[s->num_seqs], 0, sizeof *q);
-    return PAGED_OK;
-}
-
-// Block i of a text, alone, and the block that is published with these tokens after that parent.
-static int find(int parent, int text, int length, int i, int *own)
-{
-    *own = (text >> (length - (i + 1) * block_size)) % (1 << block_size) + (1 << block_size);
-    for (int block = 1; block <= num_blocks; block++)
-        if (s->published[block] == *own && s->parent[block] == parent) return block;
-    return 0;
-}
-
-static int model_publish(Sequence *q, int n)
-{
-    int own, i = n / block_size;
-    if (n < 0 || n > q->computed) return PAGED_BAD_ARGUMENT;
-    while (i > 0 && !s->published[q->table[i - 1]]) i--;
-    for (; i < n / block_size; i++) {
-        int parent = i > 0 ? q->table[i - 1] : 0;
-        int block = find(parent, q->text, q->length, i, &own);
-        expire(q);
-        if (block) {
-            enter(&q->table[i], block);
-        } else {
-            s->published[q->table[i]] = own;
-            s->parent[q->table[i]] = parent;
-        }
-    }
-    return PAGED_OK;
-}
-
-static int model_lookup(Sequence *q, int text, int n)
-{
-    int own, block = 0;
-    if (n < 0 || q->length > 0) return PAGED_BAD_ARGUMENT;
-    for (int i = 0; (i + 1) * block_size < n; i++) {
-        block = find(block, text, n, i, &own);
-        if (!block) break;
-        enter(&q->table[i], block);
-        q->length = q->begun = q->computed = (i + 1) * block_size;
-        q->text = text >> (n - q->length);
-    }
-    return PAGED_OK;
-}
-
-typedef struct Call {
-    signed char kind, num, seq[SEQS], n[SEQS];  // n: tokens of each sequence, or a layer
-    Number text;                                // of a lookup; a token to write; flags of attend()
-} Call;
-
-static int model_plan(const Call *c)
-{
-    int sealed = 0, num_written = LAYERS, used = 0;
-    for (int i = 0; i < c->num; used |= 1 << c->seq[i++]) {
-        const Sequence *q = &s->seqs[(int)c->seq[i]];
-        int n = c->n[i], start = q->length - n;
-        if (n < 0 || start < 0 || used >> c->seq[i] & 1) return PAGED_BAD_ARGUMENT;
-        if (n > 0 && start > q->computed) return PAGED_BAD_ARGUMENT;
-        if (n > 0 && q->computed < q->length) num_written = 0;
-        for (int t = start; t < q->length; t++)
-            sealed |=
-                s->count[q->table[t / block_size]] > 1 || s->published[q->table[t / block_size]];
-    }
-    for (int i = 0; i < SEQS; i++) s->seqs[i].place = s->seqs[i].planned = 0;
-    for (int i = 0, place = 0; i < c->num; i++) {
-        if (c->n[i] == 0) continue;  // the sequence is left out
-        s->seqs[(int)c->seq[i]].place = ++place;
-        s->seqs[(int)c->seq[i]].planned = c->n[i];
-    }
-    s->has_plan = 1;
-    s->sealed = sealed;
-    s->num_written = num_written;
-    return PAGED_OK;
-}
-
-static void list_rows(void)
-{
-    num_rows = 0;
-    for (int place = 1; place <= SEQS; place++)
-        for (Sequence *q = s->seqs; q < s->seqs + SEQS; q++)
-            for (int t = q->length - q->planned; q->place == place && t < q->length; t++) {
-                position[num_rows] = t;
-                row[num_rows++] = q;
-            }
-}
-
-static int model_write(int layer)
-{
-    if (!s->has_plan || layer < 0 || layer >= LAYERS) return PAGED_BAD_ARGUMENT;
-    if (num_rows == 0) return PAGED_OK;
-    if (s->sealed) return PAGED_BLOCK_SHARED;
-    if (layer > s->num_written) return PAGED_BAD_ARGUMENT;
-    if (layer == s->num_written) s->num_written++;
-    for (int i = 0; i < num_rows; i++) {
-        row[i]->begun = row[i]->length;
-        if (s->num_written == LAYERS) row[i]->computed = row[i]->length;
-    }
-    return PAGED_OK;
-}
-
-static int model_attend(int layer)
-{
-    int good = s->has_plan && layer >= 0 && layer < LAYERS;
-    return good && (num_rows == 0 || layer < s->num_written) ? PAGED_OK : PAGED_BAD_ARGUMENT;
-}
-
-// ---- the engine beside it ---------------------------------------------------------------------
-
-enum { CREATE, APPEND, FORK, REWIND, PUBLISH, GATHER, RELEASE, LOOKUP, PLAN, WRITE, ATTEND };
-static const char *const names[] = {"create",  "append", "fork", "rewind", "publish", "gather",
-                                    "release", "lookup", "plan", "write",  "attend"};
-
-static struct Node {  // a state, and the call that leads to it from another one
-    uint32_t before;
-    Call call;
-} nodes[1 << 24];
-static size_t num_nodes, num_calls, now;
-static Call calling;
-static Pool *pool;
-
-static void print_call(Call c)
-{
-    printf("    %s", names[(int)c.kind]);
-    if (c.kind >= WRITE)
-        printf(" layer %d, %s %d", c.n[0], c.kind == WRITE ? "token" : "flags", c.text);
-    for (int i = 0; i < c.num; i++) printf(" s%d %d", c.seq[i], c.n[i]);
-    if (c.kind == LOOKUP) printf(" text %d", c.text);
-    printf("\n");
-}
-
-static void print_way(size_t node)
-{
-    if (node == 0) return;
-    print_way(nodes[node].before);
-    print_call(nodes[node].call);
-}
-
-static void check(int ok, const char *what)
-{
-    if (ok) return;
-    printf("FAIL  %s, after these calls:\n", what);
-    print_way(now);
-    print_call(calling);
-    printf("0 passed, 1 failed, 0 skipped\n");
-    fflush(stdout);
-    _Exit(1);
-}
-
-static void stopped(int signal) { check(0, signal == SIGABRT ? "a panic" : "a crash"); }
-
-static float k_of(const Sequence *q, int t, int layer)
-{
-    return (float)(beginning(q, t + 1) + layer * 8192);
-}
-
-// What the engine says: counts, tables, lists, as numbers of the model.
-static State observe(void)
-{
-    State o = *s;
-    o.num_free = pool->num_free;
-    o.num_seqs = arrlen(pool->seqs);
-    o.has_plan = pool->plan_number != 0;
-    if (o.has_plan) {
-        o.sealed = pool->plan->sealed;
-        o.num_written = pool->plan->num_written_layers;
-    }
-    for (int i = 0, b = num_blocks; i < BLOCKS; i++) {
-        b = i < pool->num_free ? pool->blocks[b].next : -1;
-        o.free_list[i] = b + 1;
-    }
-    for (int b = 0; b < num_blocks; b++) {
-        const Block *block = &pool->blocks[b];
-        o.count[b + 1] = block->ref_count;
-        o.published[b + 1] = block->serial != 0;
-        o.parent[b + 1] = block->parent ? GONE : 0;
-        for (int i = 0; i < num_blocks; i++)
-            if (block->parent && pool->blocks[i].serial == block->parent) o.parent[b + 1] = i + 1;
-        for (int i = 0; i < block_size && block->serial; i++)
-            o.published[b + 1] = 2 * o.published[b + 1] + pool->tokens[b * block_size + i];
-    }
-    for (int i = 0; i < s->num_seqs; i++) {
-        const Seq *seq = pool->seqs[i];
-        o.seqs[i].length = seq->length;
-        o.seqs[i].computed = seq->num_computed_tokens;
-        if ((pool->plan_number && seq->plan_number == pool->plan_number) != (s->seqs[i].place > 0))
-            o.seqs[i].place = GONE;
-        for (int e = 0; e < BLOCKS; e++)
-            o.seqs[i].table[e] = e < arrlen(seq->block_table) ? seq->block_table[e] + 1 : 0;
-    }
-    return o;
-}
-
-// Every sequence must read its own text, and NaN where nothing is written.
-static void check_contents(void)
+static void check_sequence(const Seq *one, const Sequence *q)
 {
     float k[TOKENS], v[TOKENS];
-    for (int i = 0; i < s->num_seqs * LAYERS; i++) {
-        const Sequence *q = &s->seqs[i / LAYERS];
-        int layer = i % LAYERS, written = layer == 0 ? q->begun : q->computed;
-        check(!seq_gather(pool->seqs[i / LAYERS], layer, k, v), "gather");
+    check(one->length == q->length && one->num_computed_tokens == q->computed, "length, computed");
+    check(seq_gather(one, -1, k, v) && seq_gather(one, LAYERS, k, v), "gather a wrong layer");
+    for (int layer = 0; layer < LAYERS; layer++) {
+        int error = seq_gather(one, layer, k, v), written = layer ? q->computed : size(q->text);
         for (int t = 0; t < q->length; t++) {
-            float expected = k_of(q, t, layer);
-            int good =
-                t < written ? k[t] == expected && v[t] == -expected : isnan(k[t]) && isnan(v[t]);
-            check(good, "a sequence reads what it has written");
+            int same = k[t] == k_of(q->text, t, layer) && v[t] == -k[t];
+            check(!error && (t < written ? same : isnan(k[t]) && isnan(v[t])), "what is read");
         }
     }
 }
 
-// The query is 0, so that all weights are equal and the result is the mean of V.
-static int check_attend(int flags, int layer)
+// Blocks are taken from the front of the free list. Freed ones go to the front, published ones to
+// the back, the last of a table first. A block is published until it is taken or written, which
+// leaves NaN in its last slot.
+static void check_blocks(void)
 {
-    static const float query[ROWS];
-    float out[ROWS], lse[ROWS];
-    int error = attend(pool, flags, layer, 1, 1, query, out, lse);
-    for (int i = 0; i < num_rows && !error; i++) {
-        double sum = 0;
-        for (int t = 0; t <= position[i]; t++) sum += k_of(row[i], t, layer);
-        check(fabs(out[i] * (position[i] + 1) + sum) <= 1e-6 * sum, "attention is the mean of V");
+    const Block *was = BEFORE(pool->blocks), *is = pool->blocks;
+    int rank[BLOCKS], i = 0, last = -BLOCKS, have = seq ? blocks_for(BEFORE(seq)->length) : 0;
+    const int *table = have ? BEFORE(BEFORE(seq)->block_table) : NULL;
+    for (int e = 0; e < have; e++) {
+        int b = table[e];
+        rank[b] = is[b].serial ? 3 * BLOCKS - e : kind == PUBLISH ? -e : e;
     }
-    return error;
+    for (int b = num_blocks; (b = was[b].next) != num_blocks; i++) {
+        int shared = kind >= PUBLISH && is[b].serial == was[b].serial;
+        check(!is[b].ref_count == (i >= taken) || shared, "which blocks are taken");
+        rank[b] = BLOCKS + i;
+    }
+    for (int b = num_blocks; (b = is[b].next) != num_blocks; last = rank[b])
+        check(rank[b] > last, "the order of the free list");
+    for (int e = n / block_size - 1; kind == PUBLISH && e >= 0 && !was[table[e]].serial; e--) {
+        const int *entry = seq->block_table + e;
+        uint64_t parent = e > 0 ? is[entry[-1]].serial : 0;
+        check(is[*entry].serial && is[*entry].parent == parent, "a publication");
+    }
+    for (int b = 0; b < num_blocks; b++) {
+        int fresh = kind == PUBLISH && !was[b].serial && BEFORE(pool)->last_serial < is[b].serial;
+        int gone = !is[b].serial && isnan(last_k(b));
+        check(is[b].serial == was[b].serial || fresh || gone, "what is published");
+        check(!is[b].serial || !isnan(last_k(b)), "a published block is full");
+    }
 }
 
-static void check_memory(void)
+static int judge(int got, int want)
 {
-    ptrdiff_t to_saved = saved.memory - world.memory;  // but for the number of the batch
-    ((Pool *)((char *)pool + to_saved))->batch_number = pool->batch_number;
-    for (int i = 0; i < s->num_seqs; i++)
-        ((Seq *)((char *)pool->seqs[i] + to_saved))->batch_number = pool->seqs[i]->batch_number;
-    check(memcmp(world.memory, saved.memory, saved.used) == 0, "a refused call changes no byte");
-}
-
-// Compares what the engine and the model have made of a call. Returns 0 if it was refused.
-static int judge(int got, int expected)
-{
-    check(got == expected, "the result is not what paged.h says");
-    if (got != PAGED_OK) {
-        check_memory();
+    int usable = BEFORE(pool)->plan_number != 0;
+    num_calls++;
+    check(got == want, "the result");
+    if (want != PAGED_OK) {  // only the numbers of batches may change
+        *s = *BEFORE(s);
+        BEFORE(pool)->batch_number = pool->batch_number;
+        for (int i = 0; i < s->num_seqs; i++)
+            BEFORE(pool->seqs[i])->batch_number = pool->seqs[i]->batch_number;
+        check(!memcmp(world.memory, before.memory, before.used), "a refused call changes no byte");
         return 0;
     }
-    State o = observe();
     const char *broken = pool_check(pool);
     check(!broken, broken);
-    check(memcmp(&o, s, sizeof o) == 0, "the engine is not in the state of the model");
-    check_contents();
+    check(arrlen(pool->seqs) == s->num_seqs, "the number of sequences");
+    for (int i = 0; i < s->num_seqs; i++) check_sequence(pool->seqs[i], &s->seqs[i]);
+    check_blocks();
+    // A plan is out of date when a call edits one of its sequences.
+    int edited = memcmp(BEFORE(pool->blocks), pool->blocks, num_blocks * sizeof(Block)) != 0;
+    if (seq && (edited || seq->length != BEFORE(seq)->length))
+        for (int i = 0; i < s->num_batch; i++) usable &= !s->num_tokens[i] || s->batch[i] != seq;
+    usable |= kind == PLAN;
+    check(usable == (pool->plan_number != 0), "whether the plan can be used");
+    if (!usable) s->num_batch = s->sealed = s->num_written = 0;
+    check(!usable || pool->plan->sealed == s->sealed, "whether the plan can be written");
+    check(!usable || pool->plan->num_written_layers == s->num_written, "the layers written");
+    for (int i = 0; i < s->num_batch; i++)
+        if (s->num_tokens[i]) add(-s->num_tokens[i]), add(s->batch[i]->index);
     return 1;
 }
 
-static int make_call(Call c)
+static int make_plan(void)
 {
-    float k[ROWS], v[ROWS];
-    int n = c.n[0], tokens[TOKENS + 1], counts[SEQS];
-    Sequence *q = &s->seqs[(int)c.seq[0]];
-    Seq *seqs[SEQS], *made;
-    calling = c;
-    num_calls++;
-    list_rows();
-    for (int i = 0; i < c.num; i++) {
-        seqs[i] = pool->seqs[(int)c.seq[i]];
-        counts[i] = c.n[i];
-    }
-    int text = c.kind == LOOKUP ? c.text : q->text;
-    int length = c.kind == LOOKUP ? n : q->length;
-    for (int t = 0; t < length; t++) tokens[t] = text >> (length - 1 - t) & 1;
-    for (int i = 0; i < num_rows && c.kind == WRITE; i++) {
-        if (position[i] >= row[i]->begun && n == 0 && !s->sealed)
-            row[i]->text |= c.text << (row[i]->length - 1 - position[i]);
-        k[i] = k_of(row[i], position[i], n);
-        v[i] = -k[i];
-    }
-    switch (c.kind) {
-    case CREATE: return judge(seq_create(pool, &made), model_create());
-    case APPEND: return judge(seq_append(seqs[0], n), model_append(q, n));
-    case FORK: return judge(seq_fork(seqs[0], n, &made), model_fork(q, n));
-    case REWIND: return judge(seq_rewind(seqs[0], n), model_rewind(q, n));
-    case PUBLISH: return judge(seq_publish(seqs[0], tokens, n), model_publish(q, n));
-    case GATHER: return judge(seq_gather(seqs[0], n, k, v), n < 0 || n >= LAYERS);
-    case RELEASE: return seq_release(seqs[0]), judge(PAGED_OK, model_release(q));
-    case LOOKUP: return judge(seq_lookup(seqs[0], tokens, n), model_lookup(q, text, n));
-    case PLAN: return judge(pool_plan(pool, &(Batch){c.num, seqs, counts}), model_plan(&c));
-    case WRITE: return judge(pool_write(pool, n, k, v), model_write(n));
-    default: return judge(check_attend(c.text, n), model_attend(n));
-    }
-}
-
-// ---- the search -------------------------------------------------------------------------------
-
-static uint64_t visited[1 << 25], hash;  // of the states
-static int new_name[BLOCKS + 1], num_names;
-
-static void add(int x)
-{
-    hash = (hash ^ (unsigned)x) * 0x9e3779b97f4a7c15;
-    hash ^= hash >> 32;
-}
-
-// Blocks are named in the order in which the tables, and then the free list, lead to them.
-static void add_block(int block)
-{
-    if (block && block != GONE && !new_name[block]) {
-        new_name[block] = ++num_names;
-        add_block(s->parent[block]);
-        add(s->count[block]);
-        add(s->published[block]);
-    }
-    add(block == GONE ? GONE : new_name[block]);
-}
-
-static int compare(const void *a, const void *b) { return memcmp(a, b, sizeof(Sequence)); }
-
-static int is_new(void)
-{
-    Sequence seqs[SEQS];
-    memcpy(seqs, s->seqs, sizeof seqs);
-    qsort(seqs, SEQS, sizeof *seqs, compare);
-    memset(new_name, 0, sizeof new_name);
-    hash = num_names = 0;
-    for (const Sequence *q = seqs; q < seqs + SEQS; q++) {
-        for (const Number *field = &q->length; field < q->table; field++) add(*field);
-        for (int i = 0; i < BLOCKS; i++) add_block(q->table[i]);
-    }
-    for (int i = 0; i < s->num_free; i++) add_block(s->free_list[i]);
-    add(s->has_plan + 2 * s->sealed + 4 * s->num_written);
-    size_t mask = sizeof visited / sizeof *visited - 1, at = hash & mask;
-    while (visited[at] && visited[at] != hash) at = (at + 1) & mask;
-    if (visited[at]) return 0;
-    visited[at] = hash;
-    return 1;
-}
-
-static void copy_world(struct World *to, const struct World *from)
-{
-    memcpy(to, from, offsetof(struct World, memory) + from->used);
-}
-
-static void try_call(Call c)
-{
-    if (c.kind <= FORK && c.kind != APPEND && s->num_seqs == max_seqs) return;
-    if (!make_call(c)) return;
-    if (is_new()) nodes[num_nodes++] = (struct Node){(uint32_t)now, c};
-    if (num_nodes == sizeof nodes / sizeof *nodes) puts("too many states"), exit(2);
-    copy_world(&world, &saved);
-}
-
-static void try_plans(Call c)  // a batch, and all that are longer
-{
-    try_call(c);
-    if (c.num++ == s->num_seqs) return;
-    for (int i = 0; i < s->num_seqs; i++)
-        for (int n = -1; n <= s->seqs[i].length + 1; n++) {
-            c.seq[c.num - 1] = (signed char)i;
-            c.n[c.num - 1] = (signed char)n;
-            if (n >= 0 || c.num == 1) try_plans(c);
+    int want = PAGED_OK, named = 0, i, one;
+    s->sealed = 0;
+    s->num_written = LAYERS;
+    for (i = 0; i < s->num_seqs && (one = choose(-1, s->num_seqs - 1)) >= 0; i++) {
+        const Sequence *q = &s->seqs[one];
+        int tokens = choose(-1, q->length + 1);
+        s->batch[i] = pool->seqs[one];
+        s->num_tokens[i] = tokens;
+        if (tokens < 0 || tokens > q->length || named >> one & 1) want = PAGED_BAD_ARGUMENT;
+        if (tokens > 0 && q->length - tokens > q->computed) want = PAGED_BAD_ARGUMENT;
+        if (tokens > 0 && q->length > q->computed) s->num_written = 0;
+        for (int t = q->length - tokens; t < q->length && !want; t++) {
+            const Block *block = &pool->blocks[s->batch[i]->block_table[t / block_size]];
+            s->sealed |= block->ref_count > 1 || block->serial;
         }
+        named |= 1 << one;
+    }
+    s->num_batch = i;
+    return judge(pool_plan(pool, &(Batch){i, s->batch, s->num_tokens}), want);
 }
 
-static void every_call(void)
+// A write, or attention: the query is 0, so all weights are equal and the result is the mean of V.
+static int make_step(int layer, int x)
 {
-    int most = num_blocks * block_size + 1;
-    try_call((Call){.kind = CREATE});
-    for (signed char i = 0; i < s->num_seqs; i++) {
-        for (signed char kind = APPEND; kind <= GATHER; kind++)
-            for (signed char n = -1; n <= most; n++) try_call((Call){kind, 1, {i}, {n}, 0});
-        try_call((Call){RELEASE, 1, {i}, {0}, 0});
-        try_call((Call){LOOKUP, 1, {i}, {-1}, 0});
-        for (signed char n = 0; n <= (s->seqs[i].length ? 0 : most); n++)
-            for (int text = 1 << n; text < 2 << n; text++)
-                try_call((Call){LOOKUP, 1, {i}, {n}, text});
-    }
-    for (signed char layer = -1; layer <= LAYERS; layer++)
-        for (Number x = 0; x < 2; x++) {
-            try_call((Call){WRITE, 0, {0}, {layer}, x});   // a token
-            try_call((Call){ATTEND, 0, {0}, {layer}, x});  // paged, gathered
+    static const float query[ROWS];
+    float k[ROWS], v[ROWS], sum[ROWS] = {0}, out[ROWS], lse[ROWS];
+    int rows = 0, want = layer >= s->num_written + (kind == WRITE);
+    if (kind == WRITE && s->sealed) want = PAGED_BLOCK_SHARED;
+    if (!pool->plan_number || layer < 0 || layer >= LAYERS) want = PAGED_BAD_ARGUMENT;
+    if (layer == s->num_written) s->num_written++;
+    for (int i = 0; i < s->num_batch && !want; i++) {
+        Sequence *q = &s->seqs[s->batch[i]->index];
+        int t = q->length - s->num_tokens[i];
+        while (t < q->length && size(q->text) < q->length) q->text = 2 * q->text + x;
+        if (t < q->length && layer == LAYERS - 1) q->computed = q->length;
+        for (; t < q->length; t++, rows++) {
+            k[rows] = k_of(q->text, t, layer);
+            v[rows] = -k[rows];
+            for (int u = 0; u <= t; u++) sum[rows] -= k_of(q->text, u, layer) / (t + 1);
         }
-    try_plans((Call){.kind = PLAN});
+    }
+    if (kind == WRITE) return judge(pool_write(pool, layer, k, v), want);
+    int error = attend(pool, x, layer, 1, 1, query, out, lse);
+    for (int i = 0; i < rows; i++) check(fabs(out[i] / sum[i] - 1) < 1e-6, "the mean of V");
+    return judge(error, want);
 }
 
-static void reach(size_t node)
+static int make_call(void)
 {
-    if (node > 0) {
-        reach(nodes[node].before);
-        make_call(nodes[node].call);
-        return;
+    kind = choose(CREATE, s->num_seqs ? LOOKUP : ATTEND);
+    taken = n = 0;
+    seq = NULL;
+    if ((kind == CREATE || kind == FORK) && s->num_seqs == max_seqs) return 0;
+    if (kind == PLAN) return make_plan();
+    if (kind == WRITE || kind == ATTEND) return make_step(choose(-1, LAYERS), choose(0, 1));
+    seq = kind == CREATE ? NULL : pool->seqs[choose(0, s->num_seqs - 1)];
+    n = kind < APPEND ? 0 : choose(-1, num_blocks * block_size + 1);
+    Sequence *q = seq ? &s->seqs[seq->index] : s->seqs;
+    int want = n < 0 || n > q->length, tokens[TOKENS + 1], text = q->text;
+    if (kind == LOOKUP) text = n > 0 && !q->length ? choose(1 << n, (2 << n) - 1) : 1;
+    for (int t = 0; kind >= PUBLISH && t < size(text); t++) tokens[t] = first(t + 1, text) & 1;
+    switch (kind) {
+    case CREATE:
+        s->seqs[s->num_seqs++] = (Sequence){.text = 1};
+        return judge(seq_create(pool, &made), PAGED_OK);
+    case RELEASE:
+        *q = s->seqs[--s->num_seqs];  // the last one takes its place
+        seq_release(seq);
+        return judge(PAGED_OK, PAGED_OK);
+    case APPEND:
+        taken = blocks_for(q->length + n) - blocks_for(q->length);
+        if (n > 0 && q->length % block_size)  // a shared block is copied
+            taken += pool->blocks[arrlast(seq->block_table)].ref_count > 1;
+        want = taken > pool->num_free ? PAGED_OUT_OF_BLOCKS : PAGED_OK;
+        if (blocks_for(q->length + n) > num_blocks) want = PAGED_TOO_LONG;
+        if (n < 0) want = PAGED_BAD_ARGUMENT;
+        cut(q, q->length + n);
+        return judge(seq_append(seq, n), want);
+    case FORK:
+        s->seqs[s->num_seqs] = *q;
+        cut(&s->seqs[s->num_seqs++], n);
+        return judge(seq_fork(seq, n, &made), want);
+    case REWIND: cut(q, q->length - n); return judge(seq_rewind(seq, n), want);
+    case PUBLISH: return judge(seq_publish(seq, tokens, n), n < 0 || n > q->computed);
     }
-    PoolConfig config = {LAYERS, 1, 1, block_size, num_blocks, PAGED_F32, 1, PAGED_CPU};
-    world.used = 0;
-    memset(s, 0, sizeof *s);
-    if (pool_create(&config, &pool) != PAGED_OK) exit(2);
-    pool->num_buckets = 1;                                // all published blocks are in one list
-    pool->batch_number = pool->last_serial = UINT32_MAX;  // the next ones need 64 bits
-    for (int i = 0; i < num_blocks; i++) s->free_list[i] = i + 1;
-    s->num_free = num_blocks;
+    want = n < 0 || q->length > 0;
+    int got = seq_lookup(seq, tokens, n), next = seq->length + block_size;
+    if (want || got) return judge(got, want);
+    *q = (Sequence){text, n, n};
+    cut(q, seq->length);
+    check(q->length < n || n == 0, "a lookup leaves a token");
+    uint64_t parent = q->length ? pool->blocks[arrlast(seq->block_table)].serial : 0;
+    for (int b = 0; b < num_blocks && next < n; b++) {
+        int fits = pool->blocks[b].serial && pool->blocks[b].parent == parent;
+        check(!fits || last_k(b) != first(next, text), "the longest beginning");
+    }
+    return judge(got, want);
 }
 
 int main(int argc, char **argv)
 {
-    if (argc == 4) {
-        num_blocks = atoi(argv[1]);
-        block_size = atoi(argv[2]);
-        max_seqs = atoi(argv[3]);
-    }
-    if (num_blocks < 1 || num_blocks > BLOCKS || block_size < 1 ||
-        num_blocks * block_size >= TOKENS || max_seqs < 1 || max_seqs > SEQS) {
-        fprintf(stderr,
-                "usage: states BLOCKS BLOCK_SIZE SEQUENCES (at most %d, %d tokens in all, %d)\n",
-                BLOCKS, TOKENS - 1, SEQS);
-        return 2;
-    }
-    signal(SIGABRT, stopped);
-    signal(SIGSEGV, stopped);
-    for (num_nodes = 1; now < num_nodes; now++) {
-        reach(now);
-        if (now == 0) is_new();
-        copy_world(&saved, &world);
-        every_call();
-    }
-    printf("%d blocks of %d tokens, %d sequences: %zu states, %zu calls\n", num_blocks, block_size,
-           max_seqs, num_nodes, num_calls);
-    printf("1 passed, 0 failed, 0 skipped\n");
-    return 0;
+    names = calls;
+    s = allocate(sizeof *s);
+    return search(argc, argv, make_call);
 }

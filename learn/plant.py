@@ -25,7 +25,8 @@ from concurrent.futures import ThreadPoolExecutor
 os.chdir(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CC = shlex.split(os.environ.get('CC', 'cc'))
 CPPFLAGS = shlex.split(os.environ.get('CPPFLAGS', ''))
-SOURCES = ('tests.c', 'checks/states.c', 'paged.h', 'paged.cu.c', 'fast/fast.c', 'fast/gpu.c')
+SOURCES = ('tests.c', 'checks/states.c', 'checks/search.h', 'paged.h', 'paged.cu.c', 'fast/fast.c',
+           'fast/gpu.c')
 
 # The tests of a huge pool are skipped under --quick, so they have a run of their own.
 HUGE = ['offsets_reach_beyond_2_to_the_31', 'the_prefix_cache_reaches_beyond_2_to_the_31',
