@@ -139,7 +139,7 @@ static int num_tests;
 
 static uint64_t fingerprint(const Pool *pool);  // of all there is to know about a pool
 
-enum { PASSED, FAILED, SKIPPED, NOTE = 400, SECONDS = 300 };  // that a test may take
+enum { PASSED, FAILED, SKIPPED, NOTE = 400, SECONDS = 900 };  // that a test may take
 
 static jmp_buf test_end;  // where a failing check goes ...
 static int in_a_test;     // ... in a test; anywhere else the program aborts
