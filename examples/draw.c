@@ -426,7 +426,7 @@ static void draw_warps(void)
     enum { LENGTH = 10, DIM = 8 };
     const float *v = numbers + LENGTH * DIM;
     const float *q = v + LENGTH * DIM;
-    float out[DIM], expected[DIM], lse;
+    float out[DIM], expected[DIM] = {0}, lse;
     create_pool((PoolConfig){1, 1, DIM, 4, 3, PAGED_F32, 1, PAGED_STANDIN}, 0);
     Seq *seq = append(NULL, LENGTH, NULL);
     must(pool_plan(pool, &(Batch){1, &seq, (int[]){1}}), "plan");
@@ -493,7 +493,7 @@ static void draw_softmax(void)
             cell(x, 46 + 36 * row, UNIT * weight - 2, kinds[t], "%.2g", weight);
             x += UNIT * weight;
         }
-        EXPECT(fabs(exp(lse[row] - kv[row]) - l) < 1e-5 && fabs(out[row] - o / l) < 1e-5);
+        EXPECT(fabs(exp((double)lse[row] - kv[row]) - l) < 1e-5 && fabs(out[row] - o / l) < 1e-5);
         text(MARGIN, 64 + 36 * row, "bold", "token %d", row);
         text(446, 64 + 36 * row, "end", "%.3g", l);
         text(RIGHT, 64 + 36 * row, "end", "%.3f", out[row]);

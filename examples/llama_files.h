@@ -60,8 +60,9 @@ static const float *take_floats(const File *file, uint64_t count)
     if (left >= 0 && left / sizeof *floats < count)
         die(1, "%s: truncated, or of another kind", file->path);
     for (uint64_t taken = 0; taken < count; room = room < count / 2 ? 2 * room : count) {
-        floats = (float *)realloc(floats, room * sizeof *floats);
-        if (!floats) die(1, "%s: no memory for %.1f GB of weights", file->path, count * 4e-9);
+        float *more = (float *)realloc(floats, room * sizeof *floats);
+        if (!more) die(1, "%s: no memory for %.1f GB of weights", file->path, count * 4e-9);
+        floats = more;
         take(file, floats + taken, (room - taken) * sizeof *floats);
         taken = room;
     }
