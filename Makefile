@@ -71,9 +71,9 @@ play:             ## docs/play.html: the engine in a browser; ENGINE=learn/paged
 	    $(firstword $(ENGINE)))|' -e '/id="wasm"/r build/play.base64' examples/play.html >build/page
 	mv build/page $(PAGE)
 	echo 'const tales = [`' >$(TALES)
-	gzip -9nc examples/tales.bin | base64 >>$(TALES)
+	gzip -9nc examples/tales.bin | base64 | tr -d '\n' >>$(TALES)
 	echo '`, `' >>$(TALES)
-	gzip -9nc examples/tales-tokenizer.bin | base64 >>$(TALES)
+	gzip -9nc examples/tales-tokenizer.bin | base64 | tr -d '\n' >>$(TALES)
 	echo '`];' >>$(TALES)
 	@echo "Open $(PAGE) in a browser."
 
