@@ -2794,11 +2794,11 @@ TEST(a_broken_invariant_panics, ON_CPU)
 TEST(a_step_reaches_beyond_2_to_the_31, ON_CPU)
 {
     enum { ROW = 1 << 24, DIM = 128 };
-    PoolConfig config = {1, 1, DIM, 1 << 24, 2, PAGED_F16, 0, PAGED_CPU};
-    Pool *pool = huge_pool(config);
+    Pool *pool = huge_pool((PoolConfig){1, 1, DIM, 1 << 24, 2, PAGED_F16, 0, PAGED_CPU});
     CHECK_OK(plan_one(bare_seq(pool, 1), 1));
     Job job = pool->plan->job;
-    float *x = (float *)alloc(((size_t)ROW + 1) * DIM * sizeof *x), *row = x + (size_t)ROW * DIM;
+    const volatile size_t at = (size_t)ROW * DIM;  // volatile: compilers for 32 bits would warn
+    float *x = (float *)alloc((at + DIM) * sizeof *x), *row = x + at;
     job.queries = (QueryToken *)alloc(((size_t)ROW + 1) * sizeof(QueryToken));  // all alike
     job.k = job.v = job.q = job.out = x;
     job.num_q_heads = 1;
