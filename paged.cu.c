@@ -363,7 +363,7 @@ int seq_create(Pool *pool, Seq **out)
 }
 
 // A plan (section "a step") copies the block tables of its sequences. So every edit of a sequence
-// calls this: if the plan includes that sequence, the plan is now out of date.
+// that is not empty calls this: if the plan includes it, the plan is now out of date.
 static void plan_expire(const Seq *seq)
 {
     if (seq->plan_number == seq->pool->plan_number) seq->pool->plan_number = 0;
@@ -591,7 +591,7 @@ typedef struct Job {
     int num_query_tokens;  // total_tokens in paged.h
     SeqOffset *offsets;    // [num_seqs + 1]; the last one is the end of the last sequence
     QueryToken *queries;   // [num_query_tokens]
-    int *tables;           // all entries; NULL: k and v are the dense copy
+    int *tables;           // all entries; NULL: the planes are the dense copy
     // What a call adds.
     int layer;
     const float *k, *v;       // [num_query_tokens][num_kv_heads][head_dim]

@@ -872,7 +872,6 @@ TEST(a_refused_sequence_call_changes_nothing, ON_CPU)
     BAD(seq_publish(NULL, NULL, 0));
     BAD(seq_publish(seq, NULL, 1));
     BAD(seq_publish(seq, tokens, -1));
-    BAD(seq_publish(seq, tokens, 11));
     BAD(seq_lookup(NULL, NULL, 0));
     BAD(seq_lookup(empty, NULL, 1));
     BAD(seq_lookup(empty, tokens, -1));
@@ -880,7 +879,6 @@ TEST(a_refused_sequence_call_changes_nothing, ON_CPU)
     KEEPS(pool, PAGED_OK, t_gather(empty, 0, NULL, NULL));
     KEEPS(pool, PAGED_OK, seq_publish(seq, NULL, 0));
     KEEPS(pool, PAGED_OK, seq_lookup(empty, NULL, 0));
-    KEEPS(pool, PAGED_OK, seq_rewind(seq, 0));
     KEEPS(pool, PAGED_TOO_LONG, seq_append(seq, INT_MAX));
     pool->config.block_size = 1 << 30;  // as if it were a pool of 2^33 tokens
     CHECK_EQ(seq_append(seq, INT_MAX), PAGED_TOO_LONG);
@@ -1599,11 +1597,11 @@ TEST(float32_ends_where_the_header_says, ON_BOTH)
     if (device == PAGED_CPU) CHECK_CLOSE(out[0], 1 / (1 + expf(-0.25f)), 1);
 }
 
-#if LANES
 // exp() by the vectors of fast/fast.c is a series, and exact to a few units in the last place. Its
 // sums lose nothing to rounding, neither a small sum before a large term nor the other way round.
 TEST(vectors_compute_as_exactly_as_scalars, ON_CPU)
 {
+#if LANES
     for (double x = 0; x > -87; x -= 1.0 / 512)
         CHECK(fabs(exp_lanes((Vec){0} + (float)x)[0] / exp(x) - 1) < 3e-7 - 1.2e-7 * x);
     const float terms[] = {0.1f, 1e6f, -1e6f};
@@ -1611,8 +1609,10 @@ TEST(vectors_compute_as_exactly_as_scalars, ON_CPU)
     memset(&query, 0, sizeof query);
     for (int i = 0; i < 3; i++) add_exactly(&query, 0, (Vec){0} + terms[i]);
     CHECK(query.sum[0][0] + query.lost[0][0] == 0.1f);
-}
+#else
+    skip("this build has no vectors");
 #endif
+}
 
 // Queries far larger and far smaller than f16 holds, infinite ones, and of more bits: two tokens
 // have the same score, a large q times a small K or the other way round, but for bits 9 on of q.
@@ -2192,7 +2192,8 @@ static void end_pool(Pool *pool)
 
 // K and V out of the ordinary (wild), crossed by chance: scores far below the others, or minus
 // infinity, which weigh nothing even where they fill whole tiles, warps and splits and nothing else
-// has been seen; NaN and infinity, which are not lost; huge values. A row that sees only minus infinity gives 0, and -infinity as lse. A failing draw is the first of its --seed.
+// has been seen; NaN and infinity, which are not lost; huge values. A row that sees only minus
+// infinity gives 0, and -infinity as lse. A failing draw is the first of its --seed.
 TEST(extreme_values_agree_with_the_oracle, ON_BOTH)
 {
     const int dims[] = {1, 4, 8, 20, 64, 128}, one = 1;
@@ -2267,8 +2268,7 @@ TEST(every_kernel_agrees_with_the_oracle, ON_BOTH)
     }
 }
 
-// The state shows which kernel ran: it begins with the largest score, and the two parts of 11 bits in
-// which tensor cores take q do not hold all bits of this one.
+// Tensor cores take q in two parts of 11 bits, too few for this one. The state has the score.
 TEST(tensor_cores_take_16_bits, ON_DEVICE)
 {
     if (NUM_WAYS != 4) skip("-DPAGED_FAST only");

@@ -229,7 +229,7 @@ lint() {
 
 states() {
     quietly states ${CC:-cc} -O2 $WARN $CPPFLAGS checks/states.c -o $OUT/states -lm || return
-    check states $OUT/states 4 1 2
+    check states $OUT/states 4 1 2; head -n 1 "$LOG"
 }
 
 # rounds NAME FLAG_OF_THE_PROCESSOR OPTIONS

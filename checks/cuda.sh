@@ -234,8 +234,8 @@ run_sanitizer() {
         lacks "a compute-sanitizer that can do $1"
     elif [ $status = 0 ] && grep -q 'SUMMARY: 0' $LOG && grep -q '^[1-9].* passed, 0 f' $LOG; then
         ok "compute-sanitizer $1: $(sed -n "s/.*SUMMARY: //p" $LOG)"
-        python3 learn/plant.py mutant $bug >$LOG 2>&1 &&
-            compile cuda-$bug -x cu -DPAGED_FAST build/mutants/$bug/tests.c || return
+        python3 learn/plant.py mutant $bug >$LOG 2>&1 || { bad "cannot plant $bug"; return; }
+        compile cuda-$bug -x cu -DPAGED_FAST build/mutants/$bug/tests.c || return
         sanitize $1 build/cuda-$bug
         if grep -q 'SUMMARY: [1-9]' $LOG; then ok "compute-sanitizer $1 finds $bug"
         else bad "compute-sanitizer $1 does not find $bug"; fi

@@ -2,14 +2,14 @@
 //
 //     build/llama-tests [NAME...] [--list] [--quick] [--seed N]
 //
-// The promise is that no way to serve a request changes a byte of its text. The first tests have the
-// rules of llama2.c and of the scheduler once more, as plainly as can be, and draw the rest: the
+// The promise is that no way to serve a request changes a byte of its text. The first tests have
+// the rules of llama2.c and of the scheduler once more, as plainly as can be, and draw the rest: the
 // weights, the vocabulary, the prompts, the options. The others show what cannot be drawn: refusals
 // and trained weights. LLAMA names the program, otherwise ./llama; MODELS the folder of a published
 // model, otherwise this one or ../shared/models; without it one test is skipped.
 //
-// The words of the tests, such as CHECK_EQ(), and their runner are those of ../tests.c. The files of
-// the last test stay in build/llama-tests-files.
+// The words of the tests, such as CHECK_EQ(), and their runner are those of ../tests.c. The files
+// of the last test stay in build/llama-tests-files.
 //
 //     cc -O2 checks/llama_tests.c -o build/llama-tests -lm && build/llama-tests
 

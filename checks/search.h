@@ -151,9 +151,10 @@ static int search(int argc, char **argv, int (*make_call)(void))
     num_blocks = atoi(argv[1]);
     block_size = atoi(argv[2]);
     max_seqs = atoi(argv[3]);
-    if (num_blocks > BLOCKS || num_blocks * block_size >= TOKENS || max_seqs > SEQS) return 2;
+    if (num_blocks > BLOCKS || num_blocks * block_size >= TOKENS || max_seqs > SEQS)
+        return fprintf(stderr, "states: at most 4 blocks, 11 slots, 3 sequences\n"), 2;
     PoolConfig config = {LAYERS, 1, 1, block_size, num_blocks, PAGED_F32, 1, PAGED_CPU};
-    if (pool_create(&config, &pool) != PAGED_OK) return 2;
+    if (pool_create(&config, &pool)) return fprintf(stderr, "states: no such pool\n"), 2;
     pool->num_buckets = 1;                                // all published blocks are in one list
     pool->batch_number = pool->last_serial = UINT32_MAX;  // the next ones need 64 bits
     signal(SIGABRT, stopped);

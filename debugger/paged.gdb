@@ -102,7 +102,7 @@ define plan
       # In host memory: first the offsets, then the query tokens, then the tables.
       set $paged_n = $paged_plan->job.num_query_tokens
       set $paged_offset = $paged_plan->memory
-      set $paged_query = $paged_plan->queries
+      set $paged_query = (QueryToken *) ($paged_offset + $paged_plan->job.num_seqs + 1)
       set $paged_tables = (int *) ($paged_query + $paged_n)
       printf "plan %lu: %d query tokens", $paged_pool->plan_number, $paged_n
       if $paged_plan->sealed

@@ -1,6 +1,6 @@
 // draw: the pictures of README.md and walkthrough.md, as SVG; `make pictures` has the commands.
-// Three of them, life, preempt and memory, show what replay measured; the others show a live pool. What these
-// say of it is checked: a wrong engine is not drawn.
+// Three of them, life, preempt and memory, show what replay measured; the others show a live pool.
+// What these say of it is checked: a wrong engine is not drawn.
 
 #define PAGED_NO_MAIN
 #include "../paged.cu.c"  // not only paged.h: a plan and a thread block's memory are shown, too

@@ -40,7 +40,7 @@ typedef struct Workspace {  // the activations: arrays of stb_ds
     float *logits;          // [num_wanted][vocab_size]
     float *tensor;          // q, k, v and the result of attention, where the cache lives
     size_t tensor_rows;
-    void (*look)(int layer, const float *q);  // or NULL: is shown q of each layer
+    void (*look)(int layer, const float *q);  // NULL, or gets q of each layer
 } Workspace;
 
 // A sum of n products in a fixed order: first LANES sums, side by side in a vector of the

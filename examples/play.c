@@ -4,7 +4,8 @@
 #include "util.h"
 
 #define CALL(call) report(#call, call)
-#define seq_release(seq) (seq_release(seq), (seq) = NULL, PAGED_OK)  // of this name
+#define seq_release(seq) \
+    (seq_release(seq), (seq) = NULL, PAGED_OK)  // a released name is free again
 
 enum { LAYERS = 2, HEAD_DIM = 16, MAX_TOKENS = 1024, SEQS = 6 };
 

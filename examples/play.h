@@ -274,7 +274,7 @@ int tell(void)
         if (tales[i].ended) continue;
         if (!*seqs[i] && !blocked) admit(i);
         if (*seqs[i] && add_to_step(i)) arrput(step_tales, i);
-        blocked |= !*seqs[i];  // nobody overtakes in the queue
+        blocked |= !*seqs[i];  // no later tale overtakes it
     }
     if (arrlen(step_tales) == 0) return PAGED_OK;
     work.look = keep_queries;

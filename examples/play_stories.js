@@ -69,7 +69,7 @@ const hasModel = story => story === 'tales' || story === 'crowd';
 const telling = () => hasModel(moment().story);
 const challenged = () => moment().story === 'serve';
 const alike = (a, b) => [...a].findIndex((letter, i) => letter !== b[i]);
-// Who waits and begins most like this sequence, and with how many letters.
+// The waiting request that begins most like this sequence, and how many letters they share.
 const heir = name => Object.keys(REQUESTS).filter(other => !isLive(other) && !tally().served[other])
   .map(other => [alike(`${textOf(name)}\0`, textFor(other)), other])
   .sort(([m], [n]) => m - n).at(-1) ?? [0];

@@ -140,7 +140,7 @@ static void refuse_trace(FILE *out, const char *option, FILE *in)
         die(2, "%s would overwrite the trace", option);
 }
 
-// A malformed line ends the program. Blank lines may stand anywhere, and a byte order mark in front.
+// A malformed line ends the program. Blank lines and a byte order mark at the start are skipped.
 static void read_trace(const char *path)
 {
     static const char header[] = "TIMESTAMP,ContextTokens,GeneratedTokens";

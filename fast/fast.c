@@ -93,7 +93,7 @@ INLINE Vec load_lanes(const char *from, int dtype)
 }
 
 // Returns e^x for x <= 0: with x = n log(2) + r it is 2^n times the series of e^r. NaN stays NaN.
-// Below -87 it returns 0: the result would be a subnormal number.
+// Below -87 it returns 0: a little lower, the result would be a subnormal number.
 INLINE Vec exp_lanes(Vec x)
 {
     const float rounder = 12582912.0f;  // 1.5 * 2^23: adding it leaves no bits for a fraction

@@ -204,7 +204,7 @@ __device__ static void attend_mma(const Job *job, int dtype, int max_dim)
     }
 
     // 3. The walk, for the whole split, so that later loads have nothing to wait for. Tokens past
-    // the end get the offset of the last one, so that the loop need not ask for it.
+    // the end get the offset of the last one, so that the loop need not check.
     __shared__ size_t offsets[MAX_SPLIT];  // in a plane
     for (int t = threadIdx.x; t < length; t += THREADS)
         offsets[t] = token_offset(job, begin, from + min_int(t, count - 1), kv_head);

@@ -1,5 +1,5 @@
-// Thirteen small programs that use the engine, for `make hunt N=1` to N=13. A hunt builds them with a
-// bug in the engine. Without it, each reads back the texts that it wrote and returns 0.
+// Thirteen small programs that use the engine, for `make hunt N=1` to N=13. A hunt builds them with
+// a bug in the engine. Without it, each reads back the texts that it wrote and returns 0.
 //
 //     build/hunt-7 7
 //

@@ -2,9 +2,9 @@
 """The build track: the reader writes the engine, stage by stage.
 
 `make help` lists the commands: learn, stage, debug-stage, story. They return 0 whatever the tests
-say, but `python3 learn/learn.py stage 4` returns 1 if one fails, and 2 without a file. The file is learn/paged.cu.c: the
-engine without the bodies of the functions in stages.txt. What the reader writes may be wrong in any
-way, so each test is a process with its own limits.
+say, but `python3 learn/learn.py stage 4` returns 1 if one fails, and 2 without a file. The file is
+learn/paged.cu.c: the engine without the bodies of the functions in stages.txt. What the reader
+writes may be wrong in any way, so each test is a process with its own limits.
 """
 import argparse
 import os
