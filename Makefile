@@ -56,7 +56,7 @@ PAGE    = $(if $(filter paged.cu.c,$(ENGINE)),docs,build)/play.html
 EXPORT  = start step report attention pool seqs malloc $(addprefix seq_,create append fork rewind \
             release publish lookup) load model tale tell branch say back forget look
 TALES   = $(dir $(PAGE))tales.js
-play:             ## docs/play.html: the engine in a browser; ENGINE=learn/paged.cu.c: yours, in build/
+play:             ## docs/play.html, the page; ENGINE=learn/paged.cu.c: with yours
 	@mkdir -p build
 	@echo 'int main(void) { return 0; }' | $(WASM) -x c - -o build/play.wasm 2>/dev/null || { echo \
 	    "There is no compiler for WebAssembly:" \
@@ -116,19 +116,20 @@ COPIED  = $(shell sed -n '1s/^--- a.//p' learn/$(N).patch 2>/dev/null)
 MY_COPY = learn/my-$(N).c
 PROGRAM = $(if $(COPIED),$(if $(filter paged.cu.c,$(COPIED)),-DENGINE='"my-$(N).c"' -I. \
             learn/$(N).c,$(MY_COPY)),learn/predict.c)
-exercise:         ## N=5b, or N=1a ANSWER=10; N=5: answers to the questions of chapter 5
+exercise:         ## N=5b, or N=1a ANSWER=10; N=5: answers to questions of chapter 5
 	@mkdir -p build
 	@[ ! "$(COPIED)" ] || [ -e $(MY_COPY) ] || { cp $(COPIED) $(MY_COPY) && \
 	    echo "Your copy of $(COPIED) is $(MY_COPY); the task is at the top of learn/$(N).c."; }
-	@awk '/^chapter/ { on = $$2 == "$(N)"; next } on && NF' learn/answers.txt | grep . || { \
+	@{ awk '/^chapter/ { on = $$2 == "$(N)"; next } on && NF' learn/answers.txt | grep . || { \
 	    $(CC) -O0 -g $(WARN) $(CPPFLAGS) $(PROGRAM) -o build/exercise -lm && \
-	    build/exercise "$(N)" $(subst $(COMMA), ,$(ANSWER)); } 2>&1 | fold -s -w 80 | sed 's/ *$$//'
+	    build/exercise "$(N)" $(subst $(COMMA), ,$(ANSWER)); }; } 2>&1 | \
+	    fold -s -w 80 | sed 's/ *$$//'
 
-hunt:             ## a bug for you to find, in gdb: N=7, HINT=1, ANSWER=seq_rewind; without N: list
+hunt:             ## a bug to find in gdb: N=7, HINT=1, ANSWER=name; without N: list
 	@$(PYTHON3) learn/plant.py hunt $(N) $(if $(HINT),--hint) \
 	    $(if $(ANSWER),--answer "$(ANSWER)") | fold -s -w 80 | sed 's/ *$$//'
 
-mutant:           ## a bug for the tests to find: BUG=cow-not-counted; without BUG: list
+mutant:           ## a bug for the tests to find: BUG=name; without BUG: list
 	@$(PYTHON3) learn/plant.py mutant $(BUG) || true
 
 build/debug: $(ENGINE)
@@ -159,7 +160,7 @@ build/states: checks/states.c checks/search.h $(ENGINE)
 	@mkdir -p build
 	$(COMPILE) checks/states.c -o $@ -lm
 
-test: all tests-fast build/llama-tests build/states  ## ./tests, and tests of programs, text, stages: two minutes on two cores
+test: all tests-fast build/llama-tests build/states  ## ./tests, and tests of programs, text, stages: two minutes
 	sh checks/test.sh
 
 quick: build/states  ## the tests of the engine that take seconds: run it after an edit
@@ -167,7 +168,7 @@ quick: build/states  ## the tests of the engine that take seconds: run it after 
 	$(CC) -O1 -g $(WARN) $(CPPFLAGS) tests.c -o build/quick -lm
 	build/quick --cpu --quick
 
-check:            ## what make test leaves out, slow or with rare tools: C=lint; without C: list
+check:            ## what is slow or needs rare tools: C=lint; without C: list
 	@sh checks/check.sh $(C)
 
 mutants:          ## every bug of make mutant: does a test find it? ten minutes

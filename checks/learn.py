@@ -283,7 +283,7 @@ def check_commands():
     report('my work is kept', [] if kept == 'my work' else ['it is gone'])
     expect('nothing written', 1, [
         '0 of 3 tests pass', 'FAILED ceil_div_rounds_up', 'to write; its contract is in paged.h',
-        'stage 1: write ceil_div(); its contract is above it'],
+        'stage 1: write ceil_div(), in chapter 3 of walkthrough.md'],
         learn.stage_command, 1, STAGES)
     expect('list', 0, ['to write: ceil_div, kv_offset'], learn.list_stages, learn.read_stages())
     expect('right', 0, ['Stages 1 to 3: all tests pass', 'Next: stage 4', 'unused variable',
@@ -340,10 +340,10 @@ def check_read():
     problems = [str(seen)] * (seen != [[1, 1, 0, 1], [0, 1, 0, 0], [0, 1, 1, 0]])
     table = '| a row | that is longer than the terminal |\n\n'
     folded = call(['awk', '-v', 'width=24', '-f', 'learn/read.awk'], input=(
-        '9 divided by 3 is 3, not\n4. So there.\n\n\n' + table + '1. one two\n   three four five\n'
-        '2. six\n'))[1]
+        '9 divided by 3 is 3, not\n4. So there.\n\n\n' + table + '1. one two\n   three four `five six seven` eight\n'
+        '2. nine\n'))[1]
     right = ('9 divided by 3 is 3, not\n4. So there.\n\n' + table + '1. one two three four\n'
-             '  five\n2. six\n')
+             '   `five six seven`\n   eight\n2. nine\n')
     wide = call(['awk', '-v', 'width=300', '-f', 'learn/read.awk'], input='four\n4. ' * 40)[1]
     problems += [folded] * (folded != right) + [wide] * (len(wide.splitlines()[0]) != 100)
     report('make read', problems)

@@ -26,8 +26,8 @@ STOP = '''\
 __attribute__((noreturn, unused)) static void to_write(int stage, const char *name,
                                                        const char *contract, int chapter, ...)
 {
-    fprintf(stderr, "stage %d: write %s(); %s; read chapter %d of walkthrough.md\\n",
-            stage, name, contract, chapter);
+    fprintf(stderr, "stage %d: write %s(), in chapter %d of walkthrough.md;\\n    %s\\n",
+            stage, name, chapter, contract);
     abort();
 }
 
@@ -291,13 +291,14 @@ def stage_command(number, stages):
         name, stage = blame(number, stages, bad[0], text)
         what_to_do(number, stage, name)
         return 1
-    print('Stage%s %d: all tests pass.' % ('s 1 to' * (number > 1), number))
+    print('Stage 1: all tests pass.' if number == 1 else
+          'Stages 1 to %d: all tests pass.' % number)
     say(stages[number - 1].now + '\nNow: make show N=%d' % number)
     if number == len(stages):
         print('%s is an engine:\n    cc -O2 -I. %s -o build/mine -lm && build/mine' % (MINE, MINE))
         return 0
     after = stages[number]
-    say('Next: stage %d, %s. Read chapter %d of walkthrough.md, then: make stage N=%d'
+    say('Next: stage %d, %s. Read chapter %d of walkthrough.md, then:\n    make stage N=%d'
         % (after.number, after.name, after.chapter, after.number))
     return 0
 

@@ -5,8 +5,12 @@
 # Prints the paragraph p.
 function end(    words, n, i, line, indent) {
     n = split(p, words, " ")
-    indent = p ~ item ? "  " : ""
+    indent = match(p, item) ? substr("      ", 1, RLENGTH) : ""
     for (i = 1; i <= n; i++) {
+        while (i < n && gsub(/`/, "`", words[i]) % 2) {  # a command stays whole
+            words[i + 1] = words[i] " " words[i + 1]
+            i++
+        }
         if (line && length(line) + 1 + length(words[i]) > width) {
             print line
             line = indent words[i]

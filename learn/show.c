@@ -144,7 +144,7 @@ int main(int argc, char **argv)
 {
     const PoolConfig shape = {2, 2, DIM, SLOTS, 2, PAGED_F32, 0, PAGED_CPU};
     int stage = atoi(argv[argc - 1]);
-    INVARIANT(stage >= 1 && stage <= 12, "there are stages 1 to 12");
+    if (stage < 1 || stage > 12) return puts("There are stages 1 to 12."), 2;
     setvbuf(stdout, NULL, _IONBF, 0);  // so that a panic comes after its call
     printf("\nStage %d. Decide what each call will change, then press Enter.\n", stage);
     if (stage == 7) printf("The pool is on the stand-in for a GPU.\n");
@@ -156,9 +156,10 @@ int main(int argc, char **argv)
     if (stage > 2) seq_create(pool, &a);
     if (stage > 2 && (stage < 8 || stage > 10)) seq_create(pool, &b);
     if (stage == 1) {
+        draw();
         CALL("Token 0: block 0, slot 0.", k[kv_offset(&shape, 0, 0, 0, 0)] = 'b');
         CALL("Token 1: slot 1. A key has 32 elements.", k[kv_offset(&shape, 0, 0, 0, 1)] = 'e');
-        CALL("Token 0 for head 1, after 4 slots.", k[kv_offset(&shape, 0, 0, 1, 0)] = 'b');
+        CALL("Token 0, head 1. Head 0 takes 4 slots.", k[kv_offset(&shape, 0, 0, 1, 0)] = 'b');
         CALL("Another token is in slot 3 of block 1.", k[kv_offset(&shape, 0, 1, 0, 3)] = 'k');
         CALL("Token 0 in layer 1, after all of layer 0.", k[kv_offset(&shape, 1, 0, 0, 0)] = 'b');
         VALUE("How many blocks do 9 tokens need?", ceil_div(9, SLOTS));
