@@ -79,7 +79,7 @@ programs() {
     quietly "$name" cc -O1 $WARN checks/llama_tests.c -o $OUT/llama-tests -lm || return
     check "$name: llama" env LLAMA=$to-llama $OUT/llama-tests --quick
     check "$name: replay" env REPLAY=$to-replay TRACE=none sh checks/replay.sh
-    check "$name: paged, tour" env PAGED=$to-paged TOUR=$to-tour \
+    check "$name: paged, tour" env PAGED=$to-paged TOUR=$to-tour REPLAY=$to-replay \
         COMPILERS=none sh checks/programs.sh
 }
 

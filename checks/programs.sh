@@ -236,7 +236,7 @@ drawn() {
     [ $1 = steps ] || [ "$(wc -c <"$dir/svg")" -le 8192 ] || { echo "more than 8 KB"; return 1; }
 }
 life() {
-    ./replay --generate 200 --saturate --block-size 64 --blocks 160 --life "$dir/life.csv" &&
+    ${REPLAY:-./replay} --generate 200 --saturate --block-size 64 --blocks 160 --life "$dir/life.csv" &&
         "$dir/draw" life <"$dir/life.csv" >"$dir/svg" && [ "$(tail -n 1 "$dir/svg")" = '</svg>' ] &&
         [ "$(grep -o '<path' "$dir/svg" | wc -l)" -gt 20 ]
 }
@@ -244,7 +244,7 @@ life() {
 preempt() {
     printf '%s\n' TIMESTAMP,ContextTokens,GeneratedTokens "2000-01-01 00:00:00,4,12" \
         "2000-01-01 00:00:00,6,5" >"$dir/preempt.csv" &&
-        ./replay "$dir/preempt.csv" --saturate --block-size 4 --blocks 5 --life "$dir/life.csv" &&
+        ${REPLAY:-./replay} "$dir/preempt.csv" --saturate --block-size 4 --blocks 5 --life "$dir/life.csv" &&
         "$dir/draw" preempt <"$dir/life.csv" >"$dir/svg" && cmp docs/preempt.svg "$dir/svg"
 }
 
