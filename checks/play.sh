@@ -77,6 +77,7 @@ tales() {
     ${CC:-cc} -w ${CPPFLAGS-} -DPAGED_NO_MAIN -I. checks/play_tales.c "$1" -o $out/tales -lm &&
         (ulimit -t 60; $out/tales)
 }
+[ -x ./llama ] || make -s llama >/dev/null
 check "docs/tales.js has the weights of the tales (make play)" weights
 check "the page and its weights have at most 400 KB" small
 check "its tales are those of ./llama, after a branch, a rewind, a preemption" tales paged.cu.c
