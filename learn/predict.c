@@ -50,10 +50,10 @@ static const Question questions[QUESTIONS] = {
      "A pool has 3 layers, 2 KV heads, head_dim 8 and blocks of 4 tokens, in f16. A\n"
      "batch has four sequences, of 5, 30, 100 and 13 tokens. The first, second and\n"
      "fourth bring one new token each; the third brings none in this step. How many\n"
-     "bytes does the dense copy take that attend() makes for ATTEND_GATHER? And how\n"
-     "many bytes more than with ATTEND_PAGED does a whole step move, in all layers?\n"
-     "Attention through the table reads K and V once; gather reads them, writes the\n"
-     "copy and reads that.",
+     "bytes does the dense copy take that attend() makes for ATTEND_GATHER, in f16,\n"
+     "too? And how many bytes more than with ATTEND_PAGED does a whole step move, in\n"
+     "all layers? Attention through the table reads K and V once; gather reads them,\n"
+     "writes the copy and reads that.",
      2, right_5a},
     {"6a",
      "Four tokens have the keys 0, ln 2, ln 4 and ln 8 and the values 1, 2, 3 and 4;\n"
