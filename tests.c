@@ -859,6 +859,7 @@ TEST(a_refused_sequence_call_changes_nothing, ON_CPU)
         BAD(seq_fork(seq, wrong[i], &result));
         BAD(seq_rewind(seq, wrong[i]));
         BAD(t_gather(seq, wrong[i], x, x));
+        BAD(seq_publish(seq, *tokens_of(seq), wrong[i]));
     }
     CHECK(result == seq);
     Seq *empty = new_seq(pool, 0), *two = bare_seq(pool, 2);  // which are not computed
@@ -871,7 +872,6 @@ TEST(a_refused_sequence_call_changes_nothing, ON_CPU)
     const int *tokens = *tokens_of(seq);
     BAD(seq_publish(NULL, NULL, 0));
     BAD(seq_publish(seq, NULL, 1));
-    BAD(seq_publish(seq, tokens, -1));
     BAD(seq_lookup(NULL, NULL, 0));
     BAD(seq_lookup(empty, NULL, 1));
     BAD(seq_lookup(empty, tokens, -1));
