@@ -70,7 +70,8 @@ for cc in $COMPILERS; do
     first=${first:-$cc}
     alone "$cc" "$cc" -O2
     alone "$cc -std=c11" "$cc" -std=c11 -pedantic -O2
-    if compiles "$cc" -x c++; then alone "$cc -std=c++20" "$cc" -std=c++20 -x c++ -O2; else skip "$cc: no C++"; fi
+    plus="-std=c++20 -x c++"
+    if compiles "$cc" $plus; then alone "$cc $plus" "$cc" $plus -O2; else skip "$cc: no C++20"; fi
 done
 cc=${first:-cc}
 
