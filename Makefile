@@ -96,19 +96,22 @@ learn:            ## writes learn/paged.cu.c, for you to finish; FORCE=1: start 
 	@$(PYTHON3) learn/learn.py make $(if $(FORCE),--force)
 
 stage:            ## tests your functions: N=4, SHOW=seq_append; without N: list
-	@$(PYTHON3) learn/learn.py stage $(N) $(if $(SHOW),--show $(SHOW)) || [ $$? -ne 2 ]
+	@$(PYTHON3) learn/learn.py stage $(N) $(if $(SHOW),--show $(SHOW)) || true
 
 debug-stage:      ## gdb in the first of these tests that fails: N=4
-	@$(PYTHON3) learn/learn.py debug $(N) || [ $$? -ne 2 ]
+	@$(PYTHON3) learn/learn.py debug $(N) || true
 
 show:             ## your engine, call by call: N=8, one stage; PLAY=1, by itself
 	@mkdir -p build
+	@[ -e learn/paged.cu.c ] || echo "This is the finished engine. To begin yours: make learn"
 	@$(CC) -O0 -g $(WARN) $(CPPFLAGS) -I. learn/show.c -o build/show -lm
-	@ulimit -S -t 5; ulimit -v 2000000; for n in $(or $(N),1 2 3 4 5 6 7 8 9 10 11 12); do \
-	    $(if $(PLAY),while sleep 3; do echo; done |) build/show $$n || break; done
+	@ulimit -S -t 5; ulimit -v 2000000; exec 3>&2 2>/dev/null; \
+	for n in $(or $(N),1 2 3 4 5 6 7 8 9 10 11 12); do \
+	    $(if $(PLAY),while sleep 3; do echo; done |) (exec build/show $$n 2>&3) && continue; \
+	    [ $$? -eq 2 ] || (echo "Your engine goes this far."); break; done; true
 
 story:            ## what your engine can say, from stage 5 on: N=7, with stage 7
-	@$(PYTHON3) learn/learn.py story $(N) || [ $$? -ne 2 ]
+	@$(PYTHON3) learn/learn.py story $(N) || true
 
 # An exercise that asks for code is done in a copy, of the engine or of a file of learn/.
 COMMA   = ,
@@ -119,7 +122,7 @@ PROGRAM = $(if $(COPIED),$(if $(filter paged.cu.c,$(COPIED)),-DENGINE='"my-$(N).
 exercise:         ## N=5b, or N=1a ANSWER=10; N=5: answers to questions of chapter 5
 	@mkdir -p build
 	@[ ! "$(COPIED)" ] || [ -e $(MY_COPY) ] || { cp $(COPIED) $(MY_COPY) && \
-	    echo "Your copy of $(COPIED) is $(MY_COPY); the task is at the top of learn/$(N).c."; }
+	    sed -n '1,/^$$/s,^// *,,p' learn/$(N).c && echo "Your copy of $(COPIED): $(MY_COPY)"; }
 	@{ awk '/^chapter/ { on = $$2 == "$(N)"; next } on && NF' learn/answers.txt | grep . || { \
 	    $(CC) -O0 -g $(WARN) $(CPPFLAGS) $(PROGRAM) -o build/exercise -lm && \
 	    build/exercise "$(N)" $(subst $(COMMA), ,$(ANSWER)); }; } 2>&1 | \

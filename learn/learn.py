@@ -2,9 +2,9 @@
 """The build track: the reader writes the engine, stage by stage.
 
 `make help` lists the commands: learn, stage, debug-stage, story. They return 0 whatever the tests
-say, but `python3 learn/learn.py stage 4` returns 1 if one fails, and 2 without a file. The file is
-learn/paged.cu.c: the engine without the bodies of the functions in stages.txt. What the reader
-writes may be wrong in any way, so each test is a process with its own limits.
+say, but `python3 learn/learn.py stage 4` returns 1 if one fails. They work on learn/paged.cu.c: the
+engine without the bodies of the functions in stages.txt. What the reader writes may be wrong in any
+way, so each test is a process with its own limits.
 """
 import argparse
 import os
@@ -191,14 +191,7 @@ def explain(text):
     return lines, missing
 
 
-def demand_mine():
-    if not os.path.exists(MINE):
-        print('There is no %s yet. To write it: make learn' % MINE)
-        sys.exit(2)
-
-
 def compile_mine():
-    demand_mine()
     compiles, text = build(BUILD + '/stage_tests', ['-O0'])
     lines, missing = explain(text)
     if compiles:
@@ -338,13 +331,12 @@ def tell(stage, program):
 
 def story(number, stages):
     """A tale, told by the reader's engine: by what is written, or by the stage asked for."""
-    demand_mine()
     mine, written = read(MINE), 0
     missing = [[name for name in stage.write if unwritten(mine, name)] for stage in stages]
     while written < len(stages) and not missing[written]:
         written += 1
     first = next(stage.number for stage in stages if stage.story)
-    number = max(number or written, first)
+    asked, number = number, max(number or written, first)
     if written < number:
         gap = stages[written]
         say('Your engine %s after stage %d. Still to write, in stage %d, %s: %s.' % (
@@ -357,6 +349,8 @@ def story(number, stages):
         say(text)
         raise SystemExit('%s does not compile.' % MINE)
     latest = [stage for stage in stages[:number] if stage.story][-1]
+    if asked not in (0, latest.number):
+        say('Stage %d has no tale of its own. This is that of stage %d:' % (asked, latest.number))
     return 0 if tell(latest, [program]) else 1
 
 
@@ -415,8 +409,10 @@ def main():
     if options.number not in map(str, range(len(stages) + 1)):
         raise SystemExit('There are stages 1 to %d.' % len(stages))
     number = int(options.number)
+    if options.command == 'make' or not os.path.exists(MINE):
+        make(options.force)
     if options.command == 'make':
-        return make(options.force)
+        return 0
     if options.show:
         return show(number or len(stages), options.show, stages)
     if options.command == 'debug':

@@ -324,6 +324,13 @@ static int judge(const Question *question, int count, char **answers)
     double right[MOST] = {0};
     double tolerance = question->right == right_6a ? 0.001 : 0;
     int wrong = 0;
+    for (int i = 0; i < count; i++) {
+        char *end;
+        strtod(answers[i], &end);
+        if (end != answers[i] && *end == 0) continue;
+        printf("%s: not yet: %s is not a number\n", question->name, answers[i]);
+        return 1;
+    }
     if (count != question->count) {
         printf("%s: not yet: numbers expected: %d, got: %d\n", question->name, question->count,
                count);
@@ -331,13 +338,10 @@ static int judge(const Question *question, int count, char **answers)
     }
     question->right(right);
     for (int i = 0; i < count; i++) {
-        char *end;
-        double answer = strtod(answers[i], &end);
-        int is_number = end != answers[i] && *end == 0;
-        const char *how = answer < right[i] ? "too small" : "too large";
-        if (is_number && fabs(answer - right[i]) <= tolerance) continue;
+        double answer = atof(answers[i]);
+        if (fabs(answer - right[i]) <= tolerance) continue;
         printf("%s: not yet: number %d (%s) is %s\n", question->name, i + 1, answers[i],
-               is_number ? how : "not a number");
+               answer < right[i] ? "too small" : "too large");
         wrong = 1;
     }
     if (!wrong) printf("%s: solved:\n%s\n", question->name, reasons[question - questions]);

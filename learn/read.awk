@@ -42,12 +42,12 @@ BEGIN {
     gsub(/<[^>]*>/, "")
     fold = $0 && !show
     if (fold) $0 = "[" $0 "] (SHOW=1)"
-    if (on && $0) verbatim()
+    if (on && $0 && !/^(Look|Answer)$/) verbatim()
     next
 }
 
 !on || fold { next }
-/^```/ { code = !code }
+/^```/ { code = !code; sub(/ simple/, "") }
 code || /^(```|    |[|#<]|$)/ { verbatim(); next }
 $0 ~ item && (!p || p ~ item) { end() }  # otherwise it is a number in a sentence
 { p = p (p ? " " : "") $0; blank = 0; lines++ }

@@ -10,7 +10,7 @@
 
 #define PAGED_NO_MAIN
 #ifndef ENGINE
-#define ENGINE "../learn/paged.cu.c"  // a missing one is not replaced by ../paged.cu.c
+#define ENGINE "paged.cu.c"  // the one beside this file
 #endif
 #include ENGINE
 
@@ -378,19 +378,6 @@ TEST(offset_by_hand)
     PoolConfig big = {80, 8, 128, 16, 600000, PAGED_F16, 0, PAGED_CPU};
     EQUAL(kv_offset(&big, 79, 599999, 7, 15), 786431999872,
           "6144000000 vectors of 128 are too many for an int: use size_t from the start");
-}
-
-TEST(bytes_of_a_token)
-{
-    PoolConfig c = {2, 3, 5, 16, 0, PAGED_F32, 0, PAGED_CPU};
-    EQUAL(pool_bytes_per_token(&c), 240, "2 (K and V) * 2 layers * 3 heads * 5 floats * 4 bytes");
-    c.dtype = PAGED_BF16;
-    EQUAL(pool_bytes_per_token(&c), 120, "an element of 16 bits has 2 bytes");
-    c.head_dim = 257;
-    EQUAL(pool_bytes_per_token(&c), 0, "the shape is invalid: config_ok() says so");
-    EQUAL(pool_bytes_per_token(NULL), 0, "there is no shape: config_ok() says so");
-    PoolConfig huge = {INT_MAX, INT_MAX, 256, 16, 0, PAGED_F32, 0, PAGED_CPU};
-    EQUAL(pool_bytes_per_token(&huge), 0, "the number overflows size_t: multiply() says so");
 }
 
 // ---- stage 2: free list -----------------------------------------------------------------------
