@@ -200,7 +200,7 @@ def hunt_command(options):
     program = build_hunt(number, bug)
     print(f'Hunt {number}. {hunt["title"]}\n\n'
           f'$ {program} {number}\n{run_hunt(program, number, 5)[0]}')
-    print(f'Which function of paged.cu.c has the bug? To look in gdb:\n'
+    print(f'Which function of paged.cu.c has the bug? To look in gdb (help user-defined):\n'
           f'    gdb -x debugger/paged.gdb --args {program} {number}')
     for command in hunt.get('look', 'break noticed; run; up 2').split('; '):
         print(f'    (gdb) {command}')

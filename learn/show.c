@@ -190,7 +190,7 @@ int main(int argc, char **argv)
     } else {  // stages 5, 6, 7 and 12: attention
         CODE("B gets two.", put(b, "hi"));
         CODE("A gets ten more.", put(a, "nd_to_bees"));
-        CODE("Token 1 is an e, which scores 2; token 0 scores 0.", look_for('e', a, 2));
+        CODE("Token 1 is an e and scores 2, token 0 scores 0. What is m?", look_for('e', a, 2));
         CODE("Tokens 2 and 3 score 0. Do m and l grow?", look_for('e', a, 4));
         CODE("Which block gets most of the weight?", look_for('e', a, 15));
         CODE("No letter is an x. How long are the bars?", look_for('x', a, 15));
