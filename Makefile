@@ -122,7 +122,8 @@ PROGRAM = $(if $(COPIED),$(if $(filter paged.cu.c,$(COPIED)),-DENGINE='"my-$(N).
 exercise:         ## N=5b, or N=1a ANSWER=10; N=5: answers to questions of chapter 5
 	@mkdir -p build
 	@[ ! "$(COPIED)" ] || [ -e $(MY_COPY) ] || { cp $(COPIED) $(MY_COPY) && \
-	    sed -n '1,/^$$/s,^// *,,p' learn/$(N).c && echo "Your copy of $(COPIED): $(MY_COPY)"; }
+	    sed -n '1,/^$$/s|^// \{0,1\}||p' learn/$(N).c | awk -f learn/read.awk && \
+	    echo "Your copy of $(COPIED): $(MY_COPY)"; }
 	@{ awk '/^chapter/ { on = $$2 == "$(N)"; next } on && NF' learn/answers.txt | grep . || { \
 	    $(CC) -O0 -g $(WARN) $(CPPFLAGS) $(PROGRAM) -o build/exercise -lm && \
 	    build/exercise "$(N)" $(subst $(COMMA), ,$(ANSWER)); }; } 2>&1 | \

@@ -447,8 +447,9 @@ def name_of(path):
 
 def copy_project(folder):
     """What exercises need, beside an engine that a reader has not finished."""
-    for path in ['Makefile', 'paged.cu.c', 'paged.h', *glob.glob('fast/*.c'), 'learn/answers.txt',
-                 *glob.glob('learn/*.patch'), *glob.glob('learn/[!ps]*.[ch]')]:
+    for path in ['Makefile', 'paged.cu.c', 'paged.h', *glob.glob('fast/*.c'),
+                 'learn/answers.txt', 'learn/read.awk', *glob.glob('learn/*.patch'),
+                 *glob.glob('learn/[!ps]*.[ch]')]:
         write('%s/%s' % (folder, path), read(path))
     write(folder + '/learn/paged.cu.c', '#error "unfinished"\n')
 
