@@ -381,8 +381,15 @@ def check_times():
     says += ['%d functions are empty' % written, 'empties %d functions' % written,
              '%d at the keyboard' % sum(minutes[:5]),
              'all twelve take some %s hours' % {9: 'nine', 10: 'ten'}.get(round(sum(minutes) / 60))]
-    report('times of the walkthrough', ['%s\nis not\n%s' % (rows, listed)] * (rows != listed)
-           + ['nowhere: ' + part for part in says if part not in text])
+    short = re.sub(r'(?s)\n## 2\..*?(?=\n## 3\.)|\n### From memory.*?(?=\n##)|'
+                   r'<details>.*?</details>|\n\*\*(Predict\.|\d[abc]).*?\n(?=\n)', '',
+                   text[:text.index('### Why one pass')])
+    reading = len(short.split()) / 160  # words of text and code in a minute
+    problems = ['%s\nis not\n%s' % (rows, listed)] * (rows != listed)
+    problems += ['nowhere: ' + part for part in says if part not in text]
+    problems += ['the short way has %d minutes of reading' % reading] * (
+        reading > int(re.search(r'(\d+) minutes of reading', text)[1]))
+    report('times of the walkthrough', problems)
 
 
 def check_track(everything):
