@@ -241,6 +241,9 @@ def check_gdb(block):
         raise Failed('expected first "$ gdb -x debugger/paged.gdb --args build/debug..."')
     session = commands(block.lines[1:], '(gdb) ')
     outputs = gdb(start[5], start[6:], [command for command, _ in session])
+    # gdb 13 cannot write the registers of a processor that has AMX, which a call needs.
+    if any("Couldn't write extended state status" in line for x in outputs for line in x):
+        raise Skipped('gdb here cannot call a function of the program')
     outputs = [[re.sub(*VARYING[0], line) for line in x if not NOISE.match(line)] for x in outputs]
     compare(session, '(gdb) ', outputs, normal, [block.lines[0]])  # shown without the noise
 
