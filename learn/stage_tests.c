@@ -179,7 +179,7 @@ static void state_is(const char *expected)
 #define EQUAL(actual, expected, why) \
     (begin(__LINE__, #actual, why), equal(actual, expected, #expected, (__typeof__(actual))-1 > 0))
 #define CLOSE(actual, expected, why) (begin(__LINE__, #actual, why), close_to(actual, expected))
-#define STATE(expected, why) (begin(__LINE__, "tables and free list", why), state_is(expected))
+#define POOL_STATE(expected, why) (begin(__LINE__, "tables and free list", why), state_is(expected))
 #define OK(call) EQUAL(call, PAGED_OK, NULL)
 #define CALL(call, why) (begin(__LINE__, #call, why), call)
 
@@ -385,24 +385,24 @@ TEST(offset_by_hand)
 TEST(insert_and_remove)
 {
     pool_of_blocks(4);
-    STATE("free 0 1 2 3", "pool_create() inserts each block after the last one");
+    POOL_STATE("free 0 1 2 3", "pool_create() inserts each block after the last one");
     CALL(free_list_remove(pool, 1), "out of the middle");
-    STATE("free 0 2 3", "block 1 is removed; its neighbours are linked to each other");
+    POOL_STATE("free 0 2 3", "block 1 is removed; its neighbours are linked to each other");
     EQUAL(pool->blocks[1].prev, -1, "a block that is not on the list has no neighbours");
     EQUAL(pool->blocks[1].next, -1, "a block that is not on the list has no neighbours");
     CALL(free_list_remove(pool, 0), "the first one");
     CALL(free_list_remove(pool, 3), "the last one");
-    STATE("free 2", "only block 2 is left");
+    POOL_STATE("free 2", "only block 2 is left");
     CALL(free_list_insert_after(pool, 4, 3), "after the sentinel, which is record 4");
-    STATE("free 3 2", "after the sentinel is the front");
+    POOL_STATE("free 3 2", "after the sentinel is the front");
     CALL(free_list_insert_after(pool, 3, 0), "between two blocks");
-    STATE("free 3 0 2", "block 0 is inserted after block 3");
+    POOL_STATE("free 3 0 2", "block 0 is inserted after block 3");
     CALL(free_list_insert_after(pool, 2, 1), "after the last one");
-    STATE("free 3 0 2 1", "block 1 is inserted after block 2");
+    POOL_STATE("free 3 0 2 1", "block 1 is inserted after block 2");
     pool->blocks[0].serial = 6;  // published (chapter 10)
     CALL(free_list_remove(pool, 0), "a published block");
     CALL(free_list_insert_after(pool, 3, 0), "a published block");
-    STATE("free 3 0* 2 1", "only prev and next change: block 0 stays published");
+    POOL_STATE("free 3 0* 2 1", "only prev and next change: block 0 stays published");
 }
 
 TEST(take_the_first)
@@ -410,7 +410,7 @@ TEST(take_the_first)
     pool_of_blocks(4);
     take_blocks(2);
     EQUAL(pool->blocks[1].ref_count, 1, "the caller will put the block into one table");
-    STATE("free 2 3", "a block that is taken leaves the list");
+    POOL_STATE("free 2 3", "a block that is taken leaves the list");
     EQUAL(block_take(pool), 2, "block 2 is first");
     EQUAL(block_take(pool), 3, "block 3 is left");
     PANICS(block_take(pool), "no free block to take", "no block is free");
@@ -429,15 +429,15 @@ TEST(drop_to_the_front)
     take_blocks(3);
     CALL(block_drop(pool, 1), "its only reference");
     EQUAL(pool->blocks[1].ref_count, 0, "the last reference is dropped");
-    STATE("free 1 3", "the block is free again, at the front");
+    POOL_STATE("free 1 3", "the block is free again, at the front");
     CALL(block_drop(pool, 0), "its only reference");
-    STATE("free 0 1 3", "the block used last is at the front");
+    POOL_STATE("free 0 1 3", "the block used last is at the front");
     pool->blocks[2].ref_count = 2;  // two tables name it
     CALL(block_drop(pool, 2), "the first of two references");
     EQUAL(pool->blocks[2].ref_count, 1, "one reference is dropped, one is left");
-    STATE("free 0 1 3", "block 2 is still in use, so it does not go to the list");
+    POOL_STATE("free 0 1 3", "block 2 is still in use, so it does not go to the list");
     CALL(block_drop(pool, 2), "the last reference");
-    STATE("free 2 0 1 3", "now it is free");
+    POOL_STATE("free 2 0 1 3", "now it is free");
     PANICS(block_drop(pool, 2), "a free block is dropped", "its count is 0 already");
 }
 
@@ -460,17 +460,17 @@ TEST(append_block_by_block)
     pool_of_blocks(6);
     Seq *a = new_seq(0);
     OK(seq_append(a, 0));
-    STATE("A 0:; free 0 1 2 3 4 5", "no tokens, no block");
+    POOL_STATE("A 0:; free 0 1 2 3 4 5", "no tokens, no block");
     for (int length = 1; length <= 13; length++) {
         OK(seq_append(a, 1));
         EQUAL(a->length, length, "each append adds one token");
         EQUAL(arrlen(a->block_table), (length + 3) / 4, "a block is taken for tokens 0, 4, 8, 12");
     }
-    STATE("A 13: 0 1 2 3; free 4 5", "the free list began with 0, 1, 2, 3");
+    POOL_STATE("A 13: 0 1 2 3; free 4 5", "the free list began with 0, 1, 2, 3");
     EQUAL(a->num_computed_tokens, 0, "an append makes room; nothing is computed yet");
     new_seq(3);
     OK(seq_append(a, 4));
-    STATE("A 17: 0 1 2 3 5; B 3: 4; free", "B has block 4 when A needs a fifth block");
+    POOL_STATE("A 17: 0 1 2 3 5; B 3: 4; free", "B has block 4 when A needs a fifth block");
 }
 
 TEST(append_all_or_nothing)
@@ -479,7 +479,8 @@ TEST(append_all_or_nothing)
     Seq *a = new_seq(10);
     Seq *b = new_seq(0);
     EQUAL(seq_append(b, 5), PAGED_OUT_OF_BLOCKS, "B needs 2 blocks, and 1 is free");
-    STATE("A 10: 0 1 2; B 0:; free 3", "a call that fails changes nothing: count before you take");
+    POOL_STATE("A 10: 0 1 2; B 0:; free 3",
+               "a call that fails changes nothing: count before you take");
     EQUAL(seq_append(a, 3), PAGED_OK, "2 tokens fit into the last block, and 1 block is free");
     EQUAL(seq_append(a, 3), PAGED_OK, "they fit into the last block: no free block is needed");
     EQUAL(seq_append(b, 1), PAGED_OUT_OF_BLOCKS, "no block is free");
@@ -494,7 +495,7 @@ TEST(append_too_long)
     EQUAL(seq_append(a, -1), PAGED_BAD_ARGUMENT, "a length does not shrink");
     EQUAL(seq_append(a, 14), PAGED_TOO_LONG, "17 tokens do not fit into a pool of 16, ever");
     EQUAL(seq_append(a, INT_MAX), PAGED_TOO_LONG, "3 + INT_MAX overflows an int: use int64_t");
-    STATE("A 3: 0; free 1 2 3", "a call that fails changes nothing");
+    POOL_STATE("A 3: 0; free 1 2 3", "a call that fails changes nothing");
     EQUAL(seq_append(a, 13), PAGED_OK, "16 tokens fill the pool");
     new_pool(1, 1, 1, 1, 8);
     a = new_seq(5);
@@ -531,7 +532,7 @@ static Job plan_of_two(void)
     OK(seq_append(b, 3));
     b->num_computed_tokens = 8;  // as if
     Seq *both[] = {b, new_seq(3)};
-    STATE("B 11: 1 2 0; C 3: 3; free 4 5", "block 0 was freed last, so it is taken first");
+    POOL_STATE("B 11: 1 2 0; C 3: 3; free 4 5", "block 0 was freed last, so it is taken first");
     Batch batch = {2, both, tokens};
     OK(pool_plan(pool, &batch));
     return pool->plan->job;
@@ -860,7 +861,7 @@ TEST(share_counts)
     EQUAL(pool->blocks[0].ref_count, 2, "two tables name it now");
     CALL(block_share(pool, 2), "a free block, from the middle of the list");
     EQUAL(pool->blocks[2].ref_count, 1, "one table names it now");
-    STATE("free 1 3", "a block that a table names is not free");
+    POOL_STATE("free 1 3", "a block that a table names is not free");
 }
 
 TEST(fork_shares_blocks)
@@ -875,14 +876,14 @@ TEST(fork_shares_blocks)
     EQUAL(pool->plan_number != 0, 1, "a call that fails changes nothing: the plan stays");
     b = fork_of(a, 8);
     EQUAL(pool->blocks[1].ref_count, 2, "block 1 is counted once more");
-    STATE("A 10: 0 1 2; B 8: 0 1; free 3 4 5 6 7",
-          "8 tokens are in 2 blocks, and no further one is shared");
+    POOL_STATE("A 10: 0 1 2; B 8: 0 1; free 3 4 5 6 7",
+               "8 tokens are in 2 blocks, and no further one is shared");
     EQUAL(pool->plan_number, 0, "the plan names A, whose blocks are shared: plan_expire(parent)");
     OK(seq_append(a, 1));
     Seq *c = fork_of(a, 11);
     EQUAL(c->num_computed_tokens, 10, "10 of A's 11 tokens are computed: so are C's");
     release(a);
-    STATE("B 8: 0 1; C 11: 0 1 2; free 3 4 5 6 7", "A is released; B and C keep its blocks");
+    POOL_STATE("B 8: 0 1; C 11: 0 1 2; free 3 4 5 6 7", "A is released; B and C keep its blocks");
 }
 
 TEST(copy_by_hand)
@@ -911,19 +912,21 @@ TEST(copy_on_write)
     Seq *b = fork_of(a, 6);
     number_planes();
     OK(seq_append(a, 1));
-    STATE("A 7: 0 2; B 6: 0 1; free 3 4 5 6 7",
-          "B reads block 1: A gets a block of its own for token 6, and drops block 1");
+    POOL_STATE("A 7: 0 2; B 6: 0 1; free 3 4 5 6 7",
+               "B reads block 1: A gets a block of its own for token 6, and drops block 1");
     for (int layer = 0; layer < 2; layer++) {
         CLOSE(at(pool->k, layer, 2, 0, 1, 1), at(pool->k, layer, 1, 0, 1, 1), "K of token 5");
         CLOSE(at(pool->v, layer, 2, 0, 0, 0), at(pool->v, layer, 1, 0, 0, 0), "V of token 4");
     }
     OK(seq_append(b, 2));
-    STATE("A 7: 0 2; B 8: 0 1; free 3 4 5 6 7", "now block 1 is B's alone: it writes in place");
+    POOL_STATE("A 7: 0 2; B 8: 0 1; free 3 4 5 6 7",
+               "now block 1 is B's alone: it writes in place");
     OK(seq_append(fork_of(b, 8), 1));
-    STATE("A 7: 0 2; B 8: 0 1; C 9: 0 1 3; free 4 5 6 7",
-          "block 1 is full: token 8 needs a new block, and no copy");
+    POOL_STATE("A 7: 0 2; B 8: 0 1; C 9: 0 1 3; free 4 5 6 7",
+               "block 1 is full: token 8 needs a new block, and no copy");
     OK(seq_append(fork_of(a, 7), 1));
-    STATE("A 7: 0 2; B 8: 0 1; C 9: 0 1 3; D 8: 0 4; free 5 6 7", "D copies block 2 to block 4");
+    POOL_STATE("A 7: 0 2; B 8: 0 1; C 9: 0 1 3; D 8: 0 4; free 5 6 7",
+               "D copies block 2 to block 4");
     EQUAL(pool->num_copies, 2, "num_copies counts the copies");
 }
 
@@ -934,7 +937,7 @@ TEST(copy_needs_a_block)
     Seq *b = fork_of(a, 6);
     EQUAL(seq_append(a, 3), PAGED_OUT_OF_BLOCKS,
           "token 8 needs a block, the copy of 4 and 5 another");
-    STATE("A 6: 0 1; B 6: 0 1; free 2", "a call that fails changes nothing");
+    POOL_STATE("A 6: 0 1; B 6: 0 1; free 2", "a call that fails changes nothing");
     EQUAL(seq_append(a, 2), PAGED_OK, "the copy needs one block, and one is free");
     EQUAL(seq_append(b, 2), PAGED_OK, "in place: no block is needed");
 }
@@ -961,14 +964,15 @@ TEST(rewind_by_hand)
     OK(seq_rewind(a, 1));
     EQUAL(pool->plan_number, 0, "the sequence was edited: plan_expire(seq)");
     EQUAL(a->num_computed_tokens, 13, "token 13 is gone");
-    STATE("A 13: 0 1 2 3; free 4 5", "token 12 is still in block 3");
+    POOL_STATE("A 13: 0 1 2 3; free 4 5", "token 12 is still in block 3");
     OK(seq_rewind(a, 9));
-    STATE("A 4: 0; free 1 2 3 4 5", "4 tokens fill one block; the others are dropped, the last "
-                                    "one first, so the free list has the order of the table");
+    POOL_STATE("A 4: 0; free 1 2 3 4 5",
+               "4 tokens fill one block; the others are dropped, the last "
+               "one first, so the free list has the order of the table");
     OK(seq_append(a, 1));
     EQUAL(a->num_computed_tokens, 4, "the new token is not computed");
     OK(seq_rewind(a, 5));
-    STATE("A 0:; free 0 1 2 3 4 5", "no tokens, no blocks");
+    POOL_STATE("A 0:; free 0 1 2 3 4 5", "no tokens, no blocks");
 }
 
 TEST(rewind_into_a_shared_block)
@@ -977,11 +981,11 @@ TEST(rewind_into_a_shared_block)
     Seq *a = new_computed_seq(7);
     Seq *b = fork_of(a, 7);
     OK(seq_rewind(a, 2));
-    STATE("A 5: 0 1; B 7: 0 1; free 2 3 4 5", "A still shares block 1, for token 4");
+    POOL_STATE("A 5: 0 1; B 7: 0 1; free 2 3 4 5", "A still shares block 1, for token 4");
     EQUAL(isnan(at(pool->k, 0, 1, 0, 2, 0)), 0, "B reads it: no poison in a shared block");
     OK(seq_append(a, 1));
     OK(seq_rewind(b, 3));
-    STATE("A 6: 0 2; B 4: 0; free 1 3 4 5", "no other table names block 1: it is free");
+    POOL_STATE("A 6: 0 2; B 4: 0; free 1 3 4 5", "no other table names block 1: it is free");
     Seq *c = new_computed_seq(12);
     OK(seq_rewind(c, 4));
     EQUAL(isnan(at(pool->k, 0, 3, 0, 0, 0)), 0, "8 tokens fill two blocks: no slot is unused");
@@ -1037,13 +1041,13 @@ TEST(free_but_published)
     for (int block = 2; block >= 0; block--) CALL(block_drop(pool, block), "its only reference");
     EQUAL(isnan(at(pool->k, 1, 1, 0, 0, 0)), 0,
           "a published block that becomes free keeps K and V");
-    STATE("free 2 3 1* 0*", "published blocks go to the back, the others to the front");
+    POOL_STATE("free 2 3 1* 0*", "published blocks go to the back, the others to the front");
     EQUAL(*prefix_find(pool, 0, text), 0, "block 0 is free, and it is found");
     EQUAL(block_take(pool), 2, "from the front");
     EQUAL(block_take(pool), 3, "from the front");
     EQUAL(block_take(pool), 1, "from the front");
     EQUAL(pool->blocks[1].serial, 0, "it is taken: block_take() withdraws it: prefix_remove()");
-    STATE("free 0*", "block 0 is still published");
+    POOL_STATE("free 0*", "block 0 is still published");
     EQUAL(*prefix_find(pool, 1, text + 4), -1, "block 1 will hold other tokens");
 }
 
@@ -1072,31 +1076,32 @@ TEST(publish_and_look_up)
     EQUAL(seq_publish(a, NULL, 0), PAGED_OK, "an empty array may be null");
     OK(seq_publish(a, text, 10));
     EQUAL(pool->blocks[1].parent, 1, "block 1 comes after serial 1");
-    STATE("A 10: 0* 1* 2; free 3 4 5 6 7", "block 2 is not full: not published");
+    POOL_STATE("A 10: 0* 1* 2; free 3 4 5 6 7", "block 2 is not full: not published");
     EQUAL(pool->plan_number, 0, "published blocks are not written any more: plan_expire(seq)");
     Seq *b = new_seq(0);
     EQUAL(seq_lookup(b, NULL, 0), PAGED_OK, "an empty array may be null");
     EQUAL(seq_lookup(b, NULL, 4), PAGED_BAD_ARGUMENT, "there are no tokens");
     EQUAL(seq_lookup(b, text, -1), PAGED_BAD_ARGUMENT, "a count is not negative");
     OK(seq_lookup(b, text, 10));
-    STATE("A 10: 0* 1* 2; B 8: 0* 1*; free 3 4 5 6 7", "two whole blocks are found: block_share()");
+    POOL_STATE("A 10: 0* 1* 2; B 8: 0* 1*; free 3 4 5 6 7",
+               "two whole blocks are found: block_share()");
     EQUAL(b->num_computed_tokens, 8, "their K and V are there");
     EQUAL(seq_lookup(b, text, 10), PAGED_BAD_ARGUMENT, "B is not empty");
     look_up(text, 8);
-    STATE("A 10: 0* 1* 2; B 8: 0* 1*; C 4: 0*; free 3 4 5 6 7",
-          "at most n - 1 tokens: the model needs one to compute");
+    POOL_STATE("A 10: 0* 1* 2; B 8: 0* 1*; C 4: 0*; free 3 4 5 6 7",
+               "at most n - 1 tokens: the model needs one to compute");
 }
 
 TEST(look_up_free_blocks)
 {
     pool_of_blocks(4);
     release(new_published_seq(9));
-    STATE("free 2 3 1* 0*", "published blocks go to the back, the others to the front");
+    POOL_STATE("free 2 3 1* 0*", "published blocks go to the back, the others to the front");
     release(look_up(text, 9));
-    STATE("free 2 3 1* 0*", "free blocks are found until they are taken");
+    POOL_STATE("free 2 3 1* 0*", "free blocks are found until they are taken");
     new_seq(12);
     look_up(text, 9);
-    STATE("C 12: 2 3 1; D 4: 0*; free", "block 0 is left of the prefix");
+    POOL_STATE("C 12: 2 3 1; D 4: 0*; free", "block 0 is left of the prefix");
 }
 
 TEST(published_twice)
@@ -1106,13 +1111,14 @@ TEST(published_twice)
     Seq *b = new_computed_seq(9);
     OK(seq_publish(a, text, 9));
     OK(seq_publish(b, text, 9));
-    STATE("A 9: 0* 1* 2; B 9: 0* 1* 5; free 4 3 6 7",
-          "A has published the same: B takes A's full blocks, and B's own copies are dropped");
+    POOL_STATE("A 9: 0* 1* 2; B 9: 0* 1* 5; free 4 3 6 7",
+               "A has published the same: B takes A's full blocks, and B's own copies are dropped");
     EQUAL(pool->plan_number, 0, "the table of B was edited: plan_expire(seq)");
     Seq *c = fork_of(a, 8);
     plan_newest(c, 1);
     OK(seq_publish(c, text, 8));
-    STATE("A 9: 0* 1* 2; B 9: 0* 1* 5; C 8: 0* 1*; free 4 3 6 7", "C has the published blocks");
+    POOL_STATE("A 9: 0* 1* 2; B 9: 0* 1* 5; C 8: 0* 1*; free 4 3 6 7",
+               "C has the published blocks");
     EQUAL(pool->plan_number != 0, 1, "nothing is left to publish: the plan stays");
 }
 
@@ -1124,10 +1130,11 @@ TEST(publish_after_the_last_published)
     Seq *b = fork_of(a, 8);
     OK(seq_publish(new_computed_seq(4), text, 4));
     OK(seq_publish(a, text, 8));
-    STATE("A 8: 2* 1*; B 8: 0 1*; C 4: 2*; free 3 4 5 6 7", "A takes the block of C, and drops 0");
+    POOL_STATE("A 8: 2* 1*; B 8: 0 1*; C 4: 2*; free 3 4 5 6 7",
+               "A takes the block of C, and drops 0");
     OK(seq_publish(b, text, 8));
-    STATE("A 8: 2* 1*; B 8: 0 1*; C 4: 2*; free 3 4 5 6 7",
-          "B begins after block 1, which is published, though block 0 is not");
+    POOL_STATE("A 8: 2* 1*; B 8: 0 1*; C 4: 2*; free 3 4 5 6 7",
+               "B begins after block 1, which is published, though block 0 is not");
 }
 
 TEST(append_to_published)
@@ -1137,12 +1144,12 @@ TEST(append_to_published)
     Seq *b = look_up(text, 9);
     OK(seq_rewind(b, 2));
     OK(seq_append(b, 1));
-    STATE("A 8: 0* 1*; B 7: 0* 2; free 3", "A uses block 1, too: B gets a copy");
+    POOL_STATE("A 8: 0* 1*; B 7: 0* 2; free 3", "A uses block 1, too: B gets a copy");
     OK(seq_append(a, 1));
-    STATE("A 9: 0* 1* 3; B 7: 0* 2; free", "block 1 is full, so it stays as it is");
+    POOL_STATE("A 9: 0* 1* 3; B 7: 0* 2; free", "block 1 is full, so it stays as it is");
     OK(seq_rewind(a, 3));
     OK(seq_append(a, 1));
-    STATE("A 7: 0* 1; B 7: 0* 2; free 3", "only A uses block 1: it leaves the prefix cache");
+    POOL_STATE("A 7: 0* 1; B 7: 0* 2; free 3", "only A uses block 1: it leaves the prefix cache");
     EQUAL(isnan(at(pool->k, 1, 1, 0, 2, 0)), 1, "slot 2 is to be written: block_poison()");
 }
 
