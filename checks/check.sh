@@ -302,6 +302,8 @@ for part in "$@"; do
     cuda) check "the CUDA build" sh checks/cuda.sh --all ;;
     planted)
         check "the planted bugs" python3 learn/plant.py mutants
+        found=$(python3 learn/plant.py mutants --states | sed -n 's/ passed.*//p')
+        check "chapter 12 says how many states.c finds" grep "finds $found (" walkthrough.md
         check "each stage of learn/" python3 checks/learn.py --all ;;
     *) echo "there is no check called $part"; list; exit 2 ;;
     esac

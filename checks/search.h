@@ -1,8 +1,8 @@
 // search.h: every state that a small pool can reach and, in each of them, every call.
 //
-// All that the engine allocates is in one array, so a copy of the array is a state. make_call()
-// asks choose() which call to make, and with which arguments; the search answers with everything in
-// turn. The search is breadth first: when a check fails, a shortest way to the failure is printed.
+// All that the engine allocates is in one array, so a copy of it is a state. make_call() asks
+// choose() which of calls[] to make, and with which arguments; the search answers with everything
+// in turn. It is breadth first: when a check fails, a shortest way to the failure is printed.
 
 #include <signal.h>
 #include <stddef.h>
@@ -34,11 +34,9 @@ static void *allocate(size_t size)  // memory is never used again, so no address
 #define PAGED_NO_MAIN
 #include "../paged.cu.c"
 
-enum { LAYERS = 2, BLOCKS = 4, SEQS = 3, TOKENS = 12, ROWS = TOKENS * SEQS };  // at most
+enum { LAYERS = 2, BLOCKS = 4, SEQS = 3, TOKENS = 12, ROWS = 36, CHOICES = 12 };  // at most
 static int num_blocks, block_size, max_seqs;
 static Pool *pool;
-
-enum { CHOICES = 12 };  // in a call, at most
 
 static struct Node {  // a state: the one that it was reached from, and what was chosen there
     uint32_t from;
@@ -54,12 +52,10 @@ static int choose(int low, int high)
     return call.chosen[at++];
 }
 
-static const char *const *names;  // of the calls; the first choice is one of them
-
 static void print_way(const struct Node *node)
 {
     if (node->from) print_way(&nodes[node->from]);
-    printf("    %s", names[node->chosen[0]]);
+    printf("    %s", calls[node->chosen[0]]);
     for (int i = 1; i < node->num; i++) printf(" %d", node->chosen[i]);
     printf("\n");
 }
@@ -75,6 +71,17 @@ static void check(int ok, const char *what)
 }
 
 static void stopped(int signal) { check(0, signal == SIGABRT ? "a panic" : "a crash"); }
+
+// After a refused call, only the numbers of batches, and memory before the pool, may differ.
+static int refused(void)
+{
+    BEFORE(pool)->batch_number = pool->batch_number;
+    for (int i = 0; i < arrlen(pool->seqs); i++)
+        BEFORE(pool->seqs[i])->batch_number = pool->seqs[i]->batch_number;
+    size_t size = before.used - ((char *)pool - world.memory);
+    check(!memcmp(pool, BEFORE(pool), size), "a refused call changes no byte");
+    return 0;
+}
 
 static uint64_t visited[1 << 25], hash;
 
@@ -127,7 +134,6 @@ static void add_pool(void)
     }
     add(-1);
     for (int b = num_blocks; (b = pool->blocks[b].next) != num_blocks;) add_block(b);
-    if (pool->plan_number) add(1 + pool->plan->sealed + 2 * pool->plan->num_written_layers);
 }
 
 static void reach(const struct Node *node, int (*make_call)(void))

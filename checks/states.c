@@ -1,20 +1,16 @@
 // states: every state that a small pool can reach and, in each of them, every call.
 //
-//     cc -O2 checks/states.c -o states -lm
-//     ./states 2 2 2           2 blocks of 2 tokens, and at most 2 sequences
+//     make build/states && build/states 2 2 2  # 2 blocks of 2 tokens, at most 2 sequences
 //
 // What a call must return and leave follows from the state before it, of which search.h keeps a
-// copy. Each sequence must read its own text, NaN where nothing is written, and rules say which
-// blocks are taken, which stay published, and in which order the others are free.
-//
-// A token is 0 or 1, chosen when it is first written. A text is a number: its tokens as bits, after
-// a leading 1. K of a token is the text up to it, and V is -K, so what is read shows whose it is.
-
-#include "search.h"
+// copy. Each sequence must read its own text, and NaN where nothing is written. A token is 0 or 1,
+// chosen when it is first written. A text is a number: its tokens as bits, after a leading 1. K of
+// a token is the text up to it, and V is -K, so what is read shows whose it is.
 
 enum { CREATE, PLAN, WRITE, ATTEND, RELEASE, APPEND, FORK, REWIND, PUBLISH, LOOKUP };
 static const char *const calls[] = {"create", "plan", "write",  "attend",  "release",
                                     "append", "fork", "rewind", "publish", "lookup"};
+#include "search.h"
 
 typedef struct Sequence {
     int text, length, computed;  // text: of the tokens that are written in layer 0
@@ -22,11 +18,11 @@ typedef struct Sequence {
 
 struct Expected {
     Sequence seqs[SEQS];  // what pool->seqs must be
-    int num_seqs;
-    Seq *batch[SEQS];  // of the plan
-    int num_batch, num_tokens[SEQS], sealed, num_written;
+    Seq *batch[SEQS];     // of the plan
+    int num_seqs, num_batch, num_tokens[SEQS], sealed;
+    int writable;  // layers that can be written; one less can be read; 0: there is no plan
 };
-static struct Expected *s;  // it is part of a state, too
+static struct Expected *s;  // part of the state, too
 static int kind, n, taken;  // of the call: its kind, tokens, and blocks that it must take
 static Seq *seq, *made;     // its sequence, or NULL; and the new one
 
@@ -34,13 +30,12 @@ static int blocks_for(int length) { return (length + block_size - 1) / block_siz
 static int size(int text) { return 31 - __builtin_clz(text); }
 static int first(int t, int text) { return text >> (size(text) - min_int(t, size(text))); }
 static float k_of(int text, int t, int layer) { return first(t + 1, text) + layer * 8192; }
-static float last_k(int block) { return ((float *)pool->k)[(block + 1) * block_size - 1]; }
+static int sealed(int b) { return pool->blocks[b].ref_count > 1 || pool->blocks[b].serial; }
+static float last_k(int b) { return ((float *)pool->k)[(b + 1) * block_size - 1]; }
 
-static void cut(Sequence *q, int length)
+static Sequence cut(Sequence q, int length)
 {
-    q->length = length;
-    q->text = first(length, q->text);
-    q->computed = min_int(length, q->computed);
+    return (Sequence){first(length, q.text), length, min_int(length, q.computed)};
 }
 
 static void check_sequence(const Seq *one, const Sequence *q)
@@ -57,25 +52,23 @@ static void check_sequence(const Seq *one, const Sequence *q)
     }
 }
 
-// Blocks are taken from the front of the free list. Freed ones go to the front, published ones to
-// the back, the last of a table first. A block is published until it is taken or written, which
-// leaves NaN in its last slot.
+// Blocks come from the front of the free list. Freed ones return there, published ones to the back,
+// the last of a table first. Only an append unpublishes a block, and leaves NaN in its last slot.
 static void check_blocks(void)
 {
     const Block *was = BEFORE(pool->blocks), *is = pool->blocks;
-    int rank[BLOCKS], i = 0, last = -BLOCKS, have = seq ? blocks_for(BEFORE(seq)->length) : 0;
+    int list[3 * BLOCKS], front = BLOCKS, end = BLOCKS;  // the free list, as it must be
+    int have = seq ? blocks_for(BEFORE(seq)->length) : 0;
     const int *table = have ? BEFORE(BEFORE(seq)->block_table) : NULL;
-    for (int e = 0; e < have; e++) {
-        int b = table[e];
-        rank[b] = is[b].serial ? 3 * BLOCKS - e : kind == PUBLISH ? -e : e;
+    for (int b = num_blocks; (b = was[b].next) != num_blocks; taken--)
+        if (taken <= 0 && (kind < PUBLISH || !is[b].ref_count)) list[end++] = b;
+    for (int i = 0; i < have; i++) {
+        int b = table[kind == PUBLISH ? i : have - 1 - i];
+        if (is[b].ref_count == 0) list[is[b].serial ? end++ : --front] = b;
     }
-    for (int b = num_blocks; (b = was[b].next) != num_blocks; i++) {
-        int shared = kind >= PUBLISH && is[b].serial == was[b].serial;
-        check(!is[b].ref_count == (i >= taken) || shared, "which blocks are taken");
-        rank[b] = BLOCKS + i;
-    }
-    for (int b = num_blocks; (b = is[b].next) != num_blocks; last = rank[b])
-        check(rank[b] > last, "the order of the free list");
+    list[end] = num_blocks;
+    for (int b = is[num_blocks].next; front <= end; b = is[b].next)
+        check(b == list[front++], "the free list");
     for (int e = n / block_size - 1; kind == PUBLISH && e >= 0 && !was[table[e]].serial; e--) {
         const int *entry = seq->block_table + e;
         uint64_t parent = e > 0 ? is[entry[-1]].serial : 0;
@@ -83,39 +76,27 @@ static void check_blocks(void)
     }
     for (int b = 0; b < num_blocks; b++) {
         int fresh = kind == PUBLISH && !was[b].serial && BEFORE(pool)->last_serial < is[b].serial;
-        int gone = !is[b].serial && isnan(last_k(b));
+        int gone = kind == APPEND && !is[b].serial && isnan(last_k(b));
         check(is[b].serial == was[b].serial || fresh || gone, "what is published");
-        check(!is[b].serial || !isnan(last_k(b)), "a published block is full");
     }
 }
 
 static int judge(int got, int want)
 {
-    int usable = BEFORE(pool)->plan_number != 0;
     num_calls++;
     check(got == want, "the result");
-    if (want != PAGED_OK) {  // only the numbers of batches may change
-        *s = *BEFORE(s);
-        BEFORE(pool)->batch_number = pool->batch_number;
-        for (int i = 0; i < s->num_seqs; i++)
-            BEFORE(pool->seqs[i])->batch_number = pool->seqs[i]->batch_number;
-        check(!memcmp(world.memory, before.memory, before.used), "a refused call changes no byte");
-        return 0;
-    }
+    if (want != PAGED_OK) return refused();
     const char *broken = pool_check(pool);
     check(!broken, broken);
     check(arrlen(pool->seqs) == s->num_seqs, "the number of sequences");
     for (int i = 0; i < s->num_seqs; i++) check_sequence(pool->seqs[i], &s->seqs[i]);
     check_blocks();
-    // A plan is out of date when a call edits one of its sequences.
     int edited = memcmp(BEFORE(pool->blocks), pool->blocks, num_blocks * sizeof(Block)) != 0;
-    if (seq && (edited || seq->length != BEFORE(seq)->length))
-        for (int i = 0; i < s->num_batch; i++) usable &= !s->num_tokens[i] || s->batch[i] != seq;
-    usable |= kind == PLAN;
-    check(usable == (pool->plan_number != 0), "whether the plan can be used");
-    if (!usable) s->num_batch = s->sealed = s->num_written = 0;
-    check(!usable || pool->plan->sealed == s->sealed, "whether the plan can be written");
-    check(!usable || pool->plan->num_written_layers == s->num_written, "the layers written");
+    if (seq && (edited || seq->length != BEFORE(seq)->length))  // its plan is out of date
+        for (int i = 0; i < s->num_batch; i++)
+            if (s->num_tokens[i] && s->batch[i] == seq) s->num_batch = s->writable = s->sealed = 0;
+    check(s->writable == (pool->plan_number ? 1 + pool->plan->num_written_layers : 0), "the plan");
+    add(s->sealed + 2 * s->writable);
     for (int i = 0; i < s->num_batch; i++)
         if (s->num_tokens[i]) add(-s->num_tokens[i]), add(s->batch[i]->index);
     return 1;
@@ -125,19 +106,16 @@ static int make_plan(void)
 {
     int want = PAGED_OK, named = 0, i, one;
     s->sealed = 0;
-    s->num_written = LAYERS;
+    s->writable = LAYERS + 1;
     for (i = 0; i < s->num_seqs && (one = choose(-1, s->num_seqs - 1)) >= 0; i++) {
         const Sequence *q = &s->seqs[one];
-        int tokens = choose(-1, q->length + 1);
+        int tokens = s->num_tokens[i] = choose(-1, q->length + 1);
         s->batch[i] = pool->seqs[one];
-        s->num_tokens[i] = tokens;
         if (tokens < 0 || tokens > q->length || named >> one & 1) want = PAGED_BAD_ARGUMENT;
         if (tokens > 0 && q->length - tokens > q->computed) want = PAGED_BAD_ARGUMENT;
-        if (tokens > 0 && q->length > q->computed) s->num_written = 0;
-        for (int t = q->length - tokens; t < q->length && !want; t++) {
-            const Block *block = &pool->blocks[s->batch[i]->block_table[t / block_size]];
-            s->sealed |= block->ref_count > 1 || block->serial;
-        }
+        if (tokens > 0 && q->length > q->computed) s->writable = 1;
+        for (int t = q->length - tokens; t < q->length && !want; t++)
+            s->sealed |= sealed(s->batch[i]->block_table[t / block_size]);
         named |= 1 << one;
     }
     s->num_batch = i;
@@ -149,10 +127,10 @@ static int make_step(int layer, int x)
 {
     static const float query[ROWS];
     float k[ROWS], v[ROWS], sum[ROWS] = {0}, out[ROWS], lse[ROWS];
-    int rows = 0, want = layer >= s->num_written + (kind == WRITE);
+    int rows = 0, want = layer + (kind == ATTEND) >= s->writable;
     if (kind == WRITE && s->sealed) want = PAGED_BLOCK_SHARED;
-    if (!pool->plan_number || layer < 0 || layer >= LAYERS) want = PAGED_BAD_ARGUMENT;
-    if (layer == s->num_written) s->num_written++;
+    if (layer < 0 || layer >= LAYERS) want = PAGED_BAD_ARGUMENT;
+    if (layer + 1 == s->writable) s->writable++;
     for (int i = 0; i < s->num_batch && !want; i++) {
         Sequence *q = &s->seqs[s->batch[i]->index];
         int t = q->length - s->num_tokens[i];
@@ -173,21 +151,21 @@ static int make_step(int layer, int x)
 static int make_call(void)
 {
     kind = choose(CREATE, s->num_seqs ? LOOKUP : ATTEND);
-    taken = n = 0;
-    seq = NULL;
     if ((kind == CREATE || kind == FORK) && s->num_seqs == max_seqs) return 0;
+    seq = kind < RELEASE ? NULL : pool->seqs[choose(0, s->num_seqs - 1)];
+    n = kind < APPEND ? 0 : choose(-1, num_blocks * block_size + 1);
+    taken = 0;
     if (kind == PLAN) return make_plan();
     if (kind == WRITE || kind == ATTEND) return make_step(choose(-1, LAYERS), choose(0, 1));
-    seq = kind == CREATE ? NULL : pool->seqs[choose(0, s->num_seqs - 1)];
-    n = kind < APPEND ? 0 : choose(-1, num_blocks * block_size + 1);
-    Sequence *q = seq ? &s->seqs[seq->index] : s->seqs;
+    Sequence *q = seq ? &s->seqs[seq->index] : &(Sequence){.text = 1};
     int want = n < 0 || n > q->length, tokens[TOKENS + 1], text = q->text;
     if (kind == LOOKUP) text = n > 0 && !q->length ? choose(1 << n, (2 << n) - 1) : 1;
     for (int t = 0; kind >= PUBLISH && t < size(text); t++) tokens[t] = first(t + 1, text) & 1;
     switch (kind) {
     case CREATE:
-        s->seqs[s->num_seqs++] = (Sequence){.text = 1};
-        return judge(seq_create(pool, &made), PAGED_OK);
+    case FORK:
+        s->seqs[s->num_seqs++] = cut(*q, n);
+        return judge(seq ? seq_fork(seq, n, &made) : seq_create(pool, &made), want);
     case RELEASE:
         *q = s->seqs[--s->num_seqs];  // the last one takes its place
         seq_release(seq);
@@ -199,22 +177,15 @@ static int make_call(void)
         want = taken > pool->num_free ? PAGED_OUT_OF_BLOCKS : PAGED_OK;
         if (blocks_for(q->length + n) > num_blocks) want = PAGED_TOO_LONG;
         if (n < 0) want = PAGED_BAD_ARGUMENT;
-        cut(q, q->length + n);
+        *q = cut(*q, q->length + n);
         return judge(seq_append(seq, n), want);
-    case FORK:
-        s->seqs[s->num_seqs] = *q;
-        cut(&s->seqs[s->num_seqs++], n);
-        return judge(seq_fork(seq, n, &made), want);
-    case REWIND: cut(q, q->length - n); return judge(seq_rewind(seq, n), want);
+    case REWIND: *q = cut(*q, q->length - n); return judge(seq_rewind(seq, n), want);
     case PUBLISH: return judge(seq_publish(seq, tokens, n), n < 0 || n > q->computed);
     }
     want = n < 0 || q->length > 0;
     int got = seq_lookup(seq, tokens, n), next = seq->length + block_size;
-    if (want || got) return judge(got, want);
-    *q = (Sequence){text, n, n};
-    cut(q, seq->length);
-    check(q->length < n || n == 0, "a lookup leaves a token");
-    uint64_t parent = q->length ? pool->blocks[arrlast(seq->block_table)].serial : 0;
+    *q = cut((Sequence){text, n, n}, min_int(seq->length, n ? n - 1 : 0));  // not the last token
+    uint64_t parent = seq->length ? pool->blocks[arrlast(seq->block_table)].serial : 0;
     for (int b = 0; b < num_blocks && next < n; b++) {
         int fits = pool->blocks[b].serial && pool->blocks[b].parent == parent;
         check(!fits || last_k(b) != first(next, text), "the longest beginning");
@@ -224,7 +195,6 @@ static int make_call(void)
 
 int main(int argc, char **argv)
 {
-    names = calls;
     s = allocate(sizeof *s);
     return search(argc, argv, make_call);
 }

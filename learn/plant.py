@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Plants the bugs of checks/bugs.txt in the engine, for a reader or for the tests to find.
 
-`make help` lists the commands: hunt, mutant, mutants. Two more: `plant.py mutants NAME...`, and
-`plant.py mutants --check`, which only asks whether each bug still has its place and compiles.
+`make help` lists the commands: hunt, mutant, mutants. Three more: `plant.py mutants NAME...`;
+`plant.py mutants --check`, which only asks whether each bug still has its place and compiles; and
+`plant.py mutants --states`, where checks/states.c is the only test: how many bugs does it find?
 
 In a hunt, the engine reaches the compiler through a pipe, so no file contains the bug, and the
 debugger shows the text without it. A mutant is a folder in build/mutants: tests.c beside the
@@ -261,9 +262,9 @@ def wrong_state(folder):
 
 
 def judge(folder, names, expect):
-    """Returns whether the tests catch the bug, and a line about it."""
-    failure = first_failure(folder, ['--quick', *names]) or wrong_state(folder) \
-        or first_failure(folder, HUGE)
+    """Returns whether the tests, or without names the states, catch the bug, and a line on it."""
+    failure = wrong_state(folder) if not names else first_failure(folder, ['--quick', *names]) \
+        or wrong_state(folder) or first_failure(folder, HUGE)
     if not failure:
         return False, 'SURVIVED'
     test, device, said = failure
@@ -306,21 +307,22 @@ def mutants_command(options):
     if not set(chosen) <= set(bugs):
         raise SystemExit(f'checks/bugs.txt has no bug {", ".join(set(chosen) - set(bugs))}')
     top, names = f'build/mutants/run-{os.getpid()}', {}  # of the tests, with and without fast/
+    flags = ['-fsyntax-only'] if options.check or options.states else []
 
     def run_one(name):
         folder = f'{top}/{name}'
         sources, path, wrong = plant(original, bugs[name])
         if not path:
             return False, wrong
-        error = build_tests(folder, sources, path, *(['-fsyntax-only'] if options.check else []))
+        error = build_tests(folder, sources, path, *flags)
         result = not error, error or ''
         if not error and not options.check:
-            result = judge(folder, names['fast' in path], bugs[name].expect)
+            result = judge(folder, names.get('fast' in path), bugs[name].expect)
         shutil.rmtree(folder)
         return result
 
     try:
-        for place in () if options.check else ('fast/fast.c', 'paged.cu.c'):
+        for place in () if flags else ('fast/fast.c', 'paged.cu.c'):
             folder = f'{top}/unchanged'
             error = build_tests(folder, original, place)
             if error:
@@ -348,6 +350,7 @@ def main():
     parser.add_argument('names', nargs='*')
     parser.add_argument('--hint', action='store_true')
     parser.add_argument('--check', action='store_true')
+    parser.add_argument('--states', action='store_true')
     parser.add_argument('--answer')
     options = parser.parse_args()
     return commands[options.command](options)
