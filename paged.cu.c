@@ -966,7 +966,7 @@ __global__ static void gather_kv(Job job)
 // Attention over some of the tokens yields a state: m, l, o, in head_dim + 2 floats. The threads of
 // a thread block, or of a warp, merge `count` neighbouring states into one: the largest m, and the
 // sums of l and o, each times exp(its m - the largest m). The thread of element 0 writes m and l.
-#define STATE (PAGED_MAX_HEAD_DIM + 2)
+#define STATE (PAGED_MAX_HEAD_DIM + 2)  // of the largest head_dim
 __device__ static void merge(const float *states, int count, int head_dim, float *to, int thread,
                              int threads)
 {

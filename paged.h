@@ -225,8 +225,8 @@ void seq_dump(const Seq *seq, FILE *out);
 
 // Publishes the full blocks among the first n tokens of the sequence.
 //   - tokens: [n], the model's input at positions 0 to n - 1; it may be null if n is 0.
-//   - Cheap to call after every step: it starts after the last block that is already published, by
-//     this sequence or by one that shares it, and does not compare the tokens up to there.
+//   - Cheap to call after every step: it starts after the last of these blocks that is already
+//     published, by this sequence or by one that shares it, and compares no tokens up to there.
 //   - Where another sequence has published the same tokens, this one drops its own copy and takes
 //     that block into its table, off the free list if need be.
 //   - Leave out draft tokens that may yet be rejected.
@@ -279,7 +279,7 @@ int pool_write(Pool *pool, int layer, const float *k, const float *v);
 //   num_q_heads   a multiple of num_kv_heads, at most PAGED_MAX_Q_HEADS; query head h reads KV head
 //                 h / (num_q_heads / num_kv_heads)
 //   scale         factor on the scores, of any sign; 0 stands for 1 / sqrt(head_dim). It is applied
-//                 to q, and the product is rounded to float32: q * scale must not overflow
+//                 to q, in float32, so q * scale must not overflow
 //   q, out        [total_tokens][num_q_heads][head_dim], float32
 //   lse           [total_tokens][num_q_heads], the natural log of the sum of exp(score); or NULL
 // Errors: PAGED_BAD_ARGUMENT (also without a valid plan, or if K and V of the query tokens are not
