@@ -3017,7 +3017,7 @@ int main(int argc, char **argv)
     if (noted == MAP_FAILED) return perror("mmap"), 2;
     setvbuf(stdout, NULL, _IOLBF, BUFSIZ);  // what was printed stands, should a sanitizer stop it
     for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
-        if (option == '?') return 2;  // getopt_long() has said why
+        if (option == '?') return fprintf(stderr, "The top of tests.c lists the options.\n"), 2;
         if (option == 's') seed = strtoull(optarg, NULL, 10);
         if (option == 'o') num_operations = atoi(optarg);
     }
