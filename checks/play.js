@@ -1,8 +1,9 @@
 // Does random deeds on docs/play.html: checks/play.sh adds this to the end of its script. In the
 // console appear all calls with their states, and after "# " what the page shows when the queue is
-// empty; after "! ", what is wrong with it. #random=SEED,N: N deeds.
+// empty; after "! ", what is wrong with it. #random=SEED,N: N deeds; #random=SEED,N,type.shape: of
+// these kinds.
 
-async function drive(seed, n) {
+async function drive(seed, n, kinds) {
   const random = n => (seed = seed * 48271 % 2147483647) % n;
   const pick = things => things[random(things.length)];
   const rows = () => [...document.querySelectorAll('.seq:not([hidden])')];
@@ -32,7 +33,7 @@ async function drive(seed, n) {
     const free = $('free').textContent === 'empty' ? '' : texts($('free').children, ' ');
     const pool = [...$('blocks').children].map(({firstChild, lastChild}) =>
       [...firstChild.children].map(slot => slot.textContent.replace('\n', '/') || '~').join('')
-        + lastChild.textContent);
+        + lastChild.textContent.replace('×', 'x'));
     return `# ${lines.join('')}free ${free}; pool ${pool.join('|')}`;
   }
   const deed = {
@@ -64,7 +65,13 @@ async function drive(seed, n) {
     undo: () => document.querySelector(`[data-do=${pick(['undo', 'redo'])}]`).click(),
     look: () => pick([$('look'), $('step'), $('step'), $('run')].filter(one => !one.hidden)
       .concat($('look'))).click(),
-    story: () => random(3) || pick([...$('stories').children]).click(),
+    story() {
+      if (random(3)) return;
+      const link = pick([...$('stories').children]);
+      if (link.hash !== hash) coming++;
+      hash = link.hash;
+      link.click();
+    },
     shape() {
       const box = pick([$('size'), $('count')]);
       if (random(3) || box.disabled) return;
@@ -107,7 +114,7 @@ async function drive(seed, n) {
   }
   const say = text => { for (const line of text.split('\n')) if (line) console.log(line); };
   async function settle() {
-    await new Promise(done => setTimeout(done));  // a click on a story: its event comes later
+    while (coming) await new Promise(done => setTimeout(done));
     for (let last; last !== queue;) await (last = queue);
     say(log);
     log = '';
@@ -116,21 +123,24 @@ async function drive(seed, n) {
     if (document.activeElement === document.body) say('! the focus is lost');
     if (moment().answer.includes('in this engine')) say(`! ${moment().answer}`);
   }
+  let {hash} = location, coming = 0;  // a click on a story: its event comes later
+  addEventListener('hashchange', () => { coming--; });
   seconds = 60;
   $('a').focus();
   for (let i = 0; i < n; i++) {
-    const name = pick(Object.keys(deed));
-    deed[name]();
+    deed[pick(kinds ? kinds.split('.') : Object.keys(deed))]();
     if (random(3) === 0) await settle();
     if (random(4) === 0) await settle(), await typeAlone();
   }
   await settle();
-  console.log('END');
+}
+
+async function ended() {
+  for (let last; last !== queue;) await (last = queue);
 }
 
 // For engines that are wrong on purpose: looks twice, types, and tells what the page says.
 async function tell_message() {
-  const ended = async () => { for (let last; last !== queue;) await (last = queue); };
   deeds.look();
   deeds.look();
   await ended();
@@ -140,11 +150,54 @@ async function tell_message() {
   $('a').value = 'hi';
   deeds.begin('a');
   await ended();
-  const calls = $('calls').textContent.replace(/\s+/g, ' ');
-  console.log(`${$('message').textContent.replace(/\s+/g, ' ')} | ${calls} | ${answer}`);
-  console.log('END');
+  console.log([$('message'), $('calls')].map(({textContent}) => textContent.replace(/\s+/g, ' '))
+    .concat(answer).join(' | '));
 }
-const [, seed, n] = location.hash.match(/^#random=(\d+),(\d+)/) ?? [];
-if (seed) drive(Number(seed), Number(n));
-else if (challenged()) console.log($('said').textContent), console.log('END');
-else tell_message();
+
+// A tale, one that is forked from it to go on with another word, and what both begin with.
+async function tell_tales() {
+  deeds.run();
+  pick('a', 35);
+  await ended();
+  $('a').value = 'with';
+  deeds.fork('a');
+  deeds.run();
+  await ended();
+  const [a, b] = ['a', 'b'].map(name => now().tales[name].words.slice(1));
+  for (const part of [a, b, a.slice(0, 34)]) console.log(part.join('').replaceAll('\n', '/'));
+}
+
+// The fewest steps of the challenge, if requests share all that they can: no engine does better. A
+// state is how many letters each has; 0: it waits; -1: it is served.
+function fewest_steps() {
+  const [, size, count] = STORIES.serve, names = Object.keys(REQUESTS), seen = new Set();
+  const reach = (states, state) => {
+    if (seen.size === seen.add(`${state}`).size) return;
+    const blocks = names.flatMap((name, i) => Array.from({length: state[i] / size + .99},
+      (_, block) => textFor(name).slice(0, size * (block + 1))));
+    if (new Set(blocks).size <= count) states.push(state);
+  };
+  for (let steps = 0, states = [[0, 0, 0, 0, 0]]; ; steps++) {
+    for (const state of states)  // and those that are reached from these without a step
+      names.forEach((name, i) => {
+        const to = n => reach(states, state.with(i, n));
+        if (state[i] === textFor(name).length) to(-1);
+        if (state[i] > 0) to(0);
+        if (state[i] === 0) to(Math.max(REQUESTS[name][0].length, ...names.map((other, j) =>
+          Math.min(state[j], alike(`${textFor(other)}\0`, textFor(name))))));
+      });
+    if (seen.has('-1,-1,-1,-1,-1')) return steps;
+    const next = [];
+    for (const state of states)
+      for (let set = 1; set < 32; set++)
+        reach(next, state.map((n, i) =>
+          n + (set >> i & 1 && n > 0 && n < textFor(names[i]).length)));
+    states = next;
+  }
+}
+const [, seed, n, kinds] = location.hash.match(/^#random=(\d+),(\d+),?(.*)/) ?? [];
+if (seed) await drive(Number(seed), Number(n), kinds);
+else if (challenged()) console.log(`${$('said').textContent} ${fewest_steps()}`);
+else if (telling()) await tell_tales();
+else await tell_message();
+console.log('END');

@@ -1,7 +1,7 @@
 #!/bin/sh
-# docs/play.html: is it made of today's sources? Random deeds on it, in Chromium: are its states
-# those of a native program with a judge, and does it show them? What does it say of engines that
-# are wrong? With the argument `planted`: do the judge and the deeds see mistakes in the page?
+# docs/play.html: is it made of today's sources? Random deeds on it, in Chromium and Firefox: are its
+# states those of a native program with a judge, and does it show them? What does it say of engines
+# that are wrong? With the argument `planted`: do the judge and the deeds see mistakes in the page?
 set -u && cd "$(dirname "$0")/.." || exit 1
 sum=$(sed 's|//.*||' "${2-paged.cu.c}" paged.h examples/play.[ch]* examples/play_*.js \
     examples/llama_*.h | tr -d '[:space:]' | cksum)
@@ -9,17 +9,25 @@ sum=$(sed 's|//.*||' "${2-paged.cu.c}" paged.h examples/play.[ch]* examples/play
 LOG=build/play.log && . checks/report.sh
 out=build/play-$$ && mkdir -p $out && trap 'rm -rf "$out"' EXIT
 chromium=$(command -v chromium || command -v chromium-browser || command -v google-chrome)
+firefox=$(command -v firefox-esr || command -v firefox)
+browser=${chromium:-$firefox}
+echo 'user_pref("devtools.console.stdout.content", true);' >$out/user.js
 cp docs/tales.js $out
 # console PAGE HASH: what the page writes to the console when checks/play.js acts on it.
 console() {
     (sed '$d' "$1" && cat checks/play.js && echo '</script>') >$out/driven.html
     : >$out/console  # or the loop below might read the end of an earlier run
-    "$chromium" --headless --no-sandbox --user-data-dir=$out/user --enable-logging=stderr \
-        "file://$PWD/$out/driven.html#$2" >/dev/null 2>$out/console &
+    url=file://$PWD/$out/driven.html#$2
+    case $browser in
+        *firefox*) "$browser" --headless --no-remote --profile "$PWD/$out" "$url" >$out/console 2>&1 & ;;
+        *) "$browser" --headless --no-sandbox --user-data-dir=$out/user --enable-logging=stderr "$url" \
+            >/dev/null 2>$out/console & ;;
+    esac
     tries=0
-    until grep -q 'CONSOLE.*"END"' $out/console || [ $((tries += 1)) -gt ${limit-600} ]; do sleep 1; done
+    until grep -q '"END"' $out/console || [ $((tries += 1)) -gt ${limit-600} ]; do sleep 1; done
     kill $! && wait $! 2>/dev/null
-    sed -n 's/^\[[^]]*CONSOLE[^]]*\] "\(.*\)", source: .*/\1/p' $out/console
+    sed -n 's/^\[[^]]*CONSOLE[^]]*\] "\(.*\)", source: .*/\1/p
+        /^console.log: /{s/^[^"]*"\(.*\)"$/\1/; s/\\\(["\\]\)/\1/g; p;}' $out/console
 }
 # judged LOG ENGINE: the calls of a log are made natively, with a judge.
 judged() {
@@ -36,33 +44,36 @@ agrees() {
     grep '^!' $out/all && return 1
     grep -E '"code":[1456]|"wrong":"[^"]|"same":0|"more than' $out/log && return 1
     tail -n 1 $out/judged | grep 'The judge' && return 1
-    grep -q '^END' $out/all && cmp $out/log $out/judged && grep -c '^[a-z]' $out/log
+    grep -q '^END' $out/all || { echo "it does not come to an end" && return 1; }
+    cmp $out/log $out/judged && grep -c '^[a-z]' $out/log
 }
 bug() {
     PYTHONPATH=learn python3 -c "from plant import *; print(plant({file: read(file) for file in
         SOURCES}, read_bugs()['$1'])[0]['paged.cu.c'])" >$out/bug.c
 }
 
-# Mistakes in the page, each an edit for sed, and what it breaks.
+# planted WHAT DEEDS EDIT: a mistake in the page, an edit for sed. Deeds of these kinds show it.
 planted() {
-    sed "$2" docs/play.html >$out/planted.html
+    sed "$3" docs/play.html >$out/planted.html
     ! cmp -s docs/play.html $out/planted.html || { bad "nothing to plant: $1" && return; }
-    agrees $out/planted.html "random=${3-1},250" >$LOG 2>&1 && bad "not seen: $1" ||
-        ok "seen: $1: $(grep -v END $LOG | tail -n 1 | cut -c1-90)"
+    agrees $out/planted.html "random=1,100,$2" >$LOG 2>&1 && bad "not seen: $1" ||
+        ok "seen: $1: $(tail -n 1 $LOG | cut -c1-90)"
 }
 if [ "${1-}" = planted ]; then
     limit=90  # a page that is wrong may well never come to an end
-    planted "a fork gets the name that was free when it was wished for" \
-        's/&\${free()}/\&${child}/; s/await act(\[`fork \${name} \${n}`\])/await act([`fork ${name} ${n} ${wanted}`])/; s/^    const n = \$(name).selectionStart,/    const wanted = free(), n = $(name).selectionStart,/; s/const \[verb, of, n\] =/const [verb, of, n, child = free()] =/'
-    planted "attention of the text before the calls" \
+    check "the page as it is comes to its end" agrees docs/play.html random=1,100
+    planted "a fork gets the name that was free when it was wished for" twice.click \
+        's/&\${free()}/\&${child}/; s/await act(\[`fork \${name} \${n}`\])/await act([`fork ${name} ${n} ${wanted}`])/; s/^    const n = \$(name).selectionStart,/    const wanted = free(), n = $(name).selectionStart,/'
+    planted "attention of the text before the calls" type.undo \
         's/^  const text = textOf(hand), /  const text = $(hand).value, /; s/^  if (text.length !== seqs.*//'
-    planted "the line is published, not the sequence" 's/L"\${old}", \${old.length}/L"${$(of).value}", ${$(of).value.length}/'
-    planted "a story does not wait for its turn" 's/^const open = link => later(async () => {/const open = link => (go => go().then(draw))(async () => {/'
-    planted "num_blocks passes its maximum" 's/Math.min(MAX_BLOCKS, /Math.max(1, /'
-    planted "what is typed after Enter stays in the old line" 's/if (typing) hand = aim = child;//'
-    planted "the focus is lost after Release" 's/^    rows\[0\]?.querySelector.*//'
-    planted "a refusal is not said" 's/^  return problem || wrong ||.*/  return problem || wrong || (stopped || code ? "" :/; s/^    ? `\${call} = \${codeName(code)}.*//; s/^    : long ? /    long ? /'
-    planted "the calls of another shape are made again, not the wishes" \
+    planted "the line is published, not the sequence" story 's/L"\${old}", \${old.length}/L"${$(of).value}", ${$(of).value.length}/'
+    planted "a story does not wait for its turn" type.story.look \
+        's/^const open = link => later(async () => {/const open = link => (go => go().then(draw))(async () => {/'
+    planted "num_blocks passes its maximum" shape 's/Math.min(MAX_BLOCKS, /Math.max(1, /'
+    planted "what is typed after Enter stays in the old line" enter 's/if (typing) hand = aim = child;//'
+    planted "the focus is lost after Release" click 's/^    rows\[0\]?.querySelector.*//'
+    planted "a refusal is not said" shape.enter 's/^  return problem || wrong ||.*/  return problem || wrong || (stopped || code ? "" :/; s/^    ? `\${call} = \${codeName(code)}.*//; s/^    : long ? /    long ? /'
+    planted "the calls of another shape are made again, not the wishes" type.shape \
         's/^  return act(wishes, {...change(size, count), calls: \[\], wishes: \[\]});/  return act([], change(size, count));/'
     finish
 fi
@@ -81,26 +92,37 @@ tales() {
 check "docs/tales.js has the weights of the tales (make play)" weights
 check "the page and its weights have at most 400 KB" small
 check "its tales are those of ./llama, after a branch, a rewind, a preemption" tales paged.cu.c
-[ -n "$chromium" ] || { skip "play: there is no Chromium" && finish; }
+[ -n "$browser" ] || { skip "play: there is no Chromium and no Firefox" && finish; }
 
 deeds=${DEEDS-500}
 check "after each of $deeds random deeds, the page shows what its calls do natively" \
     agrees docs/play.html "random=${SEED-1},$deeds"
-play() { console docs/play.html "serve=$1" | grep -F "$2"; }
-check "the challenge: the best play" play "begin a.step.fork a 8 b.step.step.step.step.release a.fork \
+cp $out/log $out/page
+if [ -n "$chromium" ] && browser=$firefox && [ -n "$browser" ]; then
+    check "and in Firefox, after $((deeds / 4))" agrees docs/play.html "random=2,$((deeds / 4))"
+else skip "play: there is only one of Chromium and Firefox"; fi
+browser=${chromium:-$firefox}
+# play WISHES SAYS: a play of the challenge. The page says how good it is, checks/play.js what is best.
+play() { console docs/play.html "serve=$1" | grep "$2"; }
+check "the challenge: the best play, and no play is shorter" play "begin a.step.fork a 8 b.step.step.step.step.release a.fork \
 b 8 c.begin d.step.step.release b.fork d 8 e.step.step.step.release e.step.release c.release d" \
-    '5 of 5 served in 11 steps, 0 tokens computed twice. As good'
+    '5 of 5 served in 11 steps, 0 tokens computed twice. No play is shorter. 11$'
 check "the challenge: a greedy play" play "begin a.begin b.begin d.step.step.release d.step.step.step.\
 step.release a.begin c.step.release b.begin d.step.step.step.step.step.release c.begin e.step.\
 release d.step.step.step.release e" '5 of 5 served in 16 steps, '
-mixed_up() {
-    bug cow-of-one-layer && ! tales $out/bug.c >$out/mixed && grep -m 1 'a block named' $out/mixed
+check "the challenge: a fork brings no more than is shared" play \
+    "begin a.step.step.step.step.step.fork a 16 b.release b" '0 of 5 served'
+# tells PAGE: a tale, and one that branches off, are those of ./llama. The second is printed.
+told() { sed -n "$1p" $out/told | tr / '\n'; }
+tells() {
+    console "$1" tales >$out/told
+    told 2 | grep asked
+    [ "$(told 1)" = "$(./llama 2>&-)" ] && [ "$(told 2)" = "$(./llama -p "$(told 3) with" 2>&-)" ]
 }
+check "the page tells what ./llama tells" tells docs/play.html
 bugs="cow-not-in-table fork-not-counted rewind-keeps-a-block free-list-first-in-first
     prefix-whole-prompt-hit prefix-evicted-first sum-not-rescaled"
 command -v python3 >/dev/null || { skip "play: planted bugs: no python3" && bugs=; }
-[ -z "$bugs" ] || check "half a copy-on-write tells another tale" mixed_up
-cp $out/log $out/page
 for bug in $bugs; do
     bug "$bug"
     judged $out/page $out/bug.c >$out/log 2>&1
@@ -112,11 +134,17 @@ cmp -s docs/play.html $out/play.html ||  # another compiler
     check "a page made now agrees, too" agrees $out/play.html random=2,50
 check "its weights are those of docs/" cmp docs/tales.js $out/tales.js
 
+# page_of ENGINE: makes $out/wrong.html.
+page_of() { make -s play ENGINE="$1 paged.h" PAGE=$out/wrong.html >/dev/null 2>&1; }
+mixed_up() { bug cow-of-one-layer && page_of $out/bug.c && ! tells $out/wrong.html && told 2 | grep 'asked Dot'; }
+[ -z "$bugs" ] || check "half a copy-on-write mixes up names" mixed_up
+sed 's|//.*||' paged.cu.c >$out/mine.c && page_of $out/mine.c
+check "your engine, if it is right, tells what ./llama tells" tells $out/wrong.html
 said() { sed '/^END$/d' $out/says | cut -c1-300 && grep -q -E "$1" $out/says; }
 # wrong_engine WHAT EDIT SAYS: the page of an engine with such a mistake says so.
 wrong_engine() {
     sed "$2" paged.cu.c >$out/bug.c
-    make -s play ENGINE="$out/bug.c paged.h" PAGE=$out/wrong.html >/dev/null 2>&1
+    page_of $out/bug.c
     console $out/wrong.html wrong >$out/says
     check "an engine that $1: the page says so" said "$3"
 }

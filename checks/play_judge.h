@@ -78,7 +78,7 @@ static void shown(void)
         const Block *block = &pool->blocks[i];
         if (i) putchar('|');
         for (int slot = 0; slot < config.block_size; slot++) put_slot(i, slot);
-        if (block->ref_count) printf(" ×%d", block->ref_count);
+        if (block->ref_count) printf(" x%d", block->ref_count);
         if (block->serial) printf(" #%d", (int)block->serial);
     }
     printf("\n");

@@ -307,41 +307,41 @@ static void weigh(const float *q, const float *k, int at, int head, float *weigh
     for (int t = 0; t <= at; t++) weights[t] /= sum;
 }
 
-// Prints, for each layer and head, how much it saw of each token when token `at` was chosen, and
-// which head looked that token up: the one that saw most of it where it had stood before.
+// Prints which head looked token `at` up when it was chosen: the one that saw most of it where it
+// had stood before. And what that head saw of each token.
 int look(Seq **seq, int at)
 {
     Tale *t = tale_of(seq, 0);
     if (!t || !*seq || at < 1 || at > (*seq)->num_computed_tokens) return PAGED_BAD_ARGUMENT;
-    float *k = NULL, *v = NULL, *weights = NULL;
-    float most = 0;
-    int best[2] = {0, 0};
+    const float *q = t->queries + (at - 1) * m.num_layers * m.dim;
+    float *k = NULL, *v = NULL, *weights = NULL, *best = NULL;
+    float most = -1;
+    int best_layer = 0, best_head = 0;
     arrsetlen(k, (*seq)->length * m.kv_dim);
     arrsetlen(v, (*seq)->length * m.kv_dim);
     arrsetlen(weights, at);
-    printf("{\"weights\":[");
-    for (int layer = 0; layer < m.num_layers; layer++) {
+    arrsetlen(best, at);
+    for (int layer = m.num_layers - 1; layer >= 0; layer--) {
         must(seq_gather(*seq, layer, k, v), "seq_gather");
-        const float *q = t->queries + ((at - 1) * m.num_layers + layer) * m.dim;
         for (int head = 0; head < m.num_heads; head++) {
             float seen = 0;
-            weigh(q, k, at - 1, head, weights);
-            printf("%s[", head ? "," : layer ? "],[" : "[");
-            for (int i = 0; i < at; i++) {
-                printf("%s%.3f", i ? "," : "", weights[i]);
-                if (at < arrlen(t->tokens) && t->tokens[i] == t->tokens[at]) seen += weights[i];
-            }
-            printf("]");
+            weigh(q + layer * m.dim, k, at - 1, head, weights);
+            for (int i = 0; i < at && at < arrlen(t->tokens); i++)
+                if (t->tokens[i] == t->tokens[at]) seen += weights[i];
             if (seen <= most) continue;
             most = seen;
-            best[0] = layer;
-            best[1] = head;
+            best_layer = layer;
+            best_head = head;
+            memcpy(best, weights, at * sizeof *best);
         }
     }
-    printf("]],\"layer\":%d,\"head\":%d,\"seen\":%.3f}\n", best[0], best[1], most);
+    printf("{\"layer\":%d,\"head\":%d,\"seen\":%.3f,\"weights\":", best_layer, best_head, most);
+    for (int i = 0; i < at; i++) printf("%c%.3f", i ? ',' : '[', best[i]);
+    printf("]}\n");
     arrfree(k);
     arrfree(v);
     arrfree(weights);
+    arrfree(best);
     return PAGED_OK;
 }
 
