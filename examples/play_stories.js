@@ -54,8 +54,8 @@ const STORIES = {
     ['b is newer, and gives way. And now?', ['release b', 'a: once upon'], codeOf, 'PAGED_OK',
       'b waits until a ends, and then all its tokens are computed again.']],
   tales: ['A real model', 4, 64, ['tale a 0', 'tell a 48'], 'Where did the model find the name ' +
-    'that it has just written? Pick any word to see what it looked at. Fork there, with another ' +
-    'word, and run.'],
+    'that it has just written? Pick any word to see what it looked at. Fork or rewind there, ' +
+    'with another word, and run.'],
   crowd: ['Tales in a small pool', 4, 48, ['tale a 0', 'tale b 1', 'tale c 2', 'tell a 30'],
     'Three tales grow in a pool that holds one and a half. Run: who has to wait?'],
   serve: ['Challenge: serve five', 4, 8, [], 'Serve these five requests in eight blocks.'],
@@ -127,6 +127,4 @@ const tell = () => later(async () => {
   const shown = measure(was, now(), states.slice(1 + told.calls.length));
   moment().answer = shown === right ? `${capital(right)}. ${because}`
     : `${capital(shown)}, in this engine. Right would be: ${right}. ${because}`;
-  const changed = document.querySelector('#blocks .new');
-  changed?.scrollIntoView?.({block: 'nearest'});
-});
+}).then(() => document.querySelector('#blocks .new')?.scrollIntoView({block: 'nearest'}));
