@@ -1,7 +1,6 @@
 // Does random deeds on docs/play.html: checks/play.sh adds this to the end of its script. In the
-// console appear all calls with their states, and after "# " what the page shows when the queue is
-// empty; after "! ", what is wrong with it. #random=SEED,N: N deeds; #random=SEED,N,type.shape: of
-// these kinds.
+// console appear all calls with their states and, after "! ", what the page shows that is wrong
+// when the queue is empty. #random=SEED,N: N deeds; #random=SEED,N,type.shape: of these kinds.
 
 async function drive(seed, n, kinds) {
   const random = n => (seed = seed * 48271 % 2147483647) % n;
@@ -22,19 +21,24 @@ async function drive(seed, n, kinds) {
     input.setRangeText(remove ? '' : key, Math.max(0, from - (remove && from === to)), to, 'end');
     input.dispatchEvent(new InputEvent('input', more));
   }
-  const texts = (things, between) => [...things].map(thing => thing.textContent).join(between);
+  const texts = (things, between = '') => [...things].map(one => one.textContent).join(between);
   function shown() {
-    const live = rows().filter(({dataset: {name}}) => isLive(name));
-    const lines = live.map(({children, lastChild}) => {
-      const text = telling() ? texts(lastChild.querySelectorAll('span'), '') : children[1].value;
-      const table = texts(children[2].children, ' ');
-      return `${children[0].textContent} "${text.replace(/\n/g, '/')}" ${table}; `;
-    });
-    const free = $('free').textContent === 'empty' ? '' : texts($('free').children, ' ');
+    const lines = rows().filter(({dataset: {name}}) => isLive(name)).map(({children, lastChild}) =>
+      [texts([children[0]]), telling() ? texts(lastChild.querySelectorAll('span'))
+        : children[1].value, texts(children[2].children, ' ')]);
     const pool = [...$('blocks').children].map(({firstChild, lastChild}) =>
-      [...firstChild.children].map(slot => slot.textContent.replace('\n', '/') || '~').join('')
-        + lastChild.textContent.replace('×', 'x'));
-    return `# ${lines.join('')}free ${free}; pool ${pool.join('|')}`;
+      [...firstChild.children].map(slot => slot.textContent || '~').join('') + texts([lastChild]));
+    return [...lines, texts($('free').childNodes, ' '), ...pool].join('; ');
+  }
+  function to_be_shown({seqs, tales = seqs, blocks, free}, {size}) {
+    const lines = Object.keys(tales).sort().map(name => {
+      const {length = 0, table = []} = seqs[name] ?? {}, {words} = tales[name];
+      const letter = (_, t) => blocks[table[Math.floor(t / size)]].slots[t % size];
+      return [name, (words?.slice(1) ?? Array.from({length}, letter)).join(''), table.join(' ')];
+    });
+    const pool = blocks.map(({slots, ref_count, serial}) => [...slots].map(slot => slot ?? '~')
+      .join('') + (ref_count ? ` ×${ref_count}` : '') + (serial ? ` #${serial}` : ''));
+    return [...lines, free.join(' ') || 'empty', ...pool].join('; ');
   }
   const deed = {
     type() {
@@ -63,8 +67,7 @@ async function drive(seed, n, kinds) {
       button.click();
     },
     undo: () => document.querySelector(`[data-do=${pick(['undo', 'redo'])}]`).click(),
-    look: () => pick([$('look'), $('step'), $('step'), $('run')].filter(one => !one.hidden)
-      .concat($('look'))).click(),
+    look: () => pick(['look', 'step', 'step', 'run'].map($).filter(one => !one.hidden))?.click(),
     story() {
       if (random(3)) return;
       const link = pick([...$('stories').children]);
@@ -115,10 +118,11 @@ async function drive(seed, n, kinds) {
   const say = text => { for (const line of text.split('\n')) if (line) console.log(line); };
   async function settle() {
     while (coming) await new Promise(done => setTimeout(done));
-    for (let last; last !== queue;) await (last = queue);
+    await ended();
     say(log);
     log = '';
-    say(shown());
+    const wanted = to_be_shown(now(), moment());
+    if (shown() !== wanted) say(`! it shows "${shown()}", not "${wanted}"`.replaceAll('\n', '/'));
     if ($('blocks').children.length > 64) say('! more than 64 blocks');
     if (document.activeElement === document.body) say('! the focus is lost');
     if (moment().answer.includes('in this engine')) say(`! ${moment().answer}`);
@@ -156,10 +160,9 @@ async function tell_message() {
 
 // A tale, one that is forked from it to go on with another word, and what both begin with.
 async function tell_tales() {
+  $('a').value = 'with';
   deeds.run();
   pick('a', 35);
-  await ended();
-  $('a').value = 'with';
   deeds.fork('a');
   deeds.run();
   await ended();
@@ -177,7 +180,7 @@ function fewest_steps() {
       (_, block) => textFor(name).slice(0, size * (block + 1))));
     if (new Set(blocks).size <= count) states.push(state);
   };
-  for (let steps = 0, states = [[0, 0, 0, 0, 0]]; ; steps++) {
+  for (let steps = 0, states = [[0, 0, 0, 0, 0]], next = []; ; steps++, states = next, next = []) {
     for (const state of states)  // and those that are reached from these without a step
       names.forEach((name, i) => {
         const to = n => reach(states, state.with(i, n));
@@ -187,12 +190,10 @@ function fewest_steps() {
           Math.min(state[j], alike(`${textFor(other)}\0`, textFor(name))))));
       });
     if (seen.has('-1,-1,-1,-1,-1')) return steps;
-    const next = [];
     for (const state of states)
       for (let set = 1; set < 32; set++)
         reach(next, state.map((n, i) =>
-          n + (set >> i & 1 && n > 0 && n < textFor(names[i]).length)));
-    states = next;
+          n + (n > 0 && n < textFor(names[i]).length && set >> i & 1)));
   }
 }
 const [, seed, n, kinds] = location.hash.match(/^#random=(\d+),(\d+),?(.*)/) ?? [];

@@ -314,13 +314,12 @@ int look(Seq **seq, int at)
     Tale *t = tale_of(seq, 0);
     if (!t || !*seq || at < 1 || at > (*seq)->num_computed_tokens) return PAGED_BAD_ARGUMENT;
     const float *q = t->queries + (at - 1) * m.num_layers * m.dim;
-    float *k = NULL, *v = NULL, *weights = NULL, *best = NULL;
+    float *k = NULL, *v = NULL, *weights = NULL;
     float most = -1;
     int best_layer = 0, best_head = 0;
     arrsetlen(k, (*seq)->length * m.kv_dim);
     arrsetlen(v, (*seq)->length * m.kv_dim);
     arrsetlen(weights, at);
-    arrsetlen(best, at);
     for (int layer = m.num_layers - 1; layer >= 0; layer--) {
         must(seq_gather(*seq, layer, k, v), "seq_gather");
         for (int head = 0; head < m.num_heads; head++) {
@@ -332,16 +331,16 @@ int look(Seq **seq, int at)
             most = seen;
             best_layer = layer;
             best_head = head;
-            memcpy(best, weights, at * sizeof *best);
         }
     }
+    must(seq_gather(*seq, best_layer, k, v), "seq_gather");
+    weigh(q + best_layer * m.dim, k, at - 1, best_head, weights);
     printf("{\"layer\":%d,\"head\":%d,\"seen\":%.3f,\"weights\":", best_layer, best_head, most);
-    for (int i = 0; i < at; i++) printf("%c%.3f", i ? ',' : '[', best[i]);
+    for (int i = 0; i < at; i++) printf("%c%.3f", i ? ',' : '[', weights[i]);
     printf("]}\n");
     arrfree(k);
     arrfree(v);
     arrfree(weights);
-    arrfree(best);
     return PAGED_OK;
 }
 
