@@ -20,7 +20,7 @@ from plant import CC, CPPFLAGS, call, find, functions, near, read, run, write  #
 
 MINE = 'learn/paged.cu.c'
 BUILD = 'build/learn'
-LIMITS = 'ulimit -S -t 5; ulimit -v 2000000'  # of a test: seconds of processor time, KiB
+LIMITS = 'ulimit -S -t 5; ulimit -v 2000000'  # of a program: seconds of processor time, KiB
 STOP = '''\
 // Each unwritten function calls this, which says what to write and aborts.
 __attribute__((noreturn, unused)) static void to_write(int stage, const char *name,
@@ -127,7 +127,8 @@ def build(program, flags, source='learn/stage_tests.c', engine=None):
 
 def run_test(test, program=None):
     """Returns None if it passes, otherwise what it printed."""
-    text, status = run([*(program or [BUILD + '/stage_tests']), test], 20, LIMITS)
+    text, status = run([*(program or [BUILD + '/stage_tests']), test], 20,
+                       LIMITS + '; ulimit -S -t 1')  # the longest takes a twentieth of that
     if status == 0 and text.endswith('passed %s\n' % test):
         return None
     if status is None:
@@ -137,6 +138,15 @@ def run_test(test, program=None):
     elif status == 0:
         text += 'exit() was called in the middle of the test\n'
     return text if len(text) < 4000 else text[:2000] + '\n...\n' + text[-2000:]
+
+
+def crash(test):
+    """Where in the reader's engine a test crashes, as a line of text, if gdb can say it."""
+    text = shutil.which('gdb') and run(
+        ['gdb', '-nx', '-batch', '-iex', 'set debuginfod enabled off', '-ex', 'run',
+         '-ex', 'backtrace', '--args', BUILD + '/stage_tests', '--debug', test], 20, LIMITS)[0]
+    where = re.search(r'(\w+) \([^\n]*\)\s+at (?:\./)?(%s:\d+)' % re.escape(MINE), text or '')
+    return 'It crashes in %s(), at %s.\n' % where.groups() if where else ''
 
 
 def run_suite(arguments, engine=None):
@@ -175,7 +185,7 @@ def say(text, indent=4):
     """Prints lines, and folds those that are too long for a terminal."""
     for line in text.splitlines():
         print(textwrap.fill(line, 80, subsequent_indent=' ' * indent, break_on_hyphens=False)
-              if len(line) > 80 else line, flush=True)
+              if len(line) > 80 and ' | ' not in line else line, flush=True)
 
 
 def explain(text):
@@ -280,7 +290,7 @@ def stage_command(number, stages):
             say('  %-7s %s' % ('FAILED' if text else 'ok', test), 10)
         text, number = failures[bad[0]], stage.number
         say('\nThe first one that fails, %s:' % bad[0])
-        say(text)
+        say(text + (crash(bad[0]) if ': signal ' in text else ''))
         name, stage = blame(number, stages, bad[0], text)
         what_to_do(number, stage, name)
         return 1
