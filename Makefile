@@ -3,7 +3,9 @@
 # The one-command build of the README needs none of this: cc -O2 paged.cu.c -o paged -lm
 # CPPFLAGS=-Ifolder says where stb_ds.h is, if it is not where the system has it.
 
+ifeq ($(MAKELEVEL), 0)
 MAKEFLAGS += --jobs=$(shell nproc 2>/dev/null || echo 2)
+endif
 CFLAGS ?= -O2
 WARN    = -Wall -Wextra
 OPENMP := $(shell echo 'int main(void) { return 0; }' | $(CC) -fopenmp -x c - -o /dev/null \
@@ -113,21 +115,34 @@ show:             ## your engine, call by call: N=8, one stage; PLAY=1, by itsel
 story:            ## what your engine can say, from stage 5 on: N=7, with stage 7
 	@$(PYTHON3) learn/learn.py story $(N) || true
 
-# An exercise that asks for code is done in a copy, of the engine or of a file of learn/.
+# An exercise that asks for code is done in a copy, of the engine or of a file of learn/. The engine
+# is the reader's, if there is one, since the finished one has the solutions of all stages.
 COMMA   = ,
 COPIED  = $(shell sed -n '1s/^--- a.//p' learn/$(N).patch 2>/dev/null)
+MINE    = $(if $(filter paged.cu.c,$(COPIED)),$(wildcard learn/paged.cu.c))
+STAGE   = $(patsubst 15,12,$(N:b=))
 MY_COPY = learn/my-$(N).c
+SANITIZE = $(shell echo 'int main(void) { return 0; }' | $(CC) -fsanitize=address -x c - \
+            -o /dev/null 2>/dev/null && echo -fsanitize=address)
 PROGRAM = $(if $(COPIED),$(if $(filter paged.cu.c,$(COPIED)),-DENGINE='"my-$(N).c"' -I. \
             learn/$(N).c,$(MY_COPY)),learn/predict.c)
 exercise:         ## N=5b, or N=1a ANSWER=10; N=5: answers to questions of chapter 5
 	@mkdir -p build
-	@[ ! "$(COPIED)" ] || [ -e $(MY_COPY) ] || { cp $(COPIED) $(MY_COPY) && \
+	@[ ! "$(MINE)" ] || [ -e $(MY_COPY) ] || \
+	    ($(PYTHON3) learn/learn.py stage $(STAGE)) >build/log || { \
+	    echo "Your engine will be copied as soon as make stage N=$(STAGE) passes. To work in the"; \
+	    echo "finished one, with all solutions: cp paged.cu.c $(MY_COPY)"; exit; }; \
+	[ ! "$(COPIED)" ] || [ -e $(MY_COPY) ] || { cp $(or $(MINE),$(COPIED)) $(MY_COPY) && \
 	    sed -n '1,/^$$/s|^// \{0,1\}||p' learn/$(N).c | awk -f learn/read.awk && \
-	    echo "Your copy of $(COPIED): $(MY_COPY)"; }
-	@{ awk '/^chapter/ { on = $$2 == "$(N)"; next } on && NF' learn/answers.txt | grep . || { \
-	    $(CC) -O0 -g $(WARN) $(CPPFLAGS) $(PROGRAM) -o build/exercise -lm && \
-	    build/exercise "$(N)" $(subst $(COMMA), ,$(ANSWER)); }; } 2>&1 | \
-	    fold -s -w 80 | sed 's/ *$$//'
+	    echo "Your copy of $(or $(MINE),$(COPIED)): $(MY_COPY)"; }; \
+	if grep -qx "chapter $(N)" learn/answers.txt; then \
+	    awk '/^chapter/ { on = $$2 == "$(N)"; next } on && NF' learn/answers.txt | \
+	        awk -f learn/read.awk; \
+	else \
+	    $(CC) -O0 -g $(WARN) $(CPPFLAGS) $(if $(COPIED),$(SANITIZE)) $(PROGRAM) \
+	        -o build/exercise -lm && \
+	    ASAN_OPTIONS=detect_leaks=0 build/exercise "$(N)" $(subst $(COMMA), ,$(ANSWER)); \
+	fi 2>&1 | fold -s -w 80 | sed 's/ *$$//'
 
 hunt:             ## a bug to find in gdb: N=7, HINT=1, ANSWER=name; without N: list
 	@$(PYTHON3) learn/plant.py hunt $(N) $(if $(HINT),--hint) \

@@ -4,6 +4,7 @@
 // in another pool with the same layers, KV heads and head_dim, but any block size and dtype. The
 // functions of paged.h are enough. If one fails, return its error code and leave `pool` and *out
 // unchanged. The copy must allow whatever the original does: append, seq_publish(), another copy.
+// Tokens of `from` that are not computed yet are not computed in the copy either.
 //
 //     make exercise N=5b
 
@@ -49,7 +50,8 @@ int main(void)
         must(pool_write(home, layer, k, k));
     }
     look(seq, before);
-    check(copy_to_pool(seq, small, &moved) == PAGED_TOO_LONG, "11 tokens are too long for 8 slots");
+    check(copy_to_pool(seq, small, &moved) == PAGED_TOO_LONG,
+          "expected PAGED_TOO_LONG: 11 tokens are too long for 8 slots");
     check(!moved && arrlen(small->seqs) == 0, "after the error, a sequence is left in the pool");
     for (int i = 0; i < 6; i++) {
         Pool *pool = pool_like(block_sizes[i % 3], 16, i < 3 ? PAGED_F32 : PAGED_BF16);
@@ -62,6 +64,14 @@ int main(void)
         check(seq->length == LENGTH, "the original has changed");
         pool_destroy(pool);
     }
+    Pool *other = pool_like(4, 8, PAGED_F32);
+    Seq *partly;
+    must(seq_fork(seq, 2, &partly));
+    must(seq_append(partly, LENGTH - 2));
+    check(copy_to_pool(partly, other, &moved) == PAGED_OK && moved->length == LENGTH,
+          "it cannot copy a sequence of which only 2 tokens are computed");
+    check(moved->num_computed_tokens == 2, "not the same tokens are computed");
+    pool_destroy(other);
     check(copy_to_pool(new_seq(home, 0), small, &moved) == PAGED_OK && moved->length == 0,
           "it cannot copy an empty sequence");
     pool_destroy(home);
