@@ -178,13 +178,13 @@ DRAWN = {1: '          |be..|  |b...|  |...k|* |....|  |....|  |....|  |....|  |
          3: 'B: table  1 ....* 0 ....* 2 ..*',
          4: '          |be_k|  |ind_|* |hi..|  |to..|*  ....    ....    ....    ....',
          5: '            #                              ##',
-         6: '          largest score m: 2.000   sum l: 4.624',
-         7: '           ####    ####            ####    ###',
+         6: 'weights   largest score m: 2.000   sum l: 1.406',
+         7: '= 14',
          8: '          |be_k|  |ite.|* |ind.|   ....    ....    ....    ....    ....',
          9: 'B: table  0 be_k  2 ing*',
          10: 'serial         1       0*      0       0       0       0       0       0',
          11: 'free list 3* 4  5  6  7',
-         12: 'A: table  0 be_k  1 ind_* 3 to_b* 4 ees*'}
+         12: '= 512'}
 
 
 def check_show(known):

@@ -19,6 +19,7 @@ static int frame;
 static void print_cell(int row, int column)
 {
     const char *now = cells[frame % 2][row][column], *old = cells[(frame + 1) % 2][row][column];
+    if (!*old) old = "     0";  // its row was not drawn
     printf("%s%c ", now, frame > 1 && strcmp(now, old) != 0 ? '*' : ' ');
 }
 
@@ -38,7 +39,7 @@ static void draw_bars(void)
         putchar(out[i % TOKENS] * 5 > largest * (i / TOKENS) ? '#' : ' ');
     }
     float m = lse[0] + logf(largest);
-    if (largest > 0) printf("\n%10slargest score m: %.3f   sum l: %.3f", "", m, 1 / largest);
+    if (largest > 0) printf("\nweights   largest score m: %.3f   sum l: %.3f", m, 1 / largest);
 }
 
 static void draw(void)
@@ -58,10 +59,10 @@ static void draw(void)
         return;
     }
     printf("\nfree list ");
-    for (int n = 0, i = pool->blocks[BLOCKS].next; n < BLOCKS && i >= 0 && i < BLOCKS; n++) {
-        CELL(0, i, "%d", i);
-        i = pool->blocks[i].next;
-    }
+    int next = pool->blocks[BLOCKS].next, n = 0;
+    for (; n < BLOCKS && next >= 0 && next < BLOCKS; n++, next = pool->blocks[next].next)
+        CELL(0, next, "%d", next);
+    if (next != BLOCKS) printf(n < BLOCKS ? "(then %d)" : "(a loop)", next);
     ROW(1, "block", "%6d", i);
     ROW(2, "", pool->blocks[i].ref_count ? "|%.4s|" : " %.4s ", letters + i * SLOTS);
     draw_bars();
@@ -83,14 +84,12 @@ static void draw(void)
     printf("\n%s%s", wrong ? "WRONG: " : "", wrong ? wrong : "");
 }
 
-// On a terminal, waits for Enter.
 static void ask(const char *question, const char *call)
 {
     printf("\n%s\n> %s\n", question, call);
-    if (isatty(1) && getchar() == EOF) exit(2);
+    if (isatty(1) && getchar() == EOF) exit(2);  // on a terminal, waits for Enter
 }
 
-// Calls that return nothing, a number, and an error code.
 #define CALL(question, call) (ask(question, #call), call, draw())
 #define VALUE(question, call) (ask(question, #call), printf("= %d\n", (int)(call)), draw())
 #define CODE(question, call) (ask(question, #call), printf("= %s\n", paged_error(call)), draw())
@@ -103,7 +102,6 @@ static int put(Seq *seq, const char *text)
 {
     float keys[SIZE] = {0}, values[SIZE] = {0};
     int n = (int)strlen(text), error = seq_append(seq, n);
-    memset(out, 0, sizeof out);
     for (int i = 0; i < n && !error; i++) {
         int t = seq->length - n + i;
         keys[i * DIM] = text[i];
@@ -134,8 +132,7 @@ int main(int argc, char **argv)
     if (stage == 12) config.dtype = PAGED_F16;
     if (stage > 1) CODE("All blocks of a new pool are free.", pool_create(&config, &pool));
     if (stage > 1 && !pool) return 0;  // no stand-in in this build
-    if (stage > 2) seq_create(pool, &a);
-    if (stage > 2) seq_create(pool, &b);
+    if (stage > 2) seq_create(pool, &a), seq_create(pool, &b);
     if (stage > 3) CODE("A gets five letters, then their K and V.", put(a, "be_ki"));
     if (stage == 1) {
         draw();
@@ -190,8 +187,11 @@ int main(int argc, char **argv)
     } else {  // stages 5, 6, 7 and 12: attention
         CODE("B gets two.", put(b, "hi"));
         CODE("A gets ten more.", put(a, "nd_to_bees"));
+        for (int n = 0; stage == 6 && n < 5;)
+            CODE("One token more. Does m rise? Does l shrink or grow?", look_for('k', a, ++n));
         CODE("Token 1 is an e and scores 2, token 0 scores 0. What is m?", look_for('e', a, 2));
-        CODE("Tokens 2 and 3 score 0. Do m and l grow?", look_for('e', a, 4));
+        if (stage == 7) VALUE("A thread block for each query token: how many?", gridDim.x);
+        if (stage == 12) VALUE("1024 bytes in 32 bits. And in 16?", pool_bytes_per_block(&config));
         CODE("Which block gets most of the weight?", look_for('e', a, 15));
         CODE("No letter is an x. How long are the bars?", look_for('x', a, 15));
         CODE("Does B see the letters of A?", look_for('e', b, 2));
