@@ -32,8 +32,8 @@ static const Question questions[QUESTIONS] = {
      "A memory has 64 slots, and many requests wait. Each has a prompt of 5 tokens and\n"
      "will end at 12 tokens, which the server does not know: 16 is the longest that it\n"
      "allows. How many requests run at once if each reserves 16 slots? In blocks of 4\n"
-     "slots, how many prompts fit at once? And of the requests just admitted, how many\n"
-     "can grow to their end without taking a block from another?",
+     "slots, how many prompts fit at once? And how many requests have room when all of\n"
+     "them have grown to 12 tokens?",
      3, right_2a},
     {"3a",
      "A new pool has 12 blocks of 16 tokens; the model has 2 layers, 2 KV heads and\n"
@@ -344,7 +344,7 @@ static int judge(const Question *question, int count, char **answers)
                answer < right[i] ? "too small" : "too large");
         wrong = 1;
     }
-    if (!wrong) printf("%s: solved:\n%s\n", question->name, reasons[question - questions]);
+    if (!wrong) printf("%s: solved:\n%s.\n", question->name, reasons[question - questions]);
     return wrong;
 }
 
@@ -374,7 +374,7 @@ static const char *const reasons[QUESTIONS] = {
     "heads stores a quarter: 160. Twice the bits: 20. 16 * 64 is 8 * 128: 40. A\n"
     "quarter of the tokens: 160",
     "64 / 16 = 4 with reservations. A prompt of 5 takes two of the 16 blocks: 8 fit.\n"
-    "At 12 tokens a request has three: 5 have room, and the other 3 must give way for\n"
+    "At 12 tokens a request has three: 5 have room, so 3 of the 8 must give way for\n"
     "a while (chapter 11). Even 5 are more than the 4 of reserving",
     "the free list is 3 4 0 1 2 5 6 ..., as B was released last, and a sequence drops\n"
     "its last block first. Token 69 is in entry 4, block 2, slot 5, so its key begins\n"
