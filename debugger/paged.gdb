@@ -87,7 +87,8 @@ document check
 check POOL: what pool_check() finds broken, or "all is well".
 It recounts block tables, reference counts, the free list and the prefix cache.
 Use it between two calls of the engine; during one, the counts need not agree.
-It runs code of the program, so it does not work on a core file.
+It runs code of the program, so it does not work on a core file, nor where gdb
+says "Couldn't write extended state status": gdb 13, on a processor with AMX.
 end
 
 define plan

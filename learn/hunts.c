@@ -208,7 +208,7 @@ static void two_samples(int device)
         compare("  sample a says", "kitten in a box", recall(a, layer, 0));
         compare("  sample b says", "kitten on a mat", recall(b, layer, 0));
     }
-    pool_destroy(pool);
+    if (!failed) pool_destroy(pool);
 }
 
 static void cpu_samples(void) { two_samples(PAGED_CPU); }
@@ -266,7 +266,7 @@ static void average_of_ones(void)
 static void who_eats(void)
 {
     static const char *const who[] = {"cats", "dogs", "cows", "hens", "pigs",
-                                      "rats", "bees", "ants", "owls", "moth"};
+                                      "rats", "bees", "ants", "owls", "crow"};
     Pool *pool = new_pool(1, 2, 4, 32, PAGED_CPU);
     for (int i = 0; i < 10; i++) {
         char text[10], subject[10], what[60];
