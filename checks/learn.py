@@ -162,10 +162,9 @@ def check_stories():
     for stage in [stage for stage in STAGES if stage.story and compiles]:
         told = []
         for number in (len(STAGES), stage.number, stage.number - 1):
-            with contextlib.redirect_stdout(io.StringIO()) as output:
-                worked = learn.tell(stage, ['env', 'CHECK_STAGE=%d' % number, 'CHECK_SIMPLE=1',
-                                            'CHECK_WRONG=0', program])
-            told.append((worked, output.getvalue()))
+            lines, worked = learn.tell(stage, ['env', 'CHECK_STAGE=%d' % number, 'CHECK_SIMPLE=1',
+                                               'CHECK_WRONG=0', program])
+            told.append((worked, '\n'.join(lines)))
         problems = [str(told)] * (told[0] != told[1] or not told[0][0])
         problems += ['no tale'] * ('free list' not in told[1][1])
         problems += [told[2][1]] * ('stage %d: write ' % stage.number not in told[2][1])
@@ -253,7 +252,7 @@ def check_show(known):
 def expect(name, status, parts, function, *arguments):
     """A command of learn.py or plant.py must print these parts, and return this status."""
     output = io.StringIO()
-    with contextlib.redirect_stdout(output):
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         try:
             actual = function(*arguments)
         except SystemExit as end:
@@ -330,9 +329,13 @@ def check_commands():
     expect('no story yet', 1, ['speaks after stage 5. Still to write, in stage 5, attention: attend'],
            learn.story, 0, STAGES)
     written(6)
-    expect('story', 0, ['A block with a sign may rest for long.'], learn.story, 0, STAGES)
+    expect('story', 0, ['A block with a sign may rest for long. The same as the finished engine'],
+           learn.story, 0, STAGES)
     expect('no story of its own', 0, ['Stage 6 has no tale of its own. This is that of stage 5:'],
            learn.story, 6, STAGES)
+    written(6, 'l += weight;', 'l += 0.2;')
+    expect('another story', 0, ['The finished engine says otherwise from line 1 on'],
+           learn.story, 0, STAGES)
     expect('later story', 1, ['after stage 9. Still to write, in stage 7, paged kernel: merge'],
            learn.story, 9, STAGES)
     expect('return forgotten', 1, ['return-type', 'does not compile'],
