@@ -350,9 +350,9 @@ def check_read():
     problems = [str(seen)] * (seen != [[1, 1, 0, 1], [0, 1, 0, 0], [0, 1, 1, 0]])
     table = '| a row | that is longer than the terminal |\n\n'
     folded = call(['awk', '-v', 'width=24', '-f', 'learn/read.awk'], input=(
-        '9 divided by 3 is 3, not\n4. So there.\n\n\n' + table + '1. one two\n   three four `five six seven` eight\n'
+        '9 and sixty-four are ln\n4. So there.\n\n\n' + table + '1. one two\n   three four `five six seven` eight\n'
         '2. nine\n'))[1]
-    right = ('9 divided by 3 is 3, not\n4. So there.\n\n' + table + '1. one two three four\n'
+    right = ('9 and sixty-four are\nln 4. So there.\n\n' + table + '1. one two three four\n'
              '   `five six seven`\n   eight\n2. nine\n')
     wide = call(['awk', '-v', 'width=300', '-f', 'learn/read.awk'], input='four\n4. ' * 40)[1]
     problems += [folded] * (folded != right) + [wide] * (len(wide.splitlines()[0]) != 100)

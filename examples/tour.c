@@ -258,7 +258,7 @@ static void share_system_prompt(void)
     pool_dump(pool, stdout);
     seq_dump(requests[3], stdout);
     printf("Counts of %d: the ten, and the prompt's own handle. %d blocks in place of %d;\n"
-           "at 512 KiB a token %.0f MiB in place of %.0f MiB: %d blocks, %.1f MiB saved.\n",
+           "at 512 KiB a token, %.0f MiB in place of %.0f MiB: %d blocks, %.1f MiB saved.\n",
            pool->blocks[12].ref_count, together, apart, together * mib, apart * mib,
            apart - together, (apart - together) * mib);
     wait_for_return();
@@ -547,9 +547,9 @@ int main(int argc, char **argv)
     }
     int only = NUM_SCENES;  // the index of a scene; NUM_SCENES: all
     if (optind < argc) {
-        int chapter = (int)parse_int("CHAPTER", argv[optind++], 1, 15);
+        int chapter = (int)parse_int("CHAPTER", argv[optind++], 1, INT_MAX);
         for (only = 0; only < NUM_SCENES && SCENES[only].chapter != chapter; only++) continue;
-        if (only == NUM_SCENES) die(2, "chapter %d has no scene; --help lists them", chapter);
+        if (only == NUM_SCENES) die(2, "chapter %d has no scene; 1-4, 6 and 8-10 do", chapter);
     }
     if (optind < argc) die(2, "one scene or all: '%s' is too much", argv[optind]);
     pool_destroy(new_pool(1, 1));  // a missing device is an error before anything is printed

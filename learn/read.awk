@@ -7,7 +7,7 @@ function end(    words, n, i, line, indent) {
     n = split(p, words, " ")
     indent = match(p, item) ? substr("      ", 1, RLENGTH) : ""
     for (i = 1; i <= n; i++) {
-        while (i < n && gsub(/`/, "`", words[i]) % 2) {  # a command stays whole
+        while (i < n && (gsub(/`/, "`", words[i]) % 2 || words[i] ~ /^\(?ln$/)) {  # stays whole
             words[i + 1] = words[i] " " words[i + 1]
             i++
         }
