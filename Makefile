@@ -3,9 +3,7 @@
 # The one-command build of the README needs none of this: cc -O2 paged.cu.c -o paged -lm
 # CPPFLAGS=-Ifolder says where stb_ds.h is, if it is not where the system has it.
 
-ifeq ($(MAKELEVEL), 0)
-MAKEFLAGS += --jobs=$(shell nproc 2>/dev/null || echo 2)
-endif
+MAKEFLAGS += $(if $(filter 0,$(MAKELEVEL)),--jobs=$(shell nproc 2>/dev/null || echo 2))
 CFLAGS ?= -O2
 WARN    = -Wall -Wextra
 OPENMP := $(shell echo 'int main(void) { return 0; }' | $(CC) -fopenmp -x c - -o /dev/null \
@@ -115,8 +113,8 @@ show:             ## your engine, call by call: N=8, one stage; PLAY=1, by itsel
 story:            ## what your engine can say, from stage 5 on: N=7, with stage 7
 	@$(PYTHON3) learn/learn.py story $(N) || true
 
-# An exercise that asks for code is done in a copy, of the engine or of a file of learn/. The engine
-# is the reader's, if there is one, since the finished one has the solutions of all stages.
+# An exercise that asks for code is done in a copy: of a file of learn/ or of an engine, the reader's
+# if there is one, as the finished one has all solutions.
 COMMA   = ,
 COPIED  = $(shell sed -n '1s/^--- a.//p' learn/$(N).patch 2>/dev/null)
 MINE    = $(if $(filter paged.cu.c,$(COPIED)),$(wildcard learn/paged.cu.c))

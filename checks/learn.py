@@ -329,12 +329,12 @@ def check_commands():
     expect('no story yet', 1, ['speaks after stage 5. Still to write, in stage 5, attention: attend'],
            learn.story, 0, STAGES)
     written(6)
-    expect('story', 0, ['A block with a sign may rest for long. The same as the finished engine'],
+    expect('story', 0, ['A block with a sign may rest for long. The finished engine says the same'],
            learn.story, 0, STAGES)
     expect('no story of its own', 0, ['Stage 6 has no tale of its own. This is that of stage 5:'],
            learn.story, 6, STAGES)
     written(6, 'l += weight;', 'l += 0.2;')
-    expect('another story', 0, ['The finished engine says otherwise from line 1 on'],
+    expect('another story', 0, ['says something else from line 1 on'],
            learn.story, 0, STAGES)
     expect('later story', 1, ['after stage 9. Still to write, in stage 7, paged kernel: merge'],
            learn.story, 9, STAGES)
@@ -361,7 +361,6 @@ def check_read():
 
 
 def check_debugger():
-    """Returns whether gdb can run a program here."""
     if not shutil.which('gdb'):
         report('debugger', [], 'there is no gdb')
         return False
@@ -372,7 +371,7 @@ def check_debugger():
     stopped = re.search(r'panic \((.|\n)* in seq_append \((.|\n)* in main \(', text)
     report('debugger', [] if stopped else ['gdb does not stop there:\n' + text],
            'gdb cannot run a program here' if 'ptrace' in text else '')
-    return 'ptrace' not in text
+    return bool(stopped)
 
 
 def check_times():
@@ -471,16 +470,18 @@ def check_code(path):
         return [], 'there is no patch'
     name, folder = name_of(path), SCRATCH + '/' + name_of(path)
     copy_project(folder)
+    copied = re.match('--- a/(.*)', read(path))[1]
     if name in ('6b', '7b'):  # in a copy of the reader's engine, once it goes so far
+        copied = 'learn/paged.cu.c'
         text = call(['make', '-s', 'exercise', 'N=' + name], cwd=folder)[1]
         if 'as soon as make stage N=%s passes' % name[0] not in text:
             return [text], ''
         write(folder + '/learn/paged.cu.c', learn.skeleton(ENGINE, STAGES, int(name[0])))
-    elif 'a/paged.cu.c' in read(path):
+    elif copied == 'paged.cu.c':
         os.remove(folder + '/learn/paged.cu.c')
     for state in 'not yet', 'solved':
         text = call(['make', '-s', 'exercise', 'N=' + name], cwd=folder, timeout=300)[1]
-        task = state == 'solved' or re.search(r'^Your copy of', text, re.M) and name in text[:3]
+        task = state == 'solved' or 'Your copy of ' + copied in text and name in text[:3]
         if 'warning:' in text or not task or not re.search(
                 '^%s: %s' % (name, state), text, re.M):
             return ['expected "%s", got\n%s' % (state, text)], ''
@@ -488,10 +489,8 @@ def check_code(path):
             ['patch', '-s', 'learn/my-%s.c' % name, 'learn/%s.patch' % name], cwd=folder) or (0, '')
         if failed or text:
             return ['patch: ' + text], ''
-    mine = folder + '/learn/my-%s.c' % name
-    if name in ('6b', '7b') and 'to_write(' not in read(mine):
-        return ['not the engine of the reader'], ''
     if name == '5b':  # too little room for K and V
+        mine = folder + '/learn/my-5b.c'
         write(mine, read(mine).replace('= (size_t)n *', '= (size_t)from->num_computed_tokens *'))
         text = call(['make', '-s', 'exercise', 'N=' + name], cwd=folder)[1]
         if 'heap-buffer-overflow' not in text:

@@ -363,11 +363,10 @@ def story(number, stages):
     lines, worked = tell(latest, [program])
     say('\n'.join(lines), 0)
     if worked and build(program + '-finished', options + ['paged.cu.c'], 'examples/llama.c')[0]:
-        right, _ = tell(latest, [program + '-finished'])
-        same = os.path.commonprefix([lines, right])
-        print('The same as the finished engine says.' if lines == right else
-              'The finished engine says otherwise from line %d on.' % (len(same) + 1),
-              file=sys.stderr)
+        right = tell(latest, [program + '-finished'])[0]
+        same = len(os.path.commonprefix([lines, right]))
+        print('The finished engine says ' + ('the same.' if lines == right else
+              'something else from line %d on.' % (same + 1)), file=sys.stderr)
     return 0 if worked else 1
 
 
