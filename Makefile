@@ -134,7 +134,7 @@ exercise:         ## N=5b, or N=1a ANSWER=10; N=5: answers to questions of chapt
 	    sed -n '1,/^$$/s|^// \{0,1\}||p' learn/$(N).c | awk -f learn/read.awk && \
 	    echo "Your copy of $(or $(MINE),$(COPIED)): $(MY_COPY)"; }; \
 	if grep -qx "chapter $(N)" learn/answers.txt; then \
-	    awk '/^chapter/ { on = $$2 == "$(N)"; next } on && NF' learn/answers.txt | \
+	    awk '/^chapter/ { on = $$2 == "$(N)"; next } on' learn/answers.txt | \
 	        awk -f learn/read.awk; \
 	else \
 	    $(CC) -O0 -g $(WARN) $(CPPFLAGS) $(if $(COPIED),$(SANITIZE)) $(PROGRAM) \
