@@ -58,7 +58,8 @@ const STORIES = {
     'with another word, and run.'],
   crowd: ['Tales in a small pool', 4, 48, ['tale a 0', 'tale b 1', 'tale c 2', 'tell a 30'],
     'Three tales grow in a pool that holds one and a half. Run: who has to wait?'],
-  serve: ['Challenge: serve five', 4, 8, [], 'Serve these five requests in eight blocks.'],
+  serve: ['Challenge: serve five', 4, 8, [], 'Serve these five requests in eight blocks. A step ' +
+    'adds a letter to each that is running. 11 steps are enough.'],
 };
 // The challenge: five requests, each with a prompt, which is computed at once, and an answer, of
 // which each step brings a letter. A name stands for one request. The link has what you did in it.
