@@ -43,7 +43,7 @@ SLOW="any_shape_agrees|the_same_bits"
 vectors() {
     for option in $1; do
         case $option in
-        -m*) grep -qw "${option#-m}" /proc/cpuinfo || { echo lacks$option; return; } ;;
+        -m*) grep -sqw "${option#-m}" /proc/cpuinfo || { echo lacks$option; return; } ;;
         esac
     done
     echo "$1"
@@ -235,7 +235,7 @@ states() {
 # rounds NAME FLAG_OF_THE_PROCESSOR OPTIONS
 rounds() {
     name=$1 flag=$2; shift 2
-    grep -qw $flag /proc/cpuinfo || { skip "$name: this processor has no $flag"; return; }
+    grep -sqw $flag /proc/cpuinfo || { skip "$name: this processor has no $flag"; return; }
     compiles cc "$@" || { skip "$name: this compiler has no $flag"; return; }
     quietly "$name" cc -O2 $WARN $CPPFLAGS "$@" checks/floats.c -o $OUT/floats -lm &&
         check "$name" $OUT/floats
