@@ -35,4 +35,7 @@ quietly() {
 }
 
 # compiles COMMAND...: can this compiler, with these options, make a program?
-compiles() { echo 'int main(void) { return 0; }' | "$@" -x c - -o build/probe >/dev/null 2>&1; }
+compiles() {
+    cc_=$1; shift
+    echo 'int main(void) { return 0; }' | "$cc_" -x c "$@" - -o build/probe >/dev/null 2>&1
+}
