@@ -2818,17 +2818,16 @@ TEST(a_step_reaches_beyond_2_to_the_31, ON_CPU)
 }
 
 #ifdef HAS_STANDIN
-enum { BARRIERS, HALF_A_WARP, AT_A_BARRIER, ALONE, UNWRITTEN };
+enum { BARRIERS, HALF_A_WARP, TWO_WARPS, AT_A_BARRIER, ALONE, UNWRITTEN };
 static int num_nan;  // threads that found shared memory to which nothing was written
 
 __global__ static void wrong_kernel(Job job)
 {
     int kind = job.layer, thread = threadIdx.x;
-    if (kind == BARRIERS && thread < WARP)
-        __syncthreads();
-    else if (kind == BARRIERS)
-        __syncthreads();
+    if (kind == BARRIERS && thread < WARP) __syncthreads();
+    if (kind == BARRIERS && thread >= WARP) __syncthreads();
     if (kind == HALF_A_WARP) (void)__shfl_xor_sync(ALL_LANES >> 1, 0, 1);
+    if (kind == TWO_WARPS) (void)__shfl_xor_sync(ALL_LANES, 0, WARP);
     if (kind == AT_A_BARRIER && thread % WARP == 3) __syncthreads();
     if (kind == AT_A_BARRIER || kind == UNWRITTEN) (void)__shfl_xor_sync(ALL_LANES, 0, 1);
     if (kind == ALONE && thread == 0) __syncthreads();
@@ -2850,11 +2849,12 @@ static void run_wrong_kernel(int kind, const char *order)
 // It stops kernels that would hang a real GPU, or compute anything there, and names the lane.
 TEST(the_stand_in_panics_on_wrong_kernels, ON_DEVICE)
 {
+    const char *const whole = "the stand-in knows shuffles of whole warps only";
     const char *const lane = "wrong_kernel, thread block (0, 0, 0), thread 0 (warp 0, lane 0):";
     PANICS("the other threads wait at another barrier",
            "thread 32 (warp 1, lane 0):\n" __FILE__ ":", (run_wrong_kernel(BARRIERS, "0"), 0));
-    PANICS("the stand-in knows shuffles of whole warps only",
-           "paged.cu.c:", (run_wrong_kernel(HALF_A_WARP, "0"), 0));
+    PANICS(whole, "paged.cu.c:", (run_wrong_kernel(HALF_A_WARP, "0"), 0));
+    PANICS(whole, "paged.cu.c:", (run_wrong_kernel(TWO_WARPS, "0"), 0));
     PANICS("deadlock", lane, (run_wrong_kernel(AT_A_BARRIER, "0"), 0));
     PANICS("deadlock", lane, (run_wrong_kernel(ALONE, "0"), 0));
     run_wrong_kernel(UNWRITTEN, "1");       // in descending order, each warp to its end
