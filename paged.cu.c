@@ -786,8 +786,8 @@ HD static inline void store_element(void *plane, size_t i, int dtype, float x)
 // ---- K and V ----------------------------------------------------------------------------------
 // Writing and gathering move tokens between the blocks of the cache and dense tensors,
 // [tokens][num_kv_heads][head_dim]. write_token() and gather_token() each do one independent part
-// of a job: one token. On a GPU, `threads` threads share a part; number `thread` takes every
-// threads-th element, from `thread` on. The CPU does one part after another, as thread 0 of 1.
+// of a job: one token. On a GPU, `threads` threads share a part; thread number `thread` takes every
+// threads-th element, starting at `thread`. The CPU does one part after another, as thread 0 of 1.
 
 // Where the vector of a token and head begins in a dense copy of all the sequences.
 HD static size_t dense_offset(const Job *job, SeqOffset begin, int position, int kv_head)
@@ -907,8 +907,8 @@ enum { WARP = 32, THREADS = 128, WARPS = THREADS / WARP, PER_LANE = PAGED_MAX_HE
 
 #ifdef __CUDACC__
 
-// First it clears what the program left, such as the answer "not ready" of a query. An error that
-// lasts is still there after the launch.
+// First it clears any earlier error code, such as a query's "not ready". A sticky error is still
+// there after the launch.
 #define LAUNCH(kernel, x, y, z, job) \
     ((void)cudaGetLastError(), kernel<<<dim3(x, y, z), THREADS>>>(job), CUDA(cudaPeekAtLastError()))
 
@@ -944,7 +944,7 @@ __global__ static void write_kv(Job job) { write_token(&job, blockIdx.x, threadI
 static int device_exists(int device)
 {
 #ifdef __CUDACC__
-    cudaFuncAttributes attributes;  // not to be had if this program has no code for the GPU
+    cudaFuncAttributes attributes;  // an error if this program has no code for the GPU
     if (device == PAGED_GPU) return cudaFuncGetAttributes(&attributes, write_kv) == cudaSuccess;
 #elif !defined(PAGED_NO_STANDIN)
     if (device == PAGED_STANDIN) return 1;

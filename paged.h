@@ -189,7 +189,7 @@ int seq_create(Pool *pool, Seq **seq);
 // Makes room for n >= 0 more tokens: decode (n = 1), a chunk of prefill, a draft. Takes as many
 // blocks as that needs. A partly filled last block is copied, into one more block and for every
 // layer, if another sequence uses it. Otherwise it will be written in place; if it was published,
-// it first leaves the prefix cache, and blocks that were published after it are not found again.
+// it first leaves the prefix cache, and published blocks that follow it are no longer found.
 // All or nothing. The K and V of the new tokens are undefined until pool_write().
 // Errors: PAGED_BAD_ARGUMENT, PAGED_OUT_OF_BLOCKS, PAGED_TOO_LONG.
 int seq_append(Seq *seq, int n);
@@ -269,7 +269,7 @@ int pool_write(Pool *pool, int layer, const float *k, const float *v);
 //   - The plain kernels add up token by token: in very long sequences they lose small weights that
 //     follow one large score.
 //   - A sum of weights times V overflows to infinity if V is near the largest float.
-//   - A weight is 0 from a score 87 to 104 below the maximum (in double 745 below); 0 times an
+//   - A weight becomes 0 once its score is 87 to 104 below the maximum (745 in double); 0 times an
 //     infinite V is NaN.
 // Results are batch-invariant on every device: with the same flags, a row has the same bits in any
 // batch, in chunks of any length and in blocks of any size. (One exception: ATTEND_FAST on a GPU

@@ -101,7 +101,7 @@ else skip "play: there is no Firefox"; fi
 play() { console docs/play.html "serve=$1" | grep "$2"; }
 check "the challenge: a best play" play "begin a.step.fork a 8 b.step.step.step.step.release a.fork \
 b 8 c.begin d.step.step.release b.fork d 8 e.step.step.step.release e.step.release c.release d" \
-    '5 of 5 served in 11 steps, 0 tokens computed twice. No play is shorter. 11$'
+    '5 of 5 served in 11 steps, 0 tokens computed twice. No solution is shorter. 11$'
 check "the challenge: a greedy play" play "begin a.begin b.begin d.step.step.release d.step.step.step.\
 step.release a.begin c.step.release b.begin d.step.step.step.step.step.release c.begin e.step.\
 release d.step.step.step.release e" '5 of 5 served in 16 steps, '

@@ -20,7 +20,7 @@ const STORIES = {
     ['a gets a letter. How many blocks are copied?', ['a: cloud s'], copied, 'one',
       'Its last block was shared.'],
     ['b gets a letter. How many copies now?', ['b: cloud i'], copied, 'none',
-      'The original is its own by now.']],
+      'By now only b uses the original.']],
   beam: ['Beam search', 4, 16, ['a: she s', 'fork a 5', 'a: she sat', 'b: she sai'],
     'The two likeliest continuations survive each step: here a and b.',
     ['Both survivors continue b: c is forked from it, and a ends. How many blocks become free?',
@@ -57,7 +57,7 @@ const STORIES = {
     'that it has just written? Pick any word to see what it looked at. Fork or rewind there, ' +
     'with another word, and run.'],
   crowd: ['Tales in a small pool', 4, 48, ['tale a 0', 'tale b 1', 'tale c 2', 'tell a 30'],
-    'Three tales grow in a pool that holds one and a half. Run: who has to wait?'],
+    'Three tales grow in a pool that holds one and a half. Run: which has to wait?'],
   serve: ['Challenge: serve five', 4, 8, [], 'Serve these five requests in eight blocks. A step ' +
     'adds a letter to each that is running. 11 steps are enough.'],
 };
@@ -100,7 +100,7 @@ function verdict() {
   const {n, steps, twice} = tally();
   const advice = n < 5 ? 'Begin requests, step, and end those that are complete.'
     : steps + twice > 11 ? 'It can be done in 11 steps, without computing anything twice.'
-    : 'No play is shorter.';
+    : 'No solution is shorter.';
   return `${n} of 5 served in ${steps} steps, ${twice} tokens computed twice. ${advice}`;
 }
 const question = ({story, asked} = moment()) => STORIES[story][5 + asked];
@@ -127,5 +127,5 @@ const tell = () => later(async () => {
   await act(wishes, {...told, asked: told.asked + 1, answer: ''});
   const shown = measure(was, now(), states.slice(1 + told.calls.length));
   moment().answer = shown === right ? `${capital(right)}. ${because}`
-    : `${capital(shown)}, in this engine. Right would be: ${right}. ${because}`;
+    : `${capital(shown)}, in this engine. The right answer is: ${right}. ${because}`;
 }).then(() => document.querySelector('#blocks .new')?.scrollIntoView({block: 'nearest'}));
