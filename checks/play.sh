@@ -149,7 +149,7 @@ wrong_engine "believes a length of 1e9" "$append seq->length = 1000000000; retur
 wrong_engine "loops in seq_append" "$append for (;;) ;/" '^seq_append\(a, 2\): no answer in'
 wrong_engine "prints to stderr" "$append fprintf(stderr, \"hello\\\\n\");/" '^ \| .*PAGED_OK.*It prints: hello'
 wrong_engine "prints a {" "$append printf(\"{hello\\\\n\");/" '^ \| .*It prints: .hello'
-wrong_engine "returns 99" "$append return 99;/" '^seq_append\(a, 2\) = 99, which is no code'
+wrong_engine "returns 99" "$append return 99;/" '^seq_append\(a, 2\) = 99, which is not a code'
 wrong_engine "calls exit(99)" "$append exit(99);/" '^seq_append\(a, 2\): it called exit\(99\)'
 wrong_engine "panics" "$append abort();/" '^seq_append\(a, 2\): unreachable'
 wrong_engine "has no pool" '/^int pool_create/,/^}/s/^{/{ return PAGED_OUT_OF_MEMORY;/' \
