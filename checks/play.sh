@@ -1,13 +1,14 @@
 #!/bin/sh
 # docs/play.html: is it made of today's sources? Random deeds on it, in Chromium and in Firefox: are
 # its states those of a native program with a judge, and does it show them? What does it say of
-# engines that are wrong? With the argument `planted`: do the judge and the deeds see mistakes in the page?
+# engines that are wrong? `page` and `engines` ask one half of that. With the argument `planted`: do
+# the judge and the deeds see mistakes in the page?
 set -u && cd "$(dirname "$0")/.." || exit 1
 sum=$(sed 's|//.*||' "${2-paged.cu.c}" paged.h examples/play.[ch]* examples/play_*.js \
     examples/llama_*.h | tr -d '[:space:]' | cksum)
 [ "${1-}" != sum ] || { echo "$sum" && exit; }  # for the Makefile: comments are left out
-LOG=build/play.log && . checks/report.sh
 out=build/play-$$ && mkdir -p $out && trap 'rm -rf "$out"' EXIT
+LOG=$out/said-last && . checks/report.sh
 chromium=$(command -v chromium || command -v chromium-browser || command -v google-chrome)
 firefox=$(command -v firefox-esr || command -v firefox)
 browser=${chromium:-$firefox}
@@ -75,8 +76,6 @@ if [ "${1-}" = planted ]; then
     finish
 fi
 
-check "docs/play.html is made of these sources (make play)" grep -q "\"$sum\"" docs/play.html
-
 # The model of the tales, natively: its weights are in docs/tales.js.
 packed() { awk -v RS='`' "NR == $1" docs/tales.js | base64 -d | gzip -d; }
 weights() { packed 2 | cmp - examples/tales.bin && packed 4 | cmp - examples/tales-tokenizer.bin; }
@@ -84,29 +83,13 @@ tales() {
     ${CC:-cc} -w ${CPPFLAGS-} -DPAGED_NO_MAIN -I. checks/play_tales.c "$1" -o $out/tales -lm &&
         (ulimit -t 60; $out/tales)
 }
-[ -x ./llama ] || make -s llama >/dev/null
-check "docs/tales.js has the weights of the tales (make play)" weights
-check "page and weights have at most 400 KB" test $(cat docs/play.html docs/tales.js | wc -c) -le 400000
-check "its tales are those of ./llama, after a branch, a rewind, a preemption" tales paged.cu.c
-[ -n "$browser" ] || { skip "play: there is no Chromium and no Firefox" && finish; }
-
-deeds=${DEEDS-500}
-check "after each of $deeds random deeds, the page shows what its calls do natively" \
-    agrees docs/play.html "random=${SEED-1},$deeds"
-cp $out/log $out/page
 in_firefox() (browser=$firefox && agrees docs/play.html "random=2,$1")
-if [ -n "$firefox" ]; then check "and in Firefox, after $((deeds / 4))" in_firefox $((deeds / 4))
-else skip "play: there is no Firefox"; fi
 # play WISHES SAYS: a play of the challenge. checks/play.js adds the fewest steps that can be.
 play() { console docs/play.html "serve=$1" | grep "$2"; }
-check "the challenge: a best play" play "begin a.step.fork a 8 b.step.step.step.step.release a.fork \
-b 8 c.begin d.step.step.release b.fork d 8 e.step.step.step.release e.step.release c.release d" \
-    '5 of 5 served in 11 steps, 0 tokens computed twice. No solution is shorter. 11$'
-check "the challenge: a greedy play" play "begin a.begin b.begin d.step.step.release d.step.step.step.\
-step.release a.begin c.step.release b.begin d.step.step.step.step.step.release c.begin e.step.\
-release d.step.step.step.release e" '5 of 5 served in 16 steps, '
-check "the challenge: a fork brings no more than is shared" play \
-    "begin a.step.step.step.step.step.fork a 16 b.release b" '0 of 5 served'
+best="begin a.step.fork a 8 b.step.step.step.step.release a.fork b 8 c.begin d.step.step.release b.\
+fork d 8 e.step.step.step.release e.step.release c.release d"
+greedy="begin a.begin b.begin d.step.step.release d.step.step.step.step.release a.begin c.step.\
+release b.begin d.step.step.step.step.step.release c.begin e.step.release d.step.step.step.release e"
 # tells PAGE: a tale, and one that branches off, are those of ./llama. The second is printed.
 told() { sed -n "$1p" $out/told | tr / '\n'; }
 tells() {
@@ -114,15 +97,39 @@ tells() {
     told 2 | grep asked
     [ "$(told 1)" = "$(./llama 2>&-)" ] && [ "$(told 2)" = "$(./llama -p "$(told 3) with" 2>&-)" ]
 }
-check "the page tells what ./llama tells" tells docs/play.html
+[ -x ./llama ] || make -s llama >/dev/null
 bugs="cow-not-in-table fork-not-counted rewind-keeps-a-block free-list-first-in-first
     prefix-whole-prompt-hit prefix-evicted-first sum-not-rescaled"
 command -v python3 >/dev/null || { skip "play: planted bugs: no python3" && bugs=; }
-for bug in $bugs; do
-    bug "$bug"
-    judged $out/page $out/bug.c >$out/log 2>&1
-    check "the planted bug $bug shows" sh -c "grep 'start(4' $out/log && ! cmp $out/page $out/log"
-done
+
+the_page() {
+    check "docs/play.html is made of these sources (make play)" grep -q "\"$sum\"" docs/play.html
+    check "docs/tales.js has the weights of the tales (make play)" weights
+    check "page and weights have at most 400 KB" \
+        test $(cat docs/play.html docs/tales.js | wc -c) -le 400000
+    check "its tales are those of ./llama, after a branch, a rewind, a preemption" tales paged.cu.c
+    [ -n "$browser" ] || { skip "play: there is no Chromium and no Firefox" && return; }
+    deeds=${DEEDS-200}
+    check "after each of $deeds random deeds, the page shows what its calls do natively" \
+        agrees docs/play.html "random=${SEED-1},$deeds"
+    cp $out/log $out/page
+    if [ -n "$firefox" ]; then check "and in Firefox, after $((deeds / 4))" in_firefox $((deeds / 4))
+    else skip "play: there is no Firefox"; fi
+    check "the challenge: a best play" play "$best" \
+        '5 of 5 served in 11 steps, 0 tokens computed twice. No solution is shorter. 11$'
+    check "the challenge: a greedy play" play "$greedy" '5 of 5 served in 16 steps, '
+    check "the challenge: a fork brings no more than is shared" play \
+        "begin a.step.step.step.step.step.fork a 16 b.release b" '0 of 5 served'
+    check "the page tells what ./llama tells" tells docs/play.html
+    for bug in $bugs; do
+        bug "$bug"
+        judged $out/page $out/bug.c >$out/log 2>&1
+        check "the planted bug $bug shows" sh -c "grep 'start(4' $out/log && ! cmp $out/page $out/log"
+    done
+}
+[ "${1-}" = engines ] || the_page
+[ "${1-}" != page ] && [ -n "$browser" ] || finish
+
 make -s play PAGE=$out/play.html >$out/log 2>&1
 grep apt-get $out/log && skip "play: there is no compiler for WebAssembly" && finish
 cmp -s docs/play.html $out/play.html ||  # another compiler

@@ -1,7 +1,7 @@
 #!/bin/sh
-# make test: all parts of the tests, as many at a time as there are processors. What a part prints
-# appears when it ends. At the end: what was skipped, and the sum of the parts' closing lines,
-# "N passed, N failed, N skipped".
+# make test: all parts of the tests, one more at a time than there are processors, as browsers and
+# debuggers often wait. What a part prints appears when it ends. At the end: what was skipped, and
+# the sum of the parts' closing lines, "N passed, N failed, N skipped".
 set -u
 cd "$(dirname "$0")/.." || exit 1
 out=build/test-$$
@@ -11,12 +11,13 @@ trap 'exit 1' INT TERM
 
 # The longest come first.
 cat >$out/parts <<END
+sh checks/play.sh page
+sh checks/play.sh engines
 python3 checks/walkthrough.py
 sh checks/cuda.sh
 python3 checks/learn.py
 build/llama-tests
 sh checks/programs.sh
-sh checks/play.sh
 python3 checks/golden.py
 sh checks/fuzz.sh
 ./tests --standin
@@ -54,7 +55,7 @@ worker() {
 echo "Two minutes on two idle cores, three to four on one:" \
     "$(wc -l <$out/parts) parts, each printed when it ends."
 export OMP_WAIT_POLICY=passive  # threads that spin would starve the others
-jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
+jobs=${JOBS:-$(($(nproc 2>/dev/null || echo 2) + 1))}
 while [ "$jobs" -gt 0 ]; do worker & jobs=$((jobs - 1)); done
 wait
 if grep -hE '^skip|SKIPPED' $out/*/log >$out/skips; then
