@@ -52,7 +52,7 @@ worker() {
     done <$out/parts
 }
 
-echo "Two minutes on two idle cores, three to four on one:" \
+echo "Two to three minutes on two idle cores, four or five on one:" \
     "$(wc -l <$out/parts) parts, each printed when it ends."
 export OMP_WAIT_POLICY=passive  # threads that spin would starve the others
 jobs=${JOBS:-$(($(nproc 2>/dev/null || echo 2) + 1))}
