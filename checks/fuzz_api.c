@@ -75,7 +75,7 @@ int main(int argc, char **argv)
 {
     static uint8_t bytes[1500];
     int first = argc > 1 ? atoi(argv[1]) : 1;
-    int last = argc > 1 ? first : 300;
+    int last = argc > 1 ? first : 150;
     for (int number = first; number <= last; number++) {
         note("seed %d", number);
         random_state = (uint64_t)number * 0x9e3779b97f4a7c15u;
