@@ -3,7 +3,7 @@
 // after each, are those of the random tests in tests.c.
 //
 //     cc -O1 -g checks/fuzz_api.c -o fuzz_api -lm    (-DPAGED_FAST: the fast paths)
-//     ./fuzz_api                 300 inputs of random bytes
+//     ./fuzz_api                 150 inputs of random bytes
 //     ./fuzz_api 7               one of them, which has failed
 //     clang -fsanitize=fuzzer,address,undefined -DLIBFUZZER ...     looks for more inputs
 

@@ -20,6 +20,7 @@ build/llama-tests
 sh checks/programs.sh
 python3 checks/golden.py
 sh checks/fuzz.sh
+./tests-fast --quick --standin
 ./tests --standin
 ./tests --cpu
 sh checks/replay.sh
@@ -28,7 +29,6 @@ sh checks/check.sh lanes
 build/states 2 2 2
 build/states 3 1 2
 build/states 2 1 3
-./tests-fast --quick --standin
 ./tests-fast --cpu
 END
 
