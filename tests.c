@@ -2824,7 +2824,8 @@ TEST(a_step_reaches_beyond_2_to_the_31, ON_CPU)
 
 #ifdef HAS_STANDIN
 enum { BARRIERS, HALF_A_WARP, TWO_WARPS, AT_A_BARRIER, ALONE, UNWRITTEN };
-static int num_nan;  // threads that found shared memory to which nothing was written
+static int num_nan;      // threads that found shared memory to which nothing was written
+static int num_crooked;  // and those whose stack is not aligned, which an emulator does not mind
 
 __global__ static void wrong_kernel(Job job)
 {
@@ -2839,6 +2840,9 @@ __global__ static void wrong_kernel(Job job)
     __shared__ float unwritten[THREADS];
     if (kind == UNWRITTEN && isnan(unwritten[thread / (2 * WARP) * WARP])) num_nan++;
     unwritten[thread] = 0;
+    __attribute__((aligned(16))) char local[16];
+    volatile uintptr_t at = (uintptr_t)local;  // volatile: a compiler would know the answer
+    if (at % 16 != 0) num_crooked++;
 }
 
 static void run_wrong_kernel(int kind, const char *order)
@@ -2862,6 +2866,7 @@ TEST(the_stand_in_panics_on_wrong_kernels, ON_DEVICE)
     PANICS("deadlock", lane, (run_wrong_kernel(AT_A_BARRIER, "0"), 0));
     PANICS("deadlock", lane, (run_wrong_kernel(ALONE, "0"), 0));
     run_wrong_kernel(UNWRITTEN, "1");       // in descending order, each warp to its end
+    CHECK_EQ(num_crooked, 0);
     CHECK_EQ(num_nan, 2 * (3 * WARP + 1));  // twice: warps 3 to 1, and the first lane of warp 0
 }
 #endif

@@ -12,7 +12,8 @@ must be noticed. Run it after `make all build/llama-tests`, as commands start ./
                  is the first body of a function of two stages, which checks/learn.py tests
     ```console   `$ command`, then exactly what it prints to stdout; `...` stands for any lines. The
                  exit status is 0. `console needs=FILE` is skipped aloud without that file, which
-                 is looked for in MODELS or, without this, here and in ../shared/models
+                 is looked for in MODELS or, without this, here and in ../shared/models; likewise
+                 `console needs=-OPTION` without that option of the compiler
     ```gdb       `$ gdb -x debugger/paged.gdb --args build/debug-tour ARGS`, then `(gdb) command`s,
                  each with what one sees; addresses, line numbers, process ids and blank lines do
                  not count. build/debug is ./paged, build/debug-tour is ./tour, both with -O0 -g3
@@ -253,7 +254,10 @@ def exists(*path):
 
 
 def found(name):
-    """Where a file is that users download, or None."""
+    """Where a file is that users download, or None. An option of the compiler is where it works."""
+    if name.startswith('-'):
+        probe = f'echo "int main(void) {{ return 0; }}" | cc {name} -x c - -o build/probe'
+        return None if run(f'{probe} && build/probe').returncode else name
     for folder in [os.environ['MODELS']] if 'MODELS' in os.environ else ['', '../shared/models']:
         if exists(folder, name):
             return os.path.join(folder, name)
@@ -311,7 +315,8 @@ def judge(block):
             raise Failed('expected c, console, gdb, text or sh')
         for name in block.needs:
             if not found(name):
-                raise Skipped(f'no {name}: MODELS=folder python3 checks/walkthrough.py')
+                raise Skipped(f'no {name}' + ': MODELS=folder python3 checks/walkthrough.py' *
+                              (not name.startswith('-')))
         KINDS[block.kind](block)
         return 'passed', None, None
     except subprocess.TimeoutExpired as timeout:
