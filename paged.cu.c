@@ -71,10 +71,8 @@ static void *realloc_or_panic(void *old, size_t size)
 #define CUDA(call) (void)0  // no pool of this build is on a GPU
 #endif
 
-// The stand-in for a GPU has some machine code, for two processors. A program that includes this
-// file may bring its own stand-in: PAGED_OWN_STANDIN, LAUNCH, and the functions that kernels call.
-#if !defined(__x86_64__) && !defined(__aarch64__) && !defined(PAGED_OWN_STANDIN)
-#undef PAGED_NO_STANDIN
+// The stand-in for a GPU has some machine code, of two processors.
+#if !defined(__x86_64__) && !defined(__aarch64__) && !defined(PAGED_NO_STANDIN)
 #define PAGED_NO_STANDIN
 #endif
 
@@ -921,12 +919,14 @@ enum { WARP = 32, THREADS = 128, WARPS = THREADS / WARP, PER_LANE = PAGED_MAX_HE
 #define __global__
 #define __device__
 #ifdef PAGED_NO_STANDIN
+#ifndef LAUNCH  // a program that includes this file may define these: a stand-in of its own
 #define __shared__ static
 #define LAUNCH(kernel, x, y, z, job) ((void)(kernel), (void)(x), (void)(y))  // never reached
 #define __syncthreads() (void)0
 #define __syncwarp() (void)0
 #define __shfl_xor_sync(mask, value, bits) (value)
-#elif !defined(PAGED_OWN_STANDIN)
+#endif
+#else
 #ifdef __APPLE__
 #define __shared__ static __attribute__((section("__DATA,gpu_shared")))
 #else
@@ -1489,32 +1489,27 @@ void oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_he
 // is between them, ThreadSanitizer names both lines, even where the result was right this time.
 // A kernel without races computes the same in every order of its threads.
 
-#if !defined(__CUDACC__) && !defined(PAGED_NO_STANDIN) && !defined(PAGED_OWN_STANDIN)
+#if !defined(__CUDACC__) && !defined(PAGED_NO_STANDIN)
 
 #ifndef __has_feature
 #define __has_feature(feature) 0
 #endif
 #if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
-#include <sanitizer/tsan_interface.h>  // tells TSan which thread runs, and what is ordered
+#include <sanitizer/tsan_interface.h>
+#define TSAN(call) call  // tells it which thread runs, and what is ordered
 #define UNSEEN __attribute__((no_sanitize("thread")))  // the stand-in itself has no races
 #else
-#define __tsan_get_current_fiber() NULL
-#define __tsan_create_fiber(flags) NULL
-#define __tsan_set_fiber_name(fiber, name) (void)0
-#define __tsan_switch_to_fiber(fiber, flags) (void)0
-#define __tsan_acquire(address) (void)(address)
-#define __tsan_release(address) (void)(address)
+#define TSAN(call)
 #define UNSEEN
 #endif
 #if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
-#include <sanitizer/common_interface_defs.h>  // tells ASan about stack switches
+#include <sanitizer/common_interface_defs.h>
+#define ASAN(call) call  // tells it which stack is in use
 #else
-#define __sanitizer_start_switch_fiber(save, bottom, size) (void)(save)
-#define __sanitizer_finish_switch_fiber(saved, bottom, size) (void)(saved)
+#define ASAN(call)
 #endif
 
-// Where the threads of a thread block meet, at a barrier, or those of a warp, at a shuffle or
-// __syncwarp().
+// Where the threads of a thread block meet, or, at a shuffle or __syncwarp(), those of a warp.
 typedef struct Meeting {
     int arrived;
     const char *file;  // where it is in the source
@@ -1524,32 +1519,30 @@ typedef struct Meeting {
 } Meeting;
 
 typedef struct Thread {
-    void *stack_pointer;  // where it left off; NULL: it has not started
-    void *fake_stack;     // for ASan
-    void *fiber;          // for TSan
-    char name[64];        // for reports
-    __attribute__((aligned(16))) char stack[128 << 10];
+    void *stack_pointer;  // where it left off
+    const void *stack;
+    size_t stack_bytes;
+    void *fake_stack;  // for ASan
+    void *fiber;       // for TSan
+    char name[64];     // for reports
 } Thread;
 
-enum { ASCENDING, DESCENDING };  // orders of the lanes
-static int gpu_lane_order;
+static int gpu_lane_order;  // 0: ascending; 1: descending
 static struct {
     Thread threads[THREADS];        // the running one is threads[threadIdx.x]
     const Meeting *waits[THREADS];  // what each thread waits for; NULL: it can run
     Meeting block, warps[WARPS];
-    Meeting end;  // what threads that have returned wait for
+    Meeting end;      // what threads that have returned wait for
+    Thread launcher;  // the thread of the program
     void (*kernel)(Job);
     const char *name;
     Job job;
-    void *stack_pointer;  // of the launcher
-    const void *stack;
-    size_t stack_bytes;
-    void *fake_stack, *fiber;
+    __attribute__((aligned(16))) char stacks[THREADS][128 << 10];
 } gpu;
 
 // gpu_switch() leaves this stack and continues on another. It pushes the registers that a function
 // must preserve, saves the stack pointer in *from, and pops what it pushed when it left the other
-// stack; so it returns to where that was. FRAME words are popped; word ADDRESS is where to return.
+// stack, so it returns to where that was. It pops FRAME words; word ADDRESS is where it returns to.
 // (In Apple's assembler, a semicolon starts a comment.)
 #ifdef __x86_64__
 enum { FRAME = 7, ADDRESS = 6 };
@@ -1596,15 +1589,20 @@ static void gpu_panic(const char *what, const Meeting *meeting)
     panic(meeting->file, meeting->line, "stand-in", what);
 }
 
-// Switches from a thread to the launcher. Returns when the meeting has taken place.
+// Switches to another thread. Returns when a thread switches back to this one.
+UNSEEN static void gpu_change(Thread *from, Thread *to)
+{
+    ASAN(__sanitizer_start_switch_fiber(&from->fake_stack, to->stack, to->stack_bytes));
+    TSAN(__tsan_switch_to_fiber(to->fiber, __tsan_switch_to_fiber_no_sync));
+    gpu_switch(&from->stack_pointer, to->stack_pointer);
+    ASAN(__sanitizer_finish_switch_fiber(from->fake_stack, &to->stack, &to->stack_bytes));
+}
+
+// Lets other threads run. Returns when the meeting has taken place.
 UNSEEN static void gpu_pause(const Meeting *meeting)
 {
-    Thread *t = &gpu.threads[threadIdx.x];
     gpu.waits[threadIdx.x] = meeting;
-    __sanitizer_start_switch_fiber(&t->fake_stack, gpu.stack, gpu.stack_bytes);
-    __tsan_switch_to_fiber(gpu.fiber, __tsan_switch_to_fiber_no_sync);
-    gpu_switch(&t->stack_pointer, gpu.stack_pointer);
-    __sanitizer_finish_switch_fiber(t->fake_stack, &gpu.stack, &gpu.stack_bytes);
+    gpu_change(&gpu.threads[threadIdx.x], &gpu.launcher);
 }
 
 UNSEEN static void gpu_thread_main(void)
@@ -1612,29 +1610,25 @@ UNSEEN static void gpu_thread_main(void)
 #ifdef __GCC_HAVE_DWARF2_CFI_ASM
     __asm__(NO_CALLER);  // a debugger's backtrace ends here
 #endif
-    __sanitizer_finish_switch_fiber(NULL, &gpu.stack, &gpu.stack_bytes);
+    ASAN(__sanitizer_finish_switch_fiber(NULL, &gpu.launcher.stack, &gpu.launcher.stack_bytes));
     for (;;) {  // once for each thread block
-        __tsan_set_fiber_name(gpu.threads[threadIdx.x].fiber, gpu_thread_name());
-        __tsan_acquire(&gpu.job);
+        TSAN(__tsan_set_fiber_name(gpu.threads[threadIdx.x].fiber, gpu_thread_name()));
+        TSAN(__tsan_acquire(&gpu.job));
         gpu.kernel(gpu.job);
-        __tsan_release(&gpu.end);
+        TSAN(__tsan_release(&gpu.end));
         gpu_pause(&gpu.end);
     }
 }
 
-// Switches from the launcher to a thread, which starts or continues. Returns when it pauses.
-UNSEEN static void gpu_resume(Thread *t)
+// Prepares a thread's stack as if gpu_thread_main() had called gpu_switch() in its first line.
+static void gpu_start(Thread *t, char *stack, size_t bytes)
 {
-    if (!t->stack_pointer) {  // as if it had called gpu_switch() just before gpu_thread_main()
-        uintptr_t *words = (uintptr_t *)(t->stack + sizeof t->stack) - (FRAME + 1) / 2 * 2;
-        words[ADDRESS] = (uintptr_t)gpu_thread_main;
-        t->stack_pointer = words;
-        t->fiber = __tsan_create_fiber(0);
-    }
-    __sanitizer_start_switch_fiber(&gpu.fake_stack, t->stack, sizeof t->stack);
-    __tsan_switch_to_fiber(t->fiber, __tsan_switch_to_fiber_no_sync);
-    gpu_switch(&gpu.stack_pointer, t->stack_pointer);
-    __sanitizer_finish_switch_fiber(gpu.fake_stack, NULL, NULL);
+    uintptr_t *words = (uintptr_t *)(stack + bytes) - (FRAME + 1) / 2 * 2;
+    words[ADDRESS] = (uintptr_t)gpu_thread_main;
+    t->stack_pointer = words;
+    t->stack = stack;
+    t->stack_bytes = bytes;
+    TSAN(t->fiber = __tsan_create_fiber(0));
 }
 
 // Waits until `expected` threads have arrived. The last one wakes the others and continues at once.
@@ -1661,9 +1655,10 @@ UNSEEN static void gpu_sync(int threads, const char *file, int line)
     Meeting *meeting = &gpu.block;
     if (threads == WARP) meeting = &gpu.warps[threadIdx.x / WARP];
     char *order = (char *)meeting + meeting->generation % 2;  // the next one has another address
-    __tsan_release(order);
+    (void)order;
+    TSAN(__tsan_release(order));
     gpu_meet(meeting, threads, file, line);
-    __tsan_acquire(order);
+    TSAN(__tsan_acquire(order));
 }
 
 UNSEEN static float gpu_shuffle_xor(unsigned mask, float x, int bits, const char *file, int line)
@@ -1684,31 +1679,33 @@ UNSEEN static void gpu_run_block(void)
     // NaN, so that reading unwritten shared memory shows up
     memset(__start_gpu_shared, 0xff, __stop_gpu_shared - __start_gpu_shared);
     memset(gpu.waits, 0, sizeof gpu.waits);
-    __tsan_release(&gpu.job);
+    TSAN(__tsan_release(&gpu.job));
     while (idle < THREADS) {
         threadIdx.x = turn % THREADS;
-        if (gpu_lane_order == DESCENDING) threadIdx.x = THREADS - 1 - threadIdx.x;
+        if (gpu_lane_order) threadIdx.x = THREADS - 1 - threadIdx.x;
         turn++;
         idle++;
         if (gpu.waits[threadIdx.x]) continue;
         idle = 0;
-        gpu_resume(&gpu.threads[threadIdx.x]);
-        if (gpu_lane_order == DESCENDING) turn = 0;  // the last lane again: its warp runs far ahead
+        gpu_change(&gpu.launcher, &gpu.threads[threadIdx.x]);
+        if (gpu_lane_order) turn = 0;  // the last lane again: its warp runs far ahead
     }
     for (threadIdx.x = 0; threadIdx.x < THREADS; threadIdx.x++)
         if (gpu.waits[threadIdx.x] != &gpu.end)
             gpu_panic("deadlock: it waits for threads that never arrive", gpu.waits[threadIdx.x]);
-    __tsan_acquire(&gpu.end);
+    TSAN(__tsan_acquire(&gpu.end));
 }
 
 UNSEEN static void launch(void (*kernel)(Job), const char *name, int x, int y, int z, Job job)
 {
     const char *order = getenv("PAGED_LANE_ORDER");
-    if (!gpu.kernel && order) gpu_lane_order = atoi(order) == DESCENDING;  // the first launch
+    if (!gpu.kernel && order) gpu_lane_order = atoi(order) != 0;  // the first launch
     gpu.kernel = kernel;
     gpu.name = name;
     gpu.job = job;
-    gpu.fiber = __tsan_get_current_fiber();
+    TSAN(gpu.launcher.fiber = __tsan_get_current_fiber());
+    for (int i = 0; i < THREADS && !gpu.threads[i].stack_pointer; i++)
+        gpu_start(&gpu.threads[i], gpu.stacks[i], sizeof gpu.stacks[i]);
     gridDim = (struct Index){(unsigned)x, (unsigned)y, (unsigned)z};
     for (blockIdx.z = 0; blockIdx.z < gridDim.z; blockIdx.z++)
         for (blockIdx.y = 0; blockIdx.y < gridDim.y; blockIdx.y++)
