@@ -524,7 +524,7 @@ TEST(a_token_costs_the_product_of_its_shape, ON_CPU)
     CHECK_EQ(pool_bytes_per_block(&llama), 32 * 512 << 10);
     CHECK_EQ(pool_bytes_per_token(&opt_30b) * 1024 * 128, 180388626432);  // 128 texts: 180.4 GB
     CHECK_EQ(ceil_div(6000000001, 4), 1500000001);
-    CHECK_EQ(kv_offset(&opt_30b, 1 << 11, 0, 0, 0), (1ll << 31) * 56 * 16 * 128);
+    CHECK_EQ(kv_offset(&opt_30b, 1 << 12, 0, 0, 0), (1ll << 32) * 56 * 16 * 128);
 }
 
 // Query 1, keys log 1 .. log 4: weights 1, 2, 3, 4 tenths; values 1 .. 4. So the output is 3 and
@@ -1441,28 +1441,6 @@ TEST(offsets_reach_beyond_2_to_the_31, ON_BOTH)
     pool = huge_pool(one_block);
     append(high = empty_seq(pool, 3), 3);
     attend_in_all_ways(&high, &three, 1, 8, 0);
-    end_pool(pool);
-}
-
-// The prefix cache keeps the tokens of blocks in an array that may have more than 2^31 entries.
-TEST(the_prefix_cache_reaches_beyond_2_to_the_31, ON_CPU)
-{
-    enum { BLOCK = 1 << 15, BLOCKS = (1 << 16) + 3 };
-    PoolConfig config = {1, 1, 1, BLOCK, BLOCKS, PAGED_F16, 0, PAGED_CPU};
-    Pool *pool = huge_pool(config);
-    Seq *half = bare_seq(pool, BLOCK * (BLOCKS / 2 - 1)), *most = bare_seq(pool, half->length);
-    Seq *seq = empty_seq(pool, 2 * BLOCK);
-    append(seq, BLOCK);
-    release(half);
-    release(most);
-    CHECK((int64_t)seq->block_table[0] * BLOCK > INT_MAX);
-    publish(seq, BLOCK);
-    int *tokens = (int *)alloc((BLOCK + 1) * sizeof *tokens);
-    memcpy(tokens, *tokens_of(seq), BLOCK * sizeof *tokens);
-    Seq *hit = bare_seq(pool, 0);
-    CHECK_OK(seq_lookup(hit, tokens, BLOCK + 1));
-    CHECK_EQ(hit->length, BLOCK);
-    CHECK_EQ(hit->block_table[0], seq->block_table[0]);
     end_pool(pool);
 }
 
@@ -2789,32 +2767,222 @@ TEST(a_broken_invariant_panics, ON_CPU)
     (void)p;
 }
 
-// Row 2^24 of a step, with K and q beyond 2^31 elements. A copy of 4 GiB is seen when it begins: at
-// the start of the block that it goes to, which cannot be written.
-TEST(a_step_reaches_beyond_2_to_the_31, ON_CPU)
+// Where nothing is computed in 32 bits: row 2^28 + 1 of a step, heads of a block that are more than
+// 2^32 elements apart, entry 2^32 + 1 of the tables, token 2^28 + 9 of a dense copy. Below that, all
+// is 0, so an index of 32 bits finds 0, or writes to another place. Of the addresses, 384 GiB, only a
+// few pages are ever touched.
+enum { FAR_ROW = (1 << 28) + 1, FAR_DIM = 8, FAR_SLOTS = (1 << 29) + 1 };
+enum { FAR_KV_HEADS = 2, FAR_Q_HEADS = 16, FAR_TOKENS = 4 };
+
+static char *far_memory(uint64_t bytes)
 {
-    enum { ROW = 1 << 24, DIM = 128 };
-    Pool *pool = huge_pool((PoolConfig){1, 1, DIM, 1 << 24, 2, PAGED_F16, 0, PAGED_CPU});
-    CHECK_OK(plan_one(bare_seq(pool, 1), 1));
-    Job job = pool->plan->job;
-    const volatile size_t at = (size_t)ROW * DIM;  // volatile: compilers for 32 bits would warn
-    float *x = (float *)alloc((at + DIM) * sizeof *x), *row = x + at;
-    job.queries = (QueryToken *)alloc(((size_t)ROW + 1) * sizeof(QueryToken));  // all alike
-    job.k = job.v = job.q = job.out = x;
-    job.num_q_heads = 1;
-    *row = 7;
-    write_token(&job, ROW, 0, 1);
-    *row = 0;
-    attend_row(&job, ROW, 0);
-    CHECK(*row == 7);
-    pid_t child = begin_child();
-    if (child == 0) {
-        mprotect((char *)pool->k + plane_bytes(pool) / 2, 4096, PROT_NONE);
-        block_copy(pool, 1, 0);
-        _exit(0);
+    if (sizeof(size_t) < 8) skip("only where size_t has 64 bits");
+    if (device == PAGED_GPU) skip("on the CPU and the stand-in only");
+    int kind = MAP_PRIVATE | MAP_ANONYMOUS;
+#ifdef MAP_NORESERVE
+    kind |= MAP_NORESERVE;
+#endif
+    void *p = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, kind, -1, 0);
+    if (p == MAP_FAILED) skip("this system does not hand out so many addresses");
+#ifdef MADV_NOHUGEPAGE
+    (void)madvise(p, (size_t)bytes, MADV_NOHUGEPAGE);  // a page in use takes 4 KB, not 2 MB
+#endif
+    return (char *)p;
+}
+
+#ifdef HAS_STANDIN
+static void run_far(void (*kernel)(Job), const Job *job, unsigned x, unsigned y)
+{
+    gpu.kernel = kernel;
+    gpu.name = "a kernel in a test";
+    gpu.job = *job;
+    gridDim = (struct Index){1, 1, 1};
+    blockIdx = (struct Index){x, y, 0};
+    gpu_run_block();
+}
+#else
+#define run_far(kernel, job, x, y) (void)(job)
+#endif
+
+// Attends from the far row, in one of the ways that the device has: 0, 1, ...
+static void attend_far(const Job *job, int way)
+{
+    for (int head = 0; head < FAR_Q_HEADS && device == PAGED_CPU && way == 0; head++)
+        attend_row(job, FAR_ROW, head);
+    for (int head = 0; head < FAR_Q_HEADS && device != PAGED_CPU && way == 0; head++)
+        run_far(attend_paged, job, FAR_ROW, head);
+#ifdef PAGED_FAST
+#if LANES
+    if (device == PAGED_CPU && way > 0) {
+        Query *queries = (Query *)memory_create(device, VECTORS * sizeof *queries);
+        attend_piece(job, queries, FAR_ROW, 1, 0, FAR_KV_HEADS);
+        memory_free(device, queries);
     }
-    last_words(child, SIGSEGV);
-    pool_destroy(pool);
+#endif
+    if (device == PAGED_CPU || way == 0) return;
+    for (int head = 0; head < FAR_Q_HEADS && way == 1; head++)
+        run_far(attend_split, job, FAR_ROW, head);
+    for (int head = 0; head < FAR_KV_HEADS && way == 2; head++)
+        run_far(job->config.dtype == PAGED_F16 ? attend_mma_f16_64 : attend_mma_bf16_64, job,
+                FAR_ROW, head);
+    for (int head = 0; head < FAR_Q_HEADS; head++) run_far(merge_splits, job, FAR_ROW, head);
+#endif
+}
+
+static int num_far_ways(int dtype)
+{
+    if (NUM_WAYS < 4) return 1;
+    if (device == PAGED_CPU) return LANES ? 2 : 1;
+    return dtype == PAGED_F32 ? 2 : 3;  // tensor cores take 16 bits
+}
+
+TEST(a_step_reaches_beyond_2_to_the_32, ON_BOTH)
+{
+    const uint64_t unit = 1ull << 36;
+    const SeqOffset begin = {(1 << 28) + 9, (1ll << 32) + 1};
+    const SeqOffset offsets[2] = {begin, {begin.token + FAR_TOKENS, begin.entry + 1}};
+    for (int dtype = PAGED_F32; dtype <= PAGED_BF16; dtype++) {
+        char *far = far_memory(6 * unit);
+        float *x = (float *)(far + 2 * unit);  // k, q, out, lse, states and the dense K
+        const uint64_t kv = (uint64_t)FAR_ROW * FAR_KV_HEADS * FAR_DIM;
+        const uint64_t row = (uint64_t)FAR_ROW * FAR_Q_HEADS, q = row * FAR_DIM;
+        Job job;
+        memset(&job, 0, sizeof job);
+        job.config = (PoolConfig){1, FAR_KV_HEADS, FAR_DIM, FAR_SLOTS, 2, dtype, 1, device};
+        job.k_plane = far;
+        job.v_plane = far + unit;
+        job.num_seqs = 1;
+        job.num_query_tokens = FAR_ROW + 1;
+        job.offsets = (SeqOffset *)offsets;
+        job.queries = (QueryToken *)(far + 5 * unit);
+        job.tables = (int *)(far + 5 * unit + unit / 2);
+        job.queries[FAR_ROW].position = FAR_TOKENS - 1;
+        job.tables[begin.entry] = 1;
+        job.num_q_heads = FAR_Q_HEADS;
+        job.scale = 1;
+        job.splits = 1;
+        job.k = job.q = job.out = job.lse = job.states = x;
+        job.v = job.dense_v = x + 64;
+        job.dense_k = x;
+        job.dense_dtype = dtype;
+        for (int head = 0; head < FAR_KV_HEADS; head++) {
+            x[kv + head * FAR_DIM] = 80;  // the score: no other token weighs anything
+            x[kv + head * FAR_DIM + 64] = 7 + head;
+        }
+        if (device == PAGED_CPU)
+            write_token(&job, FAR_ROW, 0, 1);
+        else
+            run_far(write_kv, &job, FAR_ROW, 0);
+        for (int head = 0; head < FAR_KV_HEADS; head++) {
+            uint64_t at = ((uint64_t)(FAR_KV_HEADS + head) * FAR_SLOTS + FAR_TOKENS - 1) * FAR_DIM;
+            note("dtype %d, KV head %d", dtype, head);
+            CHECK(load_element(job.k_plane, at, dtype) == 80);
+            CHECK(load_element(job.v_plane, at, dtype) == 7 + head);
+        }
+        for (int way = 0; way < 2 * num_far_ways(dtype); way++) {
+            note("dtype %d, way %d", dtype, way);
+            if (way == num_far_ways(dtype)) {  // from here on, K and V are the dense copy
+                for (int t = 0; t < FAR_TOKENS && device == PAGED_CPU; t++)
+                    gather_token(&job, begin, t, 0, 1);
+                if (device != PAGED_CPU) run_far(gather_kv, &job, 0, 0);
+                job.k_plane = job.dense_k;
+                job.v_plane = job.dense_v;
+                job.tables = NULL;
+            }
+            for (int head = 0; head < FAR_Q_HEADS; head++) {
+                memset(x + q + head * FAR_DIM, 0, FAR_DIM * sizeof *x);
+                x[q + head * FAR_DIM] = 1;
+                x[row + head] = 0;
+            }
+            attend_far(&job, way % num_far_ways(dtype));
+            for (int head = 0; head < FAR_Q_HEADS; head++) {
+                CHECK(x[q + head * FAR_DIM] == 7 + head / (FAR_Q_HEADS / FAR_KV_HEADS));
+                CHECK(x[row + head] == 80);
+            }
+        }
+        munmap(far, (size_t)(6 * unit));
+    }
+}
+
+// Ends a child without a signal if a page is touched that must not be.
+static void touched(int number) { _exit(number < 0); }
+
+// A statement that must go beyond the first page from `start` on; all after it cannot be touched.
+#define GOES_BEYOND(start, bytes, statement) \
+    do { \
+        char *page_ = (char *)(((uintptr_t)(start) + (1 << 16)) & ~(uintptr_t)0xffff); \
+        pid_t child_ = begin_child(); \
+        if (child_ == 0) { \
+            signal(SIGSEGV, touched); \
+            signal(SIGBUS, touched); /* on a Mac */ \
+            if (mprotect(page_, bytes, PROT_NONE) == 0) statement; \
+            abort(); \
+        } \
+        last_words(child_, 0); \
+    } while (0)
+
+// Sizes of more than 32 bits: what is asked for is refused, and what is copied or filled runs into a
+// page that cannot be touched.
+TEST(sizes_have_64_bits, ON_CPU)
+{
+    const uint64_t block = (uint64_t)FAR_SLOTS * FAR_KV_HEADS * FAR_DIM * 2, gib = 1 << 30;
+    char *far = far_memory(8 * block);
+    Pool huge, *pool = new_pool(small_config(4, 4)), *none = pool;
+    Seq *seq = bare_seq(pool, 4);
+    PoolConfig config = {1, FAR_KV_HEADS, FAR_DIM, FAR_SLOTS, 2, PAGED_F16, 1, PAGED_CPU};
+    float *x = (float *)(far + 4 * block);
+    memset(&huge, 0, sizeof huge);
+    huge.config = config;
+    huge.k = far;
+    huge.v = far + 2 * block;
+    huge.tokens = (int *)far;
+
+    // Offsets, of blocks, of the tokens that were published, and of the oracle.
+    for (int head = 0; head < FAR_KV_HEADS; head++) {
+        const size_t at = ((size_t)(2 + head) * FAR_SLOTS - 1) * FAR_DIM;
+        huge.config.block_size = FAR_SLOTS;
+        block_poison(&huge, 0, FAR_SLOTS);  // no slot
+        block_poison(&huge, 1, FAR_SLOTS - 1);
+        CHECK(isnan(load_element(huge.k, at + FAR_SLOTS * (size_t)FAR_DIM, PAGED_F16)));
+        CHECK(isnan(load_element(huge.v, at + FAR_SLOTS * (size_t)FAR_DIM, PAGED_F16)));
+    }
+    CHECK(block_tokens(&huge, 9) == huge.tokens + 9 * (size_t)FAR_SLOTS);
+    Oracle oracle = {config, FAR_ROW, 1, x, x + 64};
+    float row[2 * FAR_DIM] = {80, 1}, out[2 * FAR_DIM] = {0}, lse[2] = {0};
+    oracle.config.num_layers = 2;
+    oracle_write(&oracle, 1, 1, row, row);
+    CHECK(x[(size_t)FAR_ROW * 2 * FAR_DIM] == 80);
+    oracle_attend(&oracle, 1, 1, 2, 1, row, out, lse);
+    CHECK(out[0] == 80 && lse[0] == 6401);
+
+    // Copies, and blocks that are filled.
+    GOES_BEYOND(far, block / 2, block_poison(&huge, 0, 0));
+    GOES_BEYOND(far + block, block / 2, block_copy(&huge, 1, 0));
+    GOES_BEYOND(x, 4 * gib, tensor_copy(&huge, x, (float *)far, gib + 1));
+
+    // Requests.
+    bytes_asked = fail_after = 0;
+    CHECK(!tensor_create(pool, gib + 1));
+    CHECK(bytes_asked > 4 * gib);
+    CHECK_EQ(memory_reserve(PAGED_CPU, &huge.states, 4 * gib), PAGED_OUT_OF_MEMORY);
+    CHECK(bytes_asked > 14 * gib);
+    bytes_asked = 0;
+    stbds_header(seq->block_table)->length = gib;
+    CHECK_EQ(seq_gather(seq, 0, x, x), PAGED_OUT_OF_MEMORY);
+    CHECK(bytes_asked > 10 * gib);
+    stbds_header(seq->block_table)->length = 4 * gib;
+    bytes_asked = 0;
+    CHECK_EQ(plan_one(seq, 4), PAGED_OUT_OF_MEMORY);
+    CHECK(bytes_asked > 16 * gib);
+    stbds_header(seq->block_table)->length = 1;
+    bytes_asked = 0;
+    fail_after = 1;
+    config.block_size = gib;
+    config.num_blocks = 5;
+    CHECK_EQ(pool_create(&config, &none), PAGED_OUT_OF_MEMORY);
+    fail_after = -1;
+    CHECK(bytes_asked - 5 * gib * (2 * 2 * FAR_KV_HEADS * FAR_DIM + sizeof(int)) < 16 << 20);
+    munmap(far, 8 * block);
 }
 
 #ifdef HAS_STANDIN
