@@ -446,6 +446,24 @@ static size_t num_planned(const Pool *pool)  // query tokens of the plan
     return pool && pool->plan ? (size_t)pool->plan->job.num_query_tokens : 0;
 }
 
+// A result is NaN before the call, so that what an earlier call has left cannot pass for it. If the
+// call is refused, it is still NaN, and gets back what it was. Returns that.
+static float *clear(float *x, size_t n)
+{
+    if (!x) return NULL;
+    float *before = (float *)alloc(n * sizeof *x);
+    memcpy(before, x, n * sizeof *x);
+    memset(x, 0xff, n * sizeof *x);
+    return before;
+}
+
+static void restore(float *x, const float *before, size_t n)
+{
+    if (!x) return;
+    for (size_t i = 0; i < n; i++) CHECK(float_bits(x[i]) == UINT32_MAX);
+    memcpy(x, before, n * sizeof *x);
+}
+
 // pool_write(), seq_gather() and attend() with tensors in host memory.
 static int t_write(Pool *pool, int layer, const float *k, const float *v)
 {
@@ -457,19 +475,30 @@ static int t_write(Pool *pool, int layer, const float *k, const float *v)
 static int t_gather(const Seq *seq, int layer, float *k, float *v)
 {
     const Pool *pool = seq ? seq->pool : NULL;
-    size_t n = seq ? seq->length * row_floats(pool) : 0;
+    size_t n = seq ? seq->length * row_floats(pool) : 0, mark = arrlenu(memory);
+    const float *old_k = clear(k, n), *old_v = clear(v, n);
     int error = seq_gather(seq, layer, lend(pool, k, n, 1), lend(pool, v, n, 1));
-    return take_back(pool, error);
+    take_back(pool, error);
+    if (error) restore(v, old_v, n);
+    if (error) restore(k, old_k, n);
+    free_to(mark);
+    return error;
 }
 
 static int t_attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const float *q,
                     float *out, float *lse)
 {
-    size_t rows = num_q_heads > 0 && num_q_heads < 1000 ? num_planned(pool) * num_q_heads : 0;
+    size_t heads = num_q_heads > 0 && num_q_heads <= PAGED_MAX_Q_HEADS ? num_q_heads : 0;
+    size_t rows = num_planned(pool) * heads, mark = arrlenu(memory);
     size_t n = rows > 0 ? rows * pool->config.head_dim : 0;
+    const float *old_out = clear(out, n), *old_lse = clear(lse, rows);
     int error = attend(pool, flags, layer, num_q_heads, scale, lend(pool, q, n, 0),
                        lend(pool, out, n, 1), lend(pool, lse, rows, 1));
-    return take_back(pool, error);
+    take_back(pool, error);
+    if (error) restore(lse, old_lse, rows);
+    if (error) restore(out, old_out, n);
+    free_to(mark);
+    return error;
 }
 
 // A step of the newest n tokens of one sequence; one that also stores K and V of one layer; and one
@@ -524,6 +553,8 @@ TEST(a_token_costs_the_product_of_its_shape, ON_CPU)
     CHECK_EQ(pool_bytes_per_block(&llama), 32 * 512 << 10);
     CHECK_EQ(pool_bytes_per_token(&opt_30b) * 1024 * 128, 180388626432);  // 128 texts: 180.4 GB
     CHECK_EQ(ceil_div(6000000001, 4), 1500000001);
+    CHECK(multiply(2, SIZE_MAX / 2) == SIZE_MAX - 1 && multiply(3, SIZE_MAX / 3) == SIZE_MAX);
+    CHECK(multiply(2, SIZE_MAX / 2 + 1) == 0 && multiply(SIZE_MAX / 3 + 1, 3) == 0);
     CHECK_EQ(kv_offset(&opt_30b, 1 << 12, 0, 0, 0), (1ll << 32) * 56 * 16 * 128);
 }
 
@@ -554,7 +585,7 @@ TEST(the_oracle_gives_what_a_hand_computes, ON_CPU)
     PoolConfig config = {2, 1, 1, 1, 1, PAGED_F32, 0, PAGED_CPU};
     const float k[] = {0, logf(2)}, v[] = {10, 20}, q = 1;
     float out = 0, lse = 0;
-    Oracle *parent = oracle_create(&config, 3);
+    Oracle *parent = oracle_create(&config, 2);
     parent->length = 2;
     oracle_write(parent, 1, 2, k, v);
     oracle_attend(parent, 1, 1, 1, 2, &q, &out, &lse);
@@ -565,6 +596,7 @@ TEST(the_oracle_gives_what_a_hand_computes, ON_CPU)
     CHECK(out == 10 && lse == 0);
     oracle_attend(child, 1, 1, 1, 0, &q, &out, NULL);
     CHECK(child->length == 1 && parent->length == 2);
+    CHECK_BITS(child->v + 2, v, 2);  // to the last float of layer 1
     config.head_dim = 3;
     const float ones[] = {1, 1, 1}, far_apart[] = {1e8f, 1, -1e8f};
     float result[3];
@@ -884,7 +916,11 @@ TEST(a_refused_sequence_call_changes_nothing, ON_CPU)
     CHECK_EQ(seq_append(seq, INT_MAX), PAGED_TOO_LONG);
     pool->config.block_size = 4;
     seq_release(NULL);
-    for (int i = 0; i <= PAGED_NO_GPU; i++) CHECK_HAS(paged_error(i), words[i]);
+    for (int i = 0; i <= PAGED_NO_GPU; i++) {  // CUDA has its own words for why there is no GPU
+        if (i == PAGED_NO_GPU && (int)OTHER_DEVICE == PAGED_GPU && !device_exists(PAGED_GPU))
+            continue;
+        CHECK_HAS(paged_error(i), words[i]);
+    }
     CHECK_TEXT(paged_error(-1), "unknown error code");
     CHECK_TEXT(paged_error(PAGED_NO_GPU + 1), "unknown error code");
 }
@@ -1058,11 +1094,12 @@ TEST(attend_gathers_into_a_dense_copy, ON_BOTH)
         CHECK_BITS(out, copy, 8);
     }
     CHECK(pool->workspace.bytes == bytes && pool->workspace.p == workspace);
+    if (device == PAGED_GPU) return;                    // cudaMalloc() does not ask fail_after
     pool->workspace.bytes = fail_after = fail_all = 0;  // if half as much again is refused
     int error = t_attend(pool, ATTEND_GATHER, 1, 2, 0, q, out, NULL);
     pool->workspace.bytes = fail_after = 0;
     fail_all = 1;
-    int refused = seq_gather(seq, 1, k, v);
+    int refused = t_gather(seq, 1, k, v);
     fail_after = -1;
     CHECK(error == PAGED_OK && refused == PAGED_OUT_OF_MEMORY);
 }
@@ -1072,6 +1109,9 @@ TEST(attend_gathers_into_a_dense_copy, ON_BOTH)
 TEST(without_states_the_plain_kernel_runs, ON_DEVICE)
 {
 #if defined PAGED_FAST && defined HAS_STANDIN
+    QueryToken *queries = (QueryToken *)alloc(1024 * sizeof *queries);  // 1024 * 2^22 is 2^32
+    queries[1023].position = INT_MAX;
+    CHECK_EQ(rows_together(queries, 1024, 1 << 20, &(int){0}), 1023);
     for (int p = 0; p < 1 << 15; p++)
         CHECK(split_length(p) == split_length(p / 8 * 8) && split_length(p) <= MAX_SPLIT);
     const int lengths[] = {1 << 15, 1 << 26}, heads[] = {65535, 1}, dims[] = {256, 1};
@@ -1141,6 +1181,7 @@ TEST(pool_check_finds_each_kind_of_damage, ON_CPU)
     order_free_list(pool, order);
     Seq *a = new_seq(pool, 10);  // blocks 9 10 11; free: 0 to 8
     fork_seq(a, 5);              // blocks 9 10
+    const int before = num_live;
     REPORTS(b[9].ref_count, 3, "block 9: ref_count is 3, should be 2");
     REPORTS(b[11].ref_count, 0, "block 11: ref_count is 0, should be 1");
     REPORTS(b[7].ref_count, 1, "block 7: ref_count is 1, should be 0");
@@ -1178,6 +1219,7 @@ TEST(pool_check_finds_each_kind_of_damage, ON_CPU)
     const char *text = pool_check(pool);
     fail_after = -1;
     CHECK_TEXT(text, "no memory for the check");
+    CHECK_EQ(num_live, before);
 }
 
 // ---- prefix cache -----------------------------------------------------------------------------
@@ -1563,16 +1605,52 @@ TEST(float32_ends_where_the_header_says, ON_BOTH)
             note("row %d, dtype %d, flags %d: %g", row, i % 2, flags, out[0]);
             if (rows[row].where & here && (isnan(limit) ? isnan(out[0]) : out[0] == limit))
                 continue;
+            // Whether a tensor core's sum becomes infinity or stays the largest float, who knows?
+            if (device == PAGED_GPU && limit == INFINITY && i % 2 && flags >= ATTEND_FAST) continue;
             CHECK(out[0] == right || fabsf(out[0] / right - 1) < 5e-3f);
         }
     }
-    // In double, scores may differ by a quarter at 2^24.
-    const float k[] = {0x1p24f, 0.5f, 0x1p24f, 0.25f}, v[] = {1, 1, 0, 0}, q[] = {1, 1};
-    float out[2];
-    Seq *seq = seq_of(2, 2, PAGED_F32, k, v);
-    CHECK_OK(plan_one(seq, 1));
-    CHECK_OK(t_attend(seq->pool, ATTEND_PAGED, 0, 1, 1, q, out, NULL));
-    if (device == PAGED_CPU) CHECK_CLOSE(out[0], 1 / (1 + expf(-0.25f)), 1);
+}
+
+// The plain code of the CPU and the oracle compute in double: what they give is a result in long
+// double, rounded once. Scores are near 50000, where floats are 0.004 apart, and 400 equal weights,
+// each with the same error if it is rounded, are beside a large one.
+TEST(doubles_are_rounded_once, ON_CPU)
+{
+    enum { N = 401 };
+    for (int i = 0; i < 40; i++) {
+        float k[N * 2], v[N * 2], out[2][2], lse[2];
+        const float q[] = {1.5f + random_float() / 4, 1.5f + random_float() / 4};
+        const float base[] = {16000 + random_float(), 16000 + random_float()};
+        for (int j = 0; j < N * 2; j++) {
+            k[j] = j / 2 == i ? base[j % 2] + 2 : base[j % 2];
+            v[j] = 1.5f + random_float() / 4;
+        }
+        long double sums[3] = {0}, top = 0;  // of weights, and times V
+        for (int t = 0; t < N; t++)
+            top = fmaxl(top, (long double)q[0] * k[2 * t] + (long double)q[1] * k[2 * t + 1]);
+        for (int t = 0; t < N; t++) {
+            long double score = (long double)q[0] * k[2 * t] + (long double)q[1] * k[2 * t + 1];
+            long double weight = expl(score - top);
+            sums[2] += weight;
+            for (int d = 0; d < 2; d++) sums[d] += weight * v[2 * t + d];
+        }
+        Seq *seq = seq_of(N, 2, PAGED_F32, k, v);
+        CHECK_OK(plan_one(seq, 1));
+        CHECK_OK(t_attend(seq->pool, ATTEND_PAGED, 0, 1, 1, q, out[0], &lse[0]));
+        Oracle *oracle = oracle_create(&seq->pool->config, N);
+        oracle->length = N;
+        oracle_write(oracle, 0, N, k, v);
+        oracle_attend(oracle, 0, 1, 1, 1, q, out[1], &lse[1]);
+        oracle_release(oracle);
+        for (int j = 0; j < 2 * 3; j++) {  // of a float, half a unit of the last place, and no more
+            int which = j / 3, d = j % 3;
+            long double right = d == 2 ? top + logl(sums[2]) : sums[d] / sums[2];
+            long double got = d == 2 ? lse[which] : out[which][d];
+            note("case %d, %s, result %d", i, which ? "the oracle" : "attend()", d);
+            CHECK(fabsl(got / right - 1) < 0x1.02p-24);
+        }
+    }
 }
 
 // exp() by the vectors of fast/fast.c is a series, and exact to a few units in the last place. Its
@@ -2563,6 +2641,9 @@ TEST(a_row_has_the_same_bits_in_any_company, ON_BOTH)
             states_limit = STATES_LIMIT;
             size_t states = (size_t)count_splits(lengths[1] - 1) * group * (8 + 2);
             if (flags && on_stand_in()) CHECK(pool->states.bytes >= states * sizeof(float));
+            const int one_row = 16 * group * (8 + 2) * (int)sizeof(float);  // of at most 16 splits
+            if (way == 1 && on_stand_in())                                  // half as much again
+                CHECK(pool->states.bytes <= (size_t)(few > one_row ? few : one_row) * 3 / 2);
             Job job = pool->plan->job;  // of 14 rows, each is in one thread block
             const QueryToken *queries = job.queries;
             job.num_query_tokens = 14;
@@ -2584,8 +2665,10 @@ TEST(a_row_has_the_same_bits_in_any_company, ON_BOTH)
                     CHECK_BITS(lse + row * group, own_lse, group);
                     CHECK_EQ(isnan(own[0]), row == 11);
                     if (LANES > 0 && device == PAGED_CPU && flags)  // one NaN
-                        for (int j = row * group * 8; j < (row + 1) * group * 8; j++)
+                        for (int j = row * group * 8; j < (row + 1) * group * 8; j++) {
                             CHECK(!isnan(out[j]) || float_bits(out[j]) == 0x7fc00000);
+                            CHECK(!isnan(lse[j / 8]) || float_bits(lse[j / 8]) == 0x7fc00000);
+                        }
                     seq_release(alone);
                 }
         }
@@ -2608,6 +2691,7 @@ static void *live(void *argument)
     for (int flags = 0; flags < WAYS; flags++)
         CHECK_OK(attend(pool, flags, 0, HEADS, 0, q, expected[flags], NULL));
     for (int i = 0; i < 400; i++) {
+        memset(out, 0xff, sizeof out);
         CHECK_OK(attend(pool, i % WAYS, 0, HEADS, 0, q, out, NULL));
         CHECK_BITS(out, expected[i % WAYS], HEADS * DIM);
     }
@@ -2956,7 +3040,7 @@ TEST(sizes_have_64_bits, ON_CPU)
     CHECK(out[0] == 80 && lse[0] == 6401);
 
     // Copies, and blocks that are filled.
-    GOES_BEYOND(far, block / 2, block_poison(&huge, 0, 0));
+    GOES_BEYOND(far, block / 2 - (1 << 17), block_poison(&huge, 0, 0));  // one head
     GOES_BEYOND(far + block, block / 2, block_copy(&huge, 1, 0));
     GOES_BEYOND(x, 4 * gib, tensor_copy(&huge, x, (float *)far, gib + 1));
 
