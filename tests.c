@@ -2923,7 +2923,8 @@ static int num_far_ways(int dtype)
 TEST(a_step_reaches_beyond_2_to_the_32, ON_BOTH)
 {
     const uint64_t unit = 1ull << 36;
-    const SeqOffset begin = {(1 << 28) + 9, (1ll << 32) + 1};
+    const int64_t entry = (1ll << 32) + 1;
+    const SeqOffset begin = {(1 << 28) + 9, entry};
     const SeqOffset offsets[2] = {begin, {begin.token + FAR_TOKENS, begin.entry + 1}};
     for (int dtype = PAGED_F32; dtype <= PAGED_BF16; dtype++) {
         char *far = far_memory(6 * unit);
@@ -2941,7 +2942,7 @@ TEST(a_step_reaches_beyond_2_to_the_32, ON_BOTH)
         job.queries = (QueryToken *)(far + 5 * unit);
         job.tables = (int *)(far + 5 * unit + unit / 2);
         job.queries[FAR_ROW].position = FAR_TOKENS - 1;
-        job.tables[begin.entry] = 1;
+        job.tables[entry] = 1;
         job.num_q_heads = FAR_Q_HEADS;
         job.scale = 1;
         job.splits = 1;
@@ -3038,6 +3039,13 @@ TEST(sizes_have_64_bits, ON_CPU)
     CHECK(x[(size_t)FAR_ROW * 2 * FAR_DIM] == 80);
     oracle_attend(&oracle, 1, 1, 2, 1, row, out, lse);
     CHECK(out[0] == 80 && lse[0] == 6401);
+
+    Pool many = huge;
+    many.config = (PoolConfig){1, 1, FAR_DIM, 256, 1 << 22, PAGED_F16, 1, PAGED_CPU};
+    uint16_t *k = (uint16_t *)far + ((size_t)(1 << 21) + 1) * 256 * FAR_DIM;  // block 2^21 + 1
+    k[0] = 7;
+    block_copy(&many, (1 << 21) + 2, (1 << 21) + 1);
+    CHECK_EQ(k[256 * FAR_DIM], 7);
 
     // Copies, and blocks that are filled.
     GOES_BEYOND(far, block / 2 - (1 << 17), block_poison(&huge, 0, 0));  // one head
