@@ -3052,6 +3052,15 @@ TEST(sizes_have_64_bits, ON_CPU)
     GOES_BEYOND(far + block, block / 2, block_copy(&huge, 1, 0));
     GOES_BEYOND(x, 4 * gib, tensor_copy(&huge, x, (float *)far, gib + 1));
 
+    // A dense copy of as many tokens as the plan says: V begins 2^33 bytes after K.
+    const float *ones = filled(4 * 8, 1);
+    CHECK_OK(write_all(seq, 4, ones, ones));
+    pool->plan->num_tokens = 1 << 28;
+    pool->workspace = (Memory){far, 8 * block};
+    CHECK_OK(attend(pool, ATTEND_GATHER, 0, 2, 0, ones, filled(4 * 8, 0), NULL));
+    CHECK(*(float *)(far + 8 * gib) == 1);
+    pool->workspace = (Memory){NULL, 0};
+
     // Requests.
     bytes_asked = fail_after = 0;
     CHECK(!tensor_create(pool, gib + 1));
