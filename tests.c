@@ -3008,7 +3008,7 @@ static void touched(int number) { _exit(number < 0); }
 
 // Sizes of more than 32 bits: what is asked for is refused, and what is copied or filled runs into a
 // page that cannot be touched.
-TEST(sizes_have_64_bits, ON_CPU)
+TEST(sizes_have_64_bits, ON_BOTH)
 {
     const uint64_t block = (uint64_t)FAR_SLOTS * FAR_KV_HEADS * FAR_DIM * 2, gib = 1 << 30;
     char *far = far_memory(8 * block);
@@ -3039,6 +3039,8 @@ TEST(sizes_have_64_bits, ON_CPU)
     CHECK(x[(size_t)FAR_ROW * 2 * FAR_DIM] == 80);
     oracle_attend(&oracle, 1, 1, 2, 1, row, out, lse);
     CHECK(out[0] == 80 && lse[0] == 6401);
+    oracle.max_tokens = INT_MAX;
+    CHECK(oracle_offset(&oracle, 3, 0, 0) == 3 * (size_t)INT_MAX * FAR_KV_HEADS * FAR_DIM);
 
     Pool many = huge;
     many.config = (PoolConfig){1, 1, FAR_DIM, 256, 1 << 22, PAGED_F16, 1, PAGED_CPU};
@@ -3052,13 +3054,13 @@ TEST(sizes_have_64_bits, ON_CPU)
     GOES_BEYOND(far + block, block / 2, block_copy(&huge, 1, 0));
     GOES_BEYOND(x, 4 * gib, tensor_copy(&huge, x, (float *)far, gib + 1));
 
-    // A dense copy of as many tokens as the plan says: V begins 2^33 bytes after K.
+    // A dense copy of as many tokens as the plan says: V begins 2^35 bytes after K.
     const float *ones = filled(4 * 8, 1);
     CHECK_OK(write_all(seq, 4, ones, ones));
-    pool->plan->num_tokens = 1 << 28;
-    pool->workspace = (Memory){far, 8 * block};
+    pool->plan->num_tokens = 1 << 30;
+    pool->workspace = (Memory){far, 64 * gib};
     CHECK_OK(attend(pool, ATTEND_GATHER, 0, 2, 0, ones, filled(4 * 8, 0), NULL));
-    CHECK(*(float *)(far + 8 * gib) == 1);
+    CHECK(*(float *)(far + 32 * gib) == 1);
     pool->workspace = (Memory){NULL, 0};
 
     // Requests.
