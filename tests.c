@@ -1111,7 +1111,8 @@ TEST(without_states_the_plain_kernel_runs, ON_DEVICE)
 #if defined PAGED_FAST && defined HAS_STANDIN
     QueryToken *queries = (QueryToken *)alloc(1024 * sizeof *queries);  // 1024 * 2^22 is 2^32
     queries[1023].position = INT_MAX;
-    CHECK_EQ(rows_together(queries, 1024, 1 << 20, &(int){0}), 1023);
+    int splits;
+    CHECK_EQ(rows_together(queries, 1024, 1 << 20, &splits), 1023);
     for (int p = 0; p < 1 << 15; p++)
         CHECK(split_length(p) == split_length(p / 8 * 8) && split_length(p) <= MAX_SPLIT);
     const int lengths[] = {1 << 15, 1 << 26}, heads[] = {65535, 1}, dims[] = {256, 1};
@@ -2909,7 +2910,12 @@ static void attend_far(const Job *job, int way)
     for (int head = 0; head < FAR_KV_HEADS && way == 2; head++)
         run_far(job->config.dtype == PAGED_F16 ? attend_mma_f16_64 : attend_mma_bf16_64, job,
                 FAR_ROW, head);
-    for (int head = 0; head < FAR_Q_HEADS; head++) run_far(merge_splits, job, FAR_ROW, head);
+    for (int head = 0; head < FAR_Q_HEADS; head++) {  // it has one split, whose m comes first
+        float *state = job->states + ((size_t)FAR_ROW * FAR_Q_HEADS + head) * (FAR_DIM + 2);
+        CHECK(*state == 80);
+        *state = 80.5f;
+        run_far(merge_splits, job, FAR_ROW, head);
+    }
 #endif
 }
 
@@ -2947,8 +2953,9 @@ TEST(a_step_reaches_beyond_2_to_the_32, ON_BOTH)
         job.scale = 1;
         job.splits = 1;
         job.k = job.q = job.out = job.lse = job.states = x;
-        job.v = job.dense_v = x + 64;
+        job.v = x + 64;
         job.dense_k = x;
+        job.dense_v = x + 64;
         job.dense_dtype = dtype;
         for (int head = 0; head < FAR_KV_HEADS; head++) {
             x[kv + head * FAR_DIM] = 80;  // the score: no other token weighs anything
@@ -2982,7 +2989,7 @@ TEST(a_step_reaches_beyond_2_to_the_32, ON_BOTH)
             attend_far(&job, way % num_far_ways(dtype));
             for (int head = 0; head < FAR_Q_HEADS; head++) {
                 CHECK(x[q + head * FAR_DIM] == 7 + head / (FAR_Q_HEADS / FAR_KV_HEADS));
-                CHECK(x[row + head] == 80);
+                CHECK((int)x[row + head] == 80);
             }
         }
         munmap(far, (size_t)(6 * unit));
