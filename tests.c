@@ -2905,15 +2905,15 @@ static void attend_far(const Job *job, int way)
     }
 #endif
     if (device == PAGED_CPU || way == 0) return;
+    float *states = job->states + (size_t)FAR_ROW * FAR_Q_HEADS * (FAR_DIM + 2);
+    memset(states, 0, FAR_Q_HEADS * (FAR_DIM + 2) * sizeof *states);
     for (int head = 0; head < FAR_Q_HEADS && way == 1; head++)
         run_far(attend_split, job, FAR_ROW, head);
     for (int head = 0; head < FAR_KV_HEADS && way == 2; head++)
         run_far(job->config.dtype == PAGED_F16 ? attend_mma_f16_64 : attend_mma_bf16_64, job,
                 FAR_ROW, head);
     for (int head = 0; head < FAR_Q_HEADS; head++) {  // it has one split, whose m comes first
-        float *state = job->states + ((size_t)FAR_ROW * FAR_Q_HEADS + head) * (FAR_DIM + 2);
-        CHECK(*state == 80);
-        *state = 80.5f;
+        CHECK(states[head * (FAR_DIM + 2)] == 80);
         run_far(merge_splits, job, FAR_ROW, head);
     }
 #endif
@@ -2989,7 +2989,7 @@ TEST(a_step_reaches_beyond_2_to_the_32, ON_BOTH)
             attend_far(&job, way % num_far_ways(dtype));
             for (int head = 0; head < FAR_Q_HEADS; head++) {
                 CHECK(x[q + head * FAR_DIM] == 7 + head / (FAR_Q_HEADS / FAR_KV_HEADS));
-                CHECK((int)x[row + head] == 80);
+                CHECK(x[row + head] == 80);
             }
         }
         munmap(far, (size_t)(6 * unit));
