@@ -149,11 +149,15 @@ static void equal(long long actual, long long expected, const char *name, int is
     failed("expected %lld, got %lld", expected, actual);
 }
 
+static const float NOT_WRITTEN = -12345;  // what attend() finds in its results
+
 // Equal within the precision of float32. Infinities must be equal, and NaN equals nothing.
 static void close_to(double actual, double expected)
 {
     double difference = actual == expected ? 0 : fabs(actual - expected);
     if (difference <= 1e-5 * fmax(1, fabs(expected)) && !isinf(difference)) return;
+    if (actual == NOT_WRITTEN)
+        now.why = "that is what was there: attend() has written nothing to it";
     if (device == PAGED_STANDIN && isnan(actual) && moderate)
         now.why =
             "shared memory begins as NaN, and a thread has read what no thread had written: "
@@ -631,11 +635,11 @@ TEST(gather_bf16)
 
 static float out[50 * 4 * PAGED_MAX_HEAD_DIM], lse[50 * 4];
 
-// attend() into out and lse. They hold NaN before, so that what it leaves out shows up.
+// attend() into out and lse, where nothing is left of an earlier call.
 static int attend_anew(int q_heads, float scale, const float *q, float *lse_or_null)
 {
-    memset(out, 0xff, sizeof out);
-    memset(lse, 0xff, sizeof lse);
+    for (size_t i = 0; i < sizeof out / sizeof *out; i++) out[i] = NOT_WRITTEN;
+    for (size_t i = 0; i < sizeof lse / sizeof *lse; i++) lse[i] = NOT_WRITTEN;
     return attend(pool, way, 0, q_heads, scale, q, out, lse_or_null);
 }
 
