@@ -914,6 +914,13 @@ TEST(a_refused_sequence_call_changes_nothing, ON_CPU)
     KEEPS(pool, PAGED_TOO_LONG, seq_append(seq, INT_MAX));
     pool->config.block_size = 1 << 30;  // as if it were a pool of 2^33 tokens
     CHECK_EQ(seq_append(seq, INT_MAX), PAGED_TOO_LONG);
+    pool->config.poison = 0;
+    Seq *longest = bare_seq(pool, (1 << 30) + 1);
+    CHECK_OK(seq_append(longest, INT_MAX - longest->length));
+    CHECK_EQ(seq_append(longest, 1), PAGED_TOO_LONG);
+    CHECK_TEXT(TABLE(longest), "4 5");
+    seq_release(longest);
+    pool->config.poison = 1;
     pool->config.block_size = 4;
     seq_release(NULL);
     for (int i = 0; i <= PAGED_NO_GPU; i++) {  // CUDA has its own words for why there is no GPU
