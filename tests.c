@@ -1622,7 +1622,7 @@ TEST(float32_ends_where_the_header_says, ON_BOTH)
 
 // The plain code of the CPU and the oracle compute in double: what they give is a result in long
 // double, rounded once. Scores are near 50000, where floats are 0.004 apart, and 400 equal weights,
-// each with the same error if it is rounded, are beside a large one.
+// each with the same error if it is rounded, are beside a large one of another value.
 TEST(doubles_are_rounded_once, ON_CPU)
 {
     enum { N = 401 };
@@ -1632,7 +1632,7 @@ TEST(doubles_are_rounded_once, ON_CPU)
         const float base[] = {16000 + random_float(), 16000 + random_float()};
         for (int j = 0; j < N * 2; j++) {
             k[j] = j / 2 == i ? base[j % 2] + 2 : base[j % 2];
-            v[j] = 1.5f + random_float() / 4;
+            v[j] = (j / 2 == i ? 0.1f : 1.5f) + random_float() / 16;
         }
         long double sums[3] = {0}, top = 0;  // of weights, and times V
         for (int t = 0; t < N; t++)
