@@ -1804,6 +1804,8 @@ static void show_attention(int device, const char *device_name)
     must(pool_plan(pool, &batch));
     must(pool_write(pool, 0, pool_x, pool_x + KV));
     for (int way = 1; way >= 0; way--) {
+        for (int i = 0; i < QUERIES; i++) out[i] = NAN;  // not what the way before has left
+        tensor_copy(pool, pool_out, out, QUERIES);
         must(attend(pool, way, 0, Q_HEADS, 0, pool_x + 2 * KV, pool_out, NULL));
         tensor_copy(pool, out, pool_out, QUERIES);
         float largest = 0;

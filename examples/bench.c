@@ -370,6 +370,8 @@ static double warm_up(void)
     for (int way = GATHER; way <= FAST; way++) {
         if (way == PLAIN && bench.shape.num_new > 1 && !ON_GPU) continue;
         bench.paged.next = 0;
+        for (size_t i = 0; i < bench.count; i++) out[i] = NAN;  // what is left of the way before
+        tensor_copy(bench.paged.pool, bench.out, out, bench.count);
         double seconds = attend_seconds(way);
         if (way == PLAIN) plain = seconds;
         tensor_copy(bench.paged.pool, out, bench.out, bench.count);

@@ -341,6 +341,8 @@ static void verify(const Server *s, const Request *r)
     float *v = NULL;
     arrsetlen(k, (size_t)r->length * ROW);
     arrsetlen(v, (size_t)r->length * ROW);
+    memset(k, 0xff, bytes);  // NaN, and so is `out` below: nothing of an earlier request
+    memset(v, 0xff, bytes);
     must(seq_gather(r->seq, 0, k, v), "seq_gather");
     if (memcmp(k, r->oracle->k, bytes) != 0 || memcmp(v, r->oracle->v, bytes) != 0)
         die(1, "%s: request %d: K or V is not what was written", s->name, number);
@@ -351,6 +353,7 @@ static void verify(const Server *s, const Request *r)
     int one = 1;
     Batch batch = {1, &r->seq, &one};
     random_row(q, Q_ROW);
+    memset(out, 0xff, sizeof out);
     must(pool_plan(s->pool, &batch), "pool_plan");
     must(attend(s->pool, ATTEND_PAGED, 0, NUM_Q_HEADS, 0, q, out, NULL), "attend");
     oracle_attend(r->oracle, 0, 1, NUM_Q_HEADS, 0, q, expected, NULL);

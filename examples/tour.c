@@ -147,6 +147,7 @@ static int agrees(Seq *seq)
     for (int layer = 0; layer < LAYERS; layer++) {
         oracle_attend(hmget(twins, seq), layer, n, Q_HEADS, 0, q, expected, NULL);
         for (int way = 0; way < 3; way++) {
+            memset(out, 0xff, sizeof out);  // NaN, so that the way before cannot help
             MUST(attend(seq->pool, ways[way], layer, Q_HEADS, 0, q, out, NULL));
             for (int i = 0; i < n * Q_ROW; i++)
                 if (!(fabsf(out[i] - expected[i]) <= 1e-6f)) same = 0;  // also for NaN
@@ -449,7 +450,7 @@ static void scene_online_softmax(void)
     Seq *seq = new_seq(pool, 10);
     int one = 1;
     Batch batch = {.num_seqs = 1, .seqs = &seq, .num_tokens = &one};
-    float k[10 * ROW], v[10 * ROW], q[ROW], out[ROW];
+    float k[10 * ROW], v[10 * ROW], q[ROW], out[ROW] = {NAN};
     random_floats(k, 10 * ROW);  // not zeros, should seq_gather() leave them as they are
     random_floats(v, 10 * ROW);
     random_floats(q, ROW);

@@ -324,15 +324,15 @@ static int rows_together(const QueryToken *queries, int count, size_t room, int 
 // has more splits than a grid can have, or there is no memory for their states.
 static int attend_on_gpu(Pool *pool, const Job *job)
 {
-    const SeqOffset *offsets = pool->plan->memory;  // in host memory; the queries follow them
-    const QueryToken *queries = (const QueryToken *)(offsets + job->num_seqs + 1);
+    Job host = *job;
+    place_arrays(&host, pool->plan->memory);  // where the queries are in host memory
     int total = job->num_query_tokens;
     int device = job->config.device;
     int head_dim = job->config.head_dim;
     size_t bytes = (size_t)job->num_q_heads * (head_dim + 2) * sizeof(float);  // a row's split
     Job part = *job;  // for some of the rows
     for (int row = 0, rows; row < total; row += rows) {
-        rows = rows_together(queries + row, total - row, states_limit / bytes, &part.splits);
+        rows = rows_together(host.queries + row, total - row, states_limit / bytes, &part.splits);
         size_t needed = multiply(multiply(rows, part.splits), bytes);
         if (part.splits > 65535) return -1;
         if (memory_reserve(device, &pool->states, needed)) return -1;

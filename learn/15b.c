@@ -46,6 +46,7 @@ int main(void)
         Seq *seq = new_seq(pool, length);
         compute(seq, length, k, v);
         plan(seq, ROWS);
+        memset(out, 0xff, sizeof out);  // NaN, not the result before
         must(attend(pool, i % 2 ? ATTEND_GATHER : ATTEND_PAGED, 0, Q_HEADS, 1, q, out, NULL));
         compare(where[i % 4], ROWS, Q_HEADS, DIM, 1e-5, right, out);
         pool_destroy(pool);

@@ -29,9 +29,8 @@ CPPFLAGS = shlex.split(os.environ.get('CPPFLAGS', ''))
 SOURCES = ('tests.c', 'checks/states.c', 'checks/search.h', 'paged.h', 'paged.cu.c', 'fast/fast.c',
            'fast/gpu.c')
 
-# The tests of a huge pool are skipped under --quick, so they have a run of their own.
-HUGE = ['offsets_reach_beyond_2_to_the_31', 'the_prefix_cache_reaches_beyond_2_to_the_31',
-        'a_step_reaches_beyond_2_to_the_31']
+# The test of huge pools is skipped under --quick, so it has a run of its own.
+HUGE = ['offsets_reach_beyond_2_to_the_31']
 # The tests that start each kernel, for ThreadSanitizer: it looks for bugs that expect a data race.
 RACES = ['--standin', 'unused_slots_may_hold_anything', 'every_kernel_agrees_with_the_oracle']
 POOLS = '2 1 2', '3 1 2', '2 2 2'  # in all of whose states every call is made

@@ -149,11 +149,15 @@ static void equal(long long actual, long long expected, const char *name, int is
     failed("expected %lld, got %lld", expected, actual);
 }
 
+static const float NOT_WRITTEN = -12345;  // what attend() finds in its results
+
 // Equal within the precision of float32. Infinities must be equal, and NaN equals nothing.
 static void close_to(double actual, double expected)
 {
     double difference = actual == expected ? 0 : fabs(actual - expected);
     if (difference <= 1e-5 * fmax(1, fabs(expected)) && !isinf(difference)) return;
+    if (actual == NOT_WRITTEN)
+        now.why = "that is what was there: attend() has written nothing to it";
     if (device == PAGED_STANDIN && isnan(actual) && moderate)
         now.why =
             "shared memory begins as NaN, and a thread has read what no thread had written: "
@@ -631,6 +635,14 @@ TEST(gather_bf16)
 
 static float out[50 * 4 * PAGED_MAX_HEAD_DIM], lse[50 * 4];
 
+// attend() into out and lse, where nothing is left of an earlier call.
+static int attend_anew(int q_heads, float scale, const float *q, float *lse_or_null)
+{
+    for (size_t i = 0; i < sizeof out / sizeof *out; i++) out[i] = NOT_WRITTEN;
+    for (size_t i = 0; i < sizeof lse / sizeof *lse; i++) lse[i] = NOT_WRITTEN;
+    return attend(pool, way, 0, q_heads, scale, q, out, lse_or_null);
+}
+
 // A new pool of one layer in which A has n tokens with these K and V; the newest `rows` attend.
 static void attend_with(int heads, int dim, int n, const float *k, const float *v, int rows,
                         int q_heads, const float *q, float scale)
@@ -642,7 +654,7 @@ static void attend_with(int heads, int dim, int n, const float *k, const float *
     plan_newest(a, n);
     OK(pool_write(pool, 0, k, v));
     plan_newest(a, rows);
-    OK(attend(pool, way, 0, q_heads, scale, q, out, lse));
+    OK(attend_anew(q_heads, scale, q, lse));
 }
 
 TEST(attention_is_causal)
@@ -661,7 +673,7 @@ TEST(attention_by_hand)
     attend_with(1, 1, 2, k, v, 1, 1, &q, 1);
     CLOSE(out[0], 7, "scores 0 and ln 3: weights 1/4 and 3/4; 4 * 1/4 + 8 * 3/4");
     CLOSE(lse[0], log(4), "lse is the log of exp(0) + exp(ln 3)");
-    OK(attend(pool, way, 0, 1, 0.5f, &q, out, NULL));
+    OK(attend_anew(1, 0.5f, &q, NULL));
     CLOSE(out[0], (4 + 8 * sqrt(3)) / (1 + sqrt(3)), "scale 0.5 halves the scores");
 }
 
@@ -693,7 +705,7 @@ TEST(attention_of_two_sequences)
     Batch batch = {2, both, tokens};
     OK(pool_plan(pool, &batch));
     OK(pool_write(pool, 0, k, v));
-    OK(attend(pool, way, 0, 1, 1, q, out, lse));
+    OK(attend_anew(1, 1, q, lse));
     for (int row = 0; row < 4; row++)
         CLOSE(out[row], means[row],
               because("rows 0 and 1 are A's and see A's tokens, rows 2 and 3 "
@@ -768,7 +780,7 @@ static void against_oracle(int dim, int n, int rows, int q_heads)
 
     for (int order = 0; order <= (device == PAGED_STANDIN); order++) {
         gpu_lane_order = order;
-        OK(attend(pool, way, 0, q_heads, 0, q, out, lse));
+        OK(attend_anew(q_heads, 0, q, lse));
         for (int i = 0; i < count; i++)
             CLOSE(out[i], expected[i],
                   because("the oracle says so, for both orders of the lanes; i is %d, of "
@@ -797,7 +809,7 @@ TEST(a_sequence_of_any_length)
     a->num_computed_tokens = 1;  // as if, and so below
     ((float *)pool->k)[0] = ((float *)pool->v)[0] = 0;
     plan_newest(a, 1);
-    OK(attend(pool, way, 0, 1, 1, &q, out, NULL));
+    OK(attend_anew(1, 1, &q, NULL));
     OK(seq_append(a, LENGTH - 1));
     a->num_computed_tokens = LENGTH;
     for (int t = 0; t < LENGTH; t++) {
@@ -806,7 +818,7 @@ TEST(a_sequence_of_any_length)
     }
     plan_newest(a, 1);
     allow_memory(0);
-    EQUAL(attend(pool, way, 0, 1, 1, &q, out, lse), PAGED_OK,
+    EQUAL(attend_anew(1, 1, &q, lse), PAGED_OK,
           "2500000 tokens, and no memory for so many scores: attend_row() keeps m, l and o");
     allow_memory(1);
     CLOSE(out[0], 0.5, "attend_row(): half of the weights are of V = 0, half of V = 1");
