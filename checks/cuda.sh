@@ -12,7 +12,7 @@
 #                                     of a tool that works here
 #     SIM=folder sh checks/cuda.sh --sim
 #                                     rungs 1 to 3 in GPGPU-Sim 4.2, a simulator of a GPU: results,
-#                                     then cycles, in about an hour. It was built in that folder, as
+#                                     then cycles, which takes hours. It was built in that folder, as
 #                                     its README says, with the nvcc 11.8 in CUDA_INSTALL_PATH/bin
 #     sh checks/cuda.sh --arch        prints the options that say what make cuda is to compile for
 #
@@ -72,7 +72,7 @@ sim() {
 # A GPU with fewer processors and no launch latency has the same results, and is simulated faster.
 run_sim() {
     [ -n "${SIM-}" ] || { skip "CUDA: SIM names no folder with GPGPU-Sim"; finish; }
-    SIM=$(cd "$SIM" && pwd) || missing "there is no folder SIM"
+    SIM=$(cd "$SIM" && pwd) || { bad "CUDA: there is no such folder"; finish; }
     configuration=$SIM/configs/tested-cfgs/SM7_QV100
     version=$(simulator . nvcc --version | sed -n 's/.*release \(.*\),.*/\1/p')
     [ -n "$version" ] || { bad "the simulator is not built, or CUDA_INSTALL_PATH is not set"; finish; }
