@@ -2890,10 +2890,7 @@ static char *far_memory(uint64_t bytes)
 #ifdef HAS_STANDIN
 static void run_far(void (*kernel)(Job), const Job *job, unsigned x, unsigned y)
 {
-    gpu.kernel = kernel;
-    gpu.name = "a kernel in a test";
-    gpu.job = *job;
-    gridDim = (struct Index){1, 1, 1};
+    launch(kernel, "a kernel in a test", 0, 1, 1, *job);  // no thread block yet
     blockIdx = (struct Index){x, y, 0};
     gpu_run_block();
 }

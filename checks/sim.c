@@ -119,5 +119,5 @@ TEST(cycles_of_one_sequence, ON_DEVICE)
 
 TEST(cycles_of_a_batch, ON_DEVICE)
 {
-    count_cycles("4 x 512 tokens, f16, 8 heads of 128", (Shape){PAGED_F16, 4, 512, 1, 8, 1, 128});
+    count_cycles("4 x 128 tokens, f16, 4 heads of 64", (Shape){PAGED_F16, 4, 128, 1, 4, 1, 64});
 }
