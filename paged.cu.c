@@ -919,10 +919,12 @@ enum { WARP = 32, THREADS = 128, WARPS = THREADS / WARP, PER_LANE = PAGED_MAX_HE
 #define __global__
 #define __device__
 #ifdef PAGED_NO_STANDIN
+#ifndef LAUNCH  // a program that includes this file may have defined these: a stand-in of its own
 #define __shared__ static
 #define LAUNCH(kernel, x, y, z, job) ((void)(kernel), (void)(x), (void)(y))  // never reached
 #define __syncthreads() (void)0
 #define __shfl_xor_sync(mask, value, bits) (value)
+#endif
 #else
 #define __shared__ static __attribute__((section("gpu_shared")))
 #define LAUNCH(kernel, x, y, z, job) launch(kernel, #kernel, x, y, z, job)
