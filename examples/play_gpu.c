@@ -1,24 +1,20 @@
-// play_gpu.c: the engine as docs/play.html has it, which is its own stand-in for a GPU: see standIn()
-// in play_kernel.js. KERNEL is the engine after play_gpu.awk. There, a kernel says before each
-// statement where it is, and what m, l, score and o are there, if it has such variables.
+// play_gpu.c: the engine as docs/play.html has it. The page is its stand-in for a GPU: see standIn()
+// in play_kernel.js. KERNEL is the engine after play_gpu.awk, where a kernel says before each
+// statement where it is, and what m, l, score and o are, if it has such variables.
 
 #include <math.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-// What a kernel sees of these names that does not have them.
+// What a kernel that lacks one of these names sees instead.
 static const float m = NAN, l = NAN, score = NAN;
-static float o[] = {NAN};
+static float o[] = {NAN}, gpu_none[] = {NAN};
 
-typedef struct Seen {
-    float m, l, o;
-} Seen;
-static Seen gpu_seen[128];  // of each thread, when it last had an m
+static float gpu_seen[128][3];  // m, l and o[0] of each thread, when it last had an m
 
 #ifdef __wasm__
 #define PAGE(name) __attribute__((import_module("gpu"), import_name(#name)))
-PAGE(see) void page_see(int line, float m, float l, float score, float o);
+PAGE(see) void page_see(int line, int begins, float m, float l, float score, float o);
 PAGE(found) void page_found(size_t at);
 PAGE(share) void page_share(const char *name, const void *array, size_t bytes);
 PAGE(meet) float page_meet(int line, int bits, float value);
@@ -34,26 +30,23 @@ static int gpu_fault;
 #define __syncthreads() (void)page_meet(__LINE__, 0, 0)
 #define __syncwarp() (void)page_meet(__LINE__, -1, 0)
 #define __shfl_xor_sync(mask, value, bits) page_meet(__LINE__, bits, value)
-#else
-#define page_see(line, m, l, score, o) ((void)(line), (void)(score))
+#else  // natively, to compare
+#define page_see(line, begins, m, l, score, o) ((void)(line), (void)(begins), (void)(score))
 #define page_found(at) ((void)(at))
 #define page_share(name, array, bytes) ((void)(array))
 #endif
 
 #define SHARED(array) page_share(#array, array, sizeof array)
-#define FOUND(job, begin, position, kv_head) \
-    gpu_found(token_offset(job, begin, position, kv_head))
+#define FOUND(job, begin, position, kv_head) gpu_found(token_offset(job, begin, position, kv_head))
 #define NUMBER(x) _Generic((x), float: (x), default: NAN)
-#define SEE \
-    gpu_see(threadIdx.x, __LINE__, NUMBER(m), NUMBER(l), NUMBER(score), \
+#define SEE(begins) \
+    gpu_see(gpu_seen[threadIdx.x], __LINE__, begins, NUMBER(m), NUMBER(l), NUMBER(score), \
             _Generic((o), float *: (o), default: gpu_none)[0])
 
-static float gpu_none[] = {NAN};
-
-static void gpu_see(unsigned thread, int line, float m, float l, float score, float o)
+static void gpu_see(float *seen, int line, int begins, float m, float l, float score, float o)
 {
-    if (!isnan(m)) gpu_seen[thread] = (Seen){m, l, o};
-    page_see(line, m, l, score, o);
+    if (!isnan(m)) memcpy(seen, (float[]){m, l, o}, 3 * sizeof *seen);
+    page_see(line, begins, m, isnan(m) ? NAN : l, score, o);
 }
 
 static size_t gpu_found(size_t at)
@@ -64,15 +57,14 @@ static size_t gpu_found(size_t at)
 
 #include KERNEL
 
-// Attends on the stand-in: one row, one head, in layer 1. `fault` is for that of the page: 1, no
-// thread waits at its first barrier; 2, the last thread leaves early. Prints, in bits, the result
-// and the last m, l and o of each thread. Returns the result.
+// Attends on the stand-in: one row, one head, in layer 1. `fault` is one of the page's: 1, no thread
+// waits at its first barrier; 2, the last thread leaves early. Without one, prints the bits of the
+// result, and of m, l and o of each thread. Returns the result.
 const float *gpu_attend(const Pool *pool, const float *q, int fault)
 {
     static float out[PAGED_MAX_HEAD_DIM];
     Pool standin = *pool;  // its memory is that of the CPU
     standin.config.device = PAGED_STANDIN;
-    memset(out, 0xff, sizeof out);
     page_share("out", out, pool->config.head_dim * sizeof *out);
 #ifdef __wasm__
     gpu_fault = fault;
@@ -84,9 +76,7 @@ const float *gpu_attend(const Pool *pool, const float *q, int fault)
     printf("{\"layer\":1,\"out\":\"");
     for (int i = 0; i < pool->config.head_dim; i++) printf("%08x", float_bits(out[i]));
     printf("\",\"threads\":\"");
-    for (int i = 0; i < THREADS; i++)
-        printf("%08x%08x%08x", float_bits(gpu_seen[i].m), float_bits(gpu_seen[i].l),
-               float_bits(gpu_seen[i].o));
+    for (int i = 0; i < 3 * THREADS; i++) printf("%08x", float_bits(gpu_seen[0][i]));
     return out;
 }
 

@@ -1,13 +1,12 @@
 // The kernel, lane by lane: a part of the script of docs/play.html.
 
-// Runs a kernel, in the Worker, one thread at a time, and notes what each one does. A thread that
-// has to meet others is left by an exception. When all have arrived, each is run again from its
-// start, with the answers that it has by then and the shared memory that it saw: only what is new
-// is noted. `fault`: 1, no thread waits at its first barrier; 2, the last thread leaves early.
+// Runs a kernel, in the Worker, one thread at a time, and notes what each one does, in pieces. A
+// thread that has to meet others is left by an exception. When all have arrived, each is run again
+// from its start, with the answers that it has by then and the shared memory that it saw: only what
+// is new is noted. `fault`: see gpu_attend().
 function standIn(exports) {
   const WARP = 32, THREADS = 128, LEFT = Symbol(), UNWRITTEN = 0x7fa00000;  // a signaling NaN
   let arrays = [], memory = [], shown, thread, rounds, stuck, fault;
-  const bytes = () => new Uint8Array(exports().memory.buffer);
   const words = ({at, size}) => new Int32Array(exports().memory.buffer, at, size / 4);
   const isNew = () => thread.next === thread.answers.length;
   const enter = () => {  // what comes next, in the memory as it was or, the first time, as it is
@@ -15,45 +14,51 @@ function standIn(exports) {
     if (view !== shown) view.forEach((copy, i) => words(arrays[i]).set(copy));
     shown = view;
   };
-  const note = () => arrays.forEach((array, i) => {  // what the last statement has written
-    const now = words(array), was = memory[i];
-    if (now.every((word, j) => word === was[j])) return;
-    const {writes = []} = thread.seen.at(-1);
-    now.forEach((word, j) => { if (word !== was[j]) writes.push([i, j, word]); });
-    thread.seen.at(-1).writes = writes;
-    memory = memory.map((copy, n) => n === i ? now.slice() : copy);
-  });
-  function run(one, x, y, z) {
+  const begin = (lines, asks) => thread.pieces.push(thread.piece = {lines, asks, writes: []});
+  const note = values => {  // what the last statement has changed
+    for (const name in values)
+      if (!isNaN(values[name]) && values[name] !== thread[name])
+        thread[name] = thread.piece[name] = values[name];
+    arrays.forEach((array, i) => {
+      const now = words(array), was = memory[i];
+      if (now.every((word, j) => word === was[j])) return;
+      now.forEach((word, j) => { if (word !== was[j]) thread.piece.writes.push([i, j, word]); });
+      memory = memory.map((copy, n) => n === i ? now.slice() : copy);
+    });
+  };
+  function run(one, block, gx, gy) {
     const {gpu_lane, __stack_pointer: stack} = exports(), {value} = stack;
-    thread = Object.assign(one, {next: 0, barriers: 0, seen: []});
+    thread = Object.assign(one, {next: 0, barriers: 0, pieces: []});
     enter();
-    try { gpu_lane(x, y, z, one.id); note(); one.done = true; }
-    catch (error) { if (error !== LEFT) throw error; }
-    finally { stack.value = value; }
+    try {
+      gpu_lane(block % gx, Math.floor(block / gx) % gy, Math.floor(block / gx / gy), one.id);
+      note();
+      one.done = true;
+    } catch (error) { if (error !== LEFT) throw error; } finally { stack.value = value; }
     shown = memory;
-    return {seen: one.seen, asks: one.asks, done: one.done};
+    return {pieces: one.pieces, done: one.done};
   }
-  function answer(group, isMeeting) {
+  function answer(group, meets) {
     const asks = group.map(one => one.asks), [first] = asks;
-    if (!asks.every(one => one && one.line === first.line && one.bits === first.bits)) return;
-    if (!isMeeting(first.bits)) return;
-    group.forEach((one, i) => {
+    if (!asks.every(one => one?.line === first?.line && one?.bits === first?.bits)) return;
+    if (first && meets(first.bits)) group.forEach((one, i) => {
       one.answers.push(first.bits > 0 ? asks[i ^ first.bits].value : 0);
       asks[i].met = rounds.length;
       one.asks = null;
     });
   }
   return {
-    see(line, m, l, score, o) {
+    see(line, begins, m, l, score, o) {
       if (!isNew()) return;
-      note();
-      thread.seen.push({line, m, l, score, o});
+      if (thread.piece) note({m, l, score, o});
+      if (begins || !thread.piece || thread.piece.asks) begin([]);
+      thread.piece.lines.push(line);
     },
-    found(at) { if (isNew()) thread.seen.at(-1).at = at; },
+    found(at) { if (isNew()) thread.piece.at = at; },
     share(name, at, size) {
       if (arrays.some(array => array.at === at)) return;
-      arrays.push({at, size,
-        name: String.fromCharCode(...bytes().slice(name, bytes().indexOf(0, name)))});
+      const bytes = new Uint8Array(exports().memory.buffer);
+      arrays.push({at, size, name: String.fromCharCode(...bytes.slice(name, bytes.indexOf(0, name)))});
       memory = shown = [...memory, words(arrays.at(-1)).fill(UNWRITTEN).slice()];
     },
     meet(line, bits, value) {
@@ -64,18 +69,17 @@ function standIn(exports) {
         enter();
         return answer;
       }
-      note();
+      note(bits > 0 && {score: value});
       if (fault === 2 && thread.id === THREADS - 1) thread.done = true;
-      else thread.asks = {line, bits, value};
+      else begin([line], thread.asks = {line, bits, value});
       throw LEFT;
     },
     launch(gx, gy, gz, asked) {
       [rounds, fault] = [[], asked];
       for (let block = 0; block < gx * gy * gz; block++) {
-        const [x, y, z] = [block % gx, Math.floor(block / gx) % gy, Math.floor(block / gx / gy)];
         const threads = Array.from({length: THREADS}, (_, id) => ({id, answers: [], views: []}));
-        for (let round = [1]; round.some(one => one); rounds.push(round)) {
-          round = threads.map(one => one.asks || one.done ? null : run(one, x, y, z));
+        for (let round = [1]; round.some(ran => ran); rounds.push(round)) {
+          round = threads.map(one => one.asks || one.done ? null : run(one, block, gx, gy));
           for (let i = 0; i < THREADS; i += WARP)
             answer(threads.slice(i, i + WARP), bits => bits !== 0);
           answer(threads, bits => bits === 0);
@@ -94,266 +98,228 @@ function standIn(exports) {
 // ---- what a record shows ------------------------------------------------------------------------
 
 const WARP = 32, THREADS = 128;
-const SOURCE = {};  // the lines of the kernels: their text, and the function that they are in
+const SOURCE = {};  // the lines of the kernels: text, the function that they are in, and is it global
 for (const line of $('source').textContent.trim().split('\n')) {
-  const [number, text] = line.split('\t');
-  SOURCE[number] = {text, of: text.match(/^__.*?(\w+)\(/)?.[1] ?? SOURCE[number - 1].of};
+  const [number, text] = line.split('\t'), [, kind, of] = text.match(/^__(\w+?)__.*?(\w+)\(/) ?? [];
+  SOURCE[number] = of ? {text, of, kind} : {...SOURCE[number - 1], text};
 }
 
-// What a piece of a thread's work was for, as is seen by what it changed.
-const PURPOSES = ['', 'read', 'update', 'share', 'merge', 'finish'];
-function purpose(piece, found, arrays) {
-  const first = piece[0], last = piece.at(-1), then = last.then ?? {}, {of} = SOURCE[last.line];
-  const {writes} = piece.find(one => one.writes) ?? {};
-  if (writes) return of === 'merge' ? of : arrays[writes[0][0]] === 'out' ? 'finish' : 'share';
-  if (piece.some(one => one.at >= 0)) return 'read';
-  return found && 'm' in then && SOURCE[then.line].of === of &&
-    ['m', 'l', 'o'].some(name => !Object.is(first[name], then[name])) ? 'update' : '';
+// What a piece is for, as its effects show. Those at the start have none; later, such are left out.
+const KINDS = ['', 'launch', 'start', 'query', 'read', 'update', 'share', 'merge', 'finish'];
+const SHARE = KINDS.indexOf('share');
+function kindOf({lines: [line], asks, writes: [write], at, m, l, o}, {began, found}, arrays) {
+  if (asks) return '';
+  if (write && arrays[write[0]] === 'out') return 'finish';
+  if (write) return SOURCE[line].of === 'merge' ? 'merge' : 'share';
+  if (at >= 0) return 'read';
+  if ((m ?? l ?? o) !== undefined) return found ? 'update' : 'query';
+  return began ? '' : SOURCE[line].kind === 'global' ? 'launch' : 'start';
 }
 
-// Cuts a thread's work where it finds a token, at blank lines, and where a function begins or ends.
-function cut(seen, found, arrays) {
-  const pieces = [];
-  for (const one of seen) {
-    const piece = pieces.at(-1), {line} = piece?.at(-1) ?? one;
-    let ends = !piece || one.at >= 0 || SOURCE[line].of !== SOURCE[one.line].of;
-    for (let n = line; n < one.line; n++) ends ||= !SOURCE[n].text.trim();
-    if (piece?.length === 1 && !purpose(piece, found, arrays)) ends = false;
-    if (ends) pieces.push([one]); else piece.push(one);
-  }
-  return pieces;
-}
-
-// The steps of a record, in each of them the state of all lanes after it. What warps do without a
-// write counts as done at the same time; writes come one warp after another, as they did.
+// The steps of a record, each with the state of all lanes after it. What warps do without a write
+// counts as done at the same time; writes come one warp after another, as they did.
 function stepsOf({rounds, stuck, arrays}) {
   const lanes = Array.from({length: THREADS}, () => ({})), writes = [], steps = [];
-  const show = (kind, lines, more) => steps.push({kind, lines, written: writes.length,
-    of: SOURCE[lines.at(-1)]?.of, lanes: lanes.map(lane => ({...lane})), ...more});
-  const learn = (lane, then) => {
-    if (then && 'value' in then) lane.score = then.value;
-    else if (then && (SOURCE[then.line].of === lane.home || !isNaN(then.m))) {
-      Object.assign(lane, {home: SOURCE[then.line].of, m: then.m, l: then.l, o: then.o});
-      if (!isNaN(then.score)) lane.score = then.score;
-    }
+  const warpOf = id => Math.floor(id / WARP);
+  const show = (kind, lines, more) => steps.push({kind, lines: new Set(lines), warps: [],
+    of: SOURCE[lines[0]]?.of, written: writes.length, lanes: lanes.map(lane => ({...lane})), ...more});
+  const change = (id, piece) => {
+    for (const name of ['m', 'l', 'score', 'o', 'at'])
+      if (name in piece) lanes[id][name] = piece[name];
   };
-  lanes.forEach((lane, id) => {
-    let last = {};
-    for (const {seen = [], asks} of rounds.map(round => round[id] ?? {}))
-      for (const point of asks?.bits > 0 ? [...seen, asks] : seen) last = last.then = point;
-  });
   rounds.forEach((round, n) => {
-    const works = [[], [], [], []];  // of each warp: pieces with the same number are one step
+    const works = [[], [], [], []];  // of each warp: its pieces, one of all its lanes at a time
     round.forEach((entry, id) => {
-      if (!entry) return;
-      const lane = lanes[id], work = works[Math.floor(id / WARP)];
       let i = 0;
-      for (const piece of cut(entry.seen, lane.found, arrays)) {
-        const what = purpose(piece, lane.found, arrays);
-        lane.found ||= what === 'read';
-        if (what || n === 0 && !lane.done) (work[i++] ??= []).push({id, piece, what});
-        lane.done ||= !!what;
+      for (const piece of entry?.pieces ?? []) {
+        const kind = KINDS.indexOf(kindOf(piece, lanes[id], arrays));
+        if (kind) (works[warpOf(id)][i++] ??= []).push({id, piece, kind});
+        lanes[id].found ||= piece.at >= 0;
+        lanes[id].began ||= kind > 2 || n > 0;
       }
     });
-    const kind = parts => PURPOSES[Math.max(...parts.map(({what}) => PURPOSES.indexOf(what)))];
+    const busy = () => [0, 1, 2, 3].filter(warp => works[warp].length);
+    const next = warp => Math.max(...works[warp][0].map(({kind}) => kind));
     const arrive = warp => round.forEach((entry, id) => {
-      if (!entry || Math.floor(id / WARP) !== warp) return;
+      if (!entry || warpOf(id) !== warp) return;
+      const {asks} = entry.pieces.at(-1) ?? {};
       if (entry.done) lanes[id].back = true;
-      if (entry.asks && !(entry.asks.bits && entry.asks.met === n)) lanes[id].waits = entry.asks.line;
+      if (asks && !(asks.bits && asks.met === n)) lanes[id].waits = asks.line;
     });
-    const does = (parts, k) => {
+    const go = warps => {
+      const kind = Math.max(...warps.map(next)), parts = warps.flatMap(warp => works[warp].shift());
       for (const {id, piece} of parts) {
-        const read = piece.find(one => one.at >= 0), warp = Math.floor(id / WARP);
-        if (read) lanes[id].at = read.at;
-        learn(lanes[id], piece.at(-1).then);
-        for (const one of piece)
-          for (const [array, index, bits] of one.writes ?? [])
-            writes.push({array, index, bits, warp, id});
-        if (k === works[warp].length - 1) arrive(warp);
+        change(id, piece);
+        for (const [array, index, bits] of piece.writes)
+          writes.push({array, index, bits, warp: warpOf(id)});
       }
-      const lines = parts.flatMap(({piece}) => piece.map(({line}) => line));
-      const warps = [...new Set(parts.map(({id}) => Math.floor(id / WARP)))];
-      const what = kind(parts) || (SOURCE[lines.at(-1)].text.startsWith('__global__') ? 'launch'
-        : steps.length < 2 ? ['launch', 'start'][steps.length] : 'query');
-      show(what, lines, {warps});
+      if (kind >= SHARE) lanes.forEach((lane, id) => { if (warps.includes(warpOf(id))) delete lane.at; });
+      for (const warp of warps) if (!works[warp].length) arrive(warp);
+      const main = parts.filter(part => part.kind === kind);
+      show(KINDS[kind], main.flatMap(({piece}) => piece.lines), {warps});
     };
-    const lead = works.map(work => {
-      const first = work.findIndex(parts => PURPOSES.indexOf(kind(parts)) > 2);
-      return first < 0 ? work.length : first;
-    });
-    works.forEach((work, warp) => { if (!work.length) arrive(warp); });
-    for (let k = 0; k < Math.max(...lead); k++)
-      does(works.flatMap((work, warp) => k < lead[warp] ? work[k] : []), k);
-    works.forEach((work, warp) => {
-      for (let k = lead[warp]; k < work.length; k++) does(work[k], k);
-    });
-    const met = round.map((entry, id) => ({id, ...entry?.asks})).filter(asks => asks.met === n);
-    const shuffled = met.filter(({bits}) => bits > 0), last = met.find(({bits}) => bits === 0);
-    for (const {id, then} of shuffled) learn(lanes[id], then);
-    if (shuffled.length) show('shuffle', [shuffled[0].line], {bits: shuffled[0].bits,
-      before: Object.fromEntries(shuffled.map(({id, value}) => [id, value]))});
-    for (const lane of last ? lanes : []) lane.waits = undefined;
-    if (last) show('barrier', [last.line]);
+    for (const warp of [0, 1, 2, 3]) if (!works[warp].length) arrive(warp);
+    for (let quiet; (quiet = busy().filter(warp => next(warp) < SHARE)).length;) go(quiet);
+    for (const warp of busy()) while (works[warp].length) go([warp]);
+    const met = round.map((entry, id) => ({id, piece: entry?.pieces.at(-1)}))
+      .filter(({piece}) => piece?.asks?.met === n);
+    const shuffled = met.filter(({piece}) => piece.asks.bits > 0);
+    const before = Object.fromEntries(shuffled.map(({id, piece}) => [id, piece.asks.value]));
+    for (const {id, piece} of shuffled) change(id, piece);
+    if (shuffled.length) show('shuffle', shuffled[0].piece.lines, {before, ...shuffled[0].piece.asks});
+    const barrier = met.find(({piece}) => piece.asks.bits === 0);
+    for (const lane of barrier ? lanes : []) delete lane.waits;
+    if (barrier) show('barrier', barrier.piece.lines);
   });
-  if (stuck) show('stuck', lanes.map(lane => lane.waits).filter(line => line));
+  if (stuck) show('stuck', lanes.flatMap(lane => lane.waits ?? []));
   return {steps, writes, arrays};
 }
 
 // ---- the act ------------------------------------------------------------------------------------
 
 const exact = n => n === undefined ? '–' : n < -1e38 ? '−FLT_MAX' : n.toFixed(3).replace('-', '−');
-const inCell = n => n === undefined ? '' : isNaN(n) ? 'NaN' : Math.abs(n) > 99 ? '−max'
+const short = n => n === undefined || isNaN(n) ? n === undefined ? '' : 'NaN'
   : `${+n.toFixed(1)}`.replace('0.', '.').replace('-', '−');
-const list = names => [names.slice(0, -1).join(', '), names.at(-1)].filter(name => name).join(' and ');
-const plural = (word, ids) => `${word}${ids.length > 1 ? 's' : ''} ${list(ids.map(String))}`;
-const tint = (value, most) => `--w: ${Math.round(60 * Math.min(1, Math.abs(value) / most)) || 0}%`;
+const cell = (value, most, look = '', more) => el('i', {...more, class: `${look} ${
+  value === undefined ? 'empty' : value < 0 ? 'minus' : ''}`,
+  style: `--w: ${Math.round(60 * Math.min(1, Math.abs(value) / most)) || 0}%`}, short(value));
 const floatOf = bits => new Float32Array(new Int32Array([bits]).buffer)[0];
+const list = names => [names.slice(0, -1).join(', '), names.at(-1)].filter(name => name !== '')
+  .join(' and ');
+
+// What a step does, and why: of the act and its step.
+const SAYS = {
+  launch: ({name, text}) => `The newest token of ${name}, "${text.at(-1)}", attends to all ${
+    text.length}. 128 threads start: 4 warps of 32 lanes. All of them run these lines.`,
+  start: () => 'Each thread finds out who it is. Thread 37, for example, is lane 5 of warp 1.',
+  query: () => 'Lane i of each warp takes element i of the query. There are 16: lanes 16 to 31 ' +
+    'have none, but stay, as a shuffle needs all 32.',
+  read: (act, {warps, lanes}) => `Each warp finds a token of its own through the block table: ${
+    list(warps.map(w => {
+      const {letter, block, slot} = act.token(lanes[w * WARP].at);
+      return `warp ${w} "${letter}" in block ${block}, slot ${slot}`;
+    }))}. Lane i multiplies element i of the query and of that key.`,
+  shuffle: (act, {bits}) => `A shuffle: lane i adds what lane i xor ${bits} has. Now each has the ` +
+    `sum of ${WARP / bits} lanes${bits > 1 ? '.' : ': all 32 know the score of their token.'}`,
+  update: (act, {warps, lanes}) => {
+    const split = warps.filter(w => lanes.slice(w * WARP, w * WARP + WARP)
+      .some(({score}) => score !== lanes[w * WARP].score));
+    return split.length ? `The lanes of warp ${list(split)} do not agree on the score: the shuffles ` +
+      'have not summed all 32.' : 'A warp that has a token adds it to its state: m is the largest ' +
+      'score so far, l the sum of exp(score − m), o that of exp(score − m) V, element i in lane i.';
+  },
+  share: ({fault}, {warps: [w], lanes}) => `Warp ${w} has no token left${lanes[w * WARP].l ? ''
+    : ', and never had one: its l is 0'}. It writes m, l and o to shared memory, where others can ` +
+    `read them${lanes[w * WARP].waits ? ', and waits' : fault === 1 ? ', and goes on' : ''}.`,
+  barrier: ({steps, at}) => steps.slice(0, at).some(({kind}) => kind === 'merge')
+    ? 'All 128 threads meet once more: thread 0 has merged l, and all are going to read it.'
+    : 'All 128 threads have arrived: all four states are written. The barrier opens.',
+  merge: ({fault}, step, garbage) => garbage ? 'merge() reads the states of all four warps, but not ' +
+    'all are written: it gets what was there before, NaN. The barrier would have prevented that.'
+    : 'merge() makes one state of four: thread i sums element i, each state times exp(its m − the ' +
+    `largest m).${fault === 1 ? ' Without the barrier, all states were written by luck.' : ''}`,
+  finish: ({state}, step, garbage) => `The result is o / l, element i in thread i${garbage
+    ? ': garbage.' : state.difference ? `. The oracle's differs by ${state.difference}.` : '.'}`,
+  stuck: (act, {lines, lanes}) => {
+    const back = lanes.flatMap((lane, id) => lane.back ? [id] : []);
+    return `Deadlock: in line ${list([...lines].sort())}, ${lanes.length - back.length} threads wait ${
+      back.length > 1 ? `for ${back.length} that have` : back.length ? `for thread ${back}, which has`
+        : 'for each other: none has'} returned. On a GPU, this would never end.`;
+  },
+};
 const kernelAct = {
   steps: [], writes: [], at: 0, thread: 37, key: '', timer: 0,
 
-  // Runs the kernel for the newest token of a sequence, unless this is what the act shows.
+  // Runs the kernel for the newest token of a sequence, unless that is what the act shows.
   async look(name, text) {
-    const fault = Number($('fault').value), {size, count} = moment(), {table} = now().seqs[name] ?? {};
+    const {size, count} = moment(), {table} = now().seqs[name] ?? {}, fault = Number($('fault').value);
     const key = JSON.stringify([name, text, table, size, count, fault]);
     if (!$('kernel').open || key === this.key || !worker) return;
-    const can = table && text && !text.includes('~') && !now().tales;
     Object.assign(this, {name, text, table, fault, key, steps: [], at: 0, state: {}});
-    if (can) await ask(false, [`lanes(${name}, "${text}", ${fault})`], state => {
+    if (!table || !text || text.includes('~') || now().tales) return;
+    await ask(false, [`lanes(${name}, "${text}", ${fault})`], state => {
       Object.assign(this, {state}, state.record && stepsOf(state.record));
       log += state.log;
     });
   },
-  // Where the K is that begins at this element of layer 1, and whose it is.
+  // The token whose K begins at this element of layer 1, and where that is.
   token(at) {
     const {size, count} = moment(), row = at / 16 - count * size, block = Math.floor(row / size);
-    const t = this.table.indexOf(block) * size + row % size;
-    return {block, slot: row % size, t, letter: this.text[t] ?? '?'};
+    const slot = row % size, t = this.table.indexOf(block) * size + slot;
+    return {block, slot, t, letter: this.text[t] ?? '?'};
   },
-  lanesOf(w) { return this.steps[this.at].lanes.slice(w * WARP, w * WARP + WARP); },
-
-  // What the step does, and why.
-  says() {
-    const {kind, lanes, bits, warps = [], written} = this.steps[this.at], {fault, writes} = this;
-    const [first] = warps, {waits, l} = lanes[first * WARP] ?? {};
-    const fresh = writes.slice(this.steps[this.at - 1]?.written, written);
-    const garbage = fresh.some(({bits}) => isNaN(floatOf(bits)));
-    const split = warps.filter(w => new Set(this.lanesOf(w).map(({score}) => score)).size > 1);
-    const back = lanes.flatMap((lane, id) => lane.back ? [id] : []);
-    const where = [...new Set(lanes.flatMap(({waits}) => waits ?? []))];
-    const reads = w => {
-      const {letter, block, slot} = this.token(lanes[w * WARP].at);
-      return `${w} "${letter}" in block ${block}, slot ${slot}`;
-    };
-    return {
-      launch: () => `The newest token of ${this.name}, "${this.text.at(-1)}", attends to all ${
-        this.text.length}. 128 threads start: 4 warps of 32 lanes. All run the same lines.`,
-      start: () => 'Each thread finds out who it is. Thread 37, for example, is lane 5 of warp 1.',
-      query: () => 'Lane i of each warp takes element i of the query. There are only 16 elements: ' +
-        'lanes 16 to 31 have none, but go along, as a shuffle needs all 32.',
-      read: () => `Each warp finds a token of its own through the block table. Warp ${
-        list(warps.map(reads))}. Lane i multiplies element i of the query and of this K.`,
-      shuffle: () => `A shuffle: lane i adds what lane i xor ${bits} has. Now each has the sum of ${
-        WARP / bits} lanes${bits > 1 ? '.' : ': all 32 know the score of their token.'}`,
-      update: () => split.length ? `The lanes of ${plural('warp', split)} disagree about the score: ` +
-        'the shuffles have not summed all 32.'
-        : `${plural('Warp', warps)} adds its token: m is the largest score so far, l the sum of ` +
-        'exp(score − m), o that of exp(score − m) V. Lane i keeps element i of o.',
-      share: () => `Warp ${first} has no token left${l ? '' : ', and never had one: l is 0'}. It writes ` +
-        `m, l and o to shared memory, where others can read them${waits ? ', and waits at the barrier'
-        : fault === 1 ? '. No barrier stops it' : ''}.`,
-      barrier: () => this.steps.slice(0, this.at).some(({kind}) => kind === 'barrier') || fault === 1
-        ? 'All 128 threads meet once more: thread 0 has merged l, and all are going to read it.'
-        : 'All 128 threads have arrived, so all four states are written. The barrier opens.',
-      merge: () => garbage ? 'merge() reads the states of all warps, but some are not written yet: ' +
-        'it gets what was there before, NaN. The barrier was there to prevent that.'
-        : `merge() makes one state of four: thread i sums element i, weighted by exp(its m − the ` +
-        `largest m).${fault === 1 ? ' By luck, the others had written theirs.' : ''}`,
-      finish: () => `out = o / l, element i in thread i${garbage ? ': garbage.' : this.state.difference
-        ? `. The oracle differs by ${this.state.difference}.` : '.'}`,
-      stuck: () => `Deadlock: ${plural('line', where)} ${where.length > 1 ? 'are' : 'is'} where ${
-        lanes.length - back.length} threads wait for ${back.length === 1 ? `thread ${back[0]}, which`
-        : `${back.length || 'each other'}, which`} has returned. A GPU would hang.`,
-    }[kind]() + (fault === 2 && kind === 'read' && this.at < 4
-      ? ' Thread 127 has no element, so in this kernel it returns.' : '');
-  },
-
   draw() {
-    const {steps, writes, at, state} = this, step = steps[at];
-    $('tells').textContent = step ? this.says() : state?.stopped || 'This needs a line with a token.';
+    const {steps, writes, at, state, thread} = this, step = steps[at];
+    const fresh = writes.slice(steps[at - 1]?.written ?? 0, step?.written);
+    $('tells').textContent = step ? SAYS[step.kind](this, step,
+      fresh.some(({bits}) => isNaN(floatOf(bits)))) : state?.stopped || 'There is no token yet.';
     $('gpu').hidden = !step;
-    [$('when').max, $('when').value] = [Math.max(0, steps.length - 1), at];
-    if (!step) return this.stop();
-    document.querySelector('[data-act="0"]').textContent = this.timer ? 'Stop' : 'Run';
-    const numbers = Object.keys(SOURCE).filter(n => SOURCE[n].of === step.of), marked = new Set(step.lines);
-    $('code').replaceChildren(...numbers.map(n => {
-      if (marked.has(Number(n)) && /^ *(for|if)\b.*\)( *\/\/.*)?$/.test(SOURCE[n].text)) marked.add(Number(n) + 1);
-      return el('span', {class: marked.has(Number(n)) ? 'at' : ''}, `${n} ${SOURCE[n].text}\n`);
-    }));
+    [$('when').max, $('when').value] = [steps.length - 1, at];
+    $('running').textContent = this.timer ? 'Stop' : 'Run';
+    if (!step) return;
+    const lines = Object.keys(SOURCE).map(Number).filter(n => SOURCE[n].of === step.of);
+    for (const n of lines)  // and what is below a for or an if
+      if (step.lines.has(n) && /^ *(for|if)\b.*\)( *\/\/.*)?$/.test(SOURCE[n].text)) step.lines.add(n + 1);
+    $('code').replaceChildren(...lines.map(n =>
+      el('span', {class: step.lines.has(n) ? 'at' : ''}, `${n} ${SOURCE[n].text}\n`)));
     const line = $('code').querySelector('.at');
     $('code').scrollTop = line ? line.offsetTop - $('code').clientHeight / 3 : 0;
     this.drawTokens(step);
-    $('warps').replaceChildren(...[0, 1, 2, 3].map(w => this.drawWarp(step, w)));
+    $('warps').replaceChildren(...[0, 1, 2, 3].map(w => this.drawWarp(w, step)));
     this.drawShared(step);
-    const {thread} = this, {score, m, l, o} = step.lanes[thread], lane = thread % WARP;
+    const {score, m, l, o} = step.lanes[thread], i = thread % WARP;
     const {[thread]: own, [thread ^ step.bits]: other} = step.before ?? {};
     $('thread').value = thread;
-    $('who').textContent = `Thread ${thread} is lane ${lane} of warp ${Math.floor(thread / WARP)}: score ${
-      other >= -9e9 ? `${exact(own)} + ${exact(other)} from lane ${lane ^ step.bits} = ` : ''}${
-      exact(score)}, m ${exact(m)}, l ${exact(l)}, o[${lane}] ${exact(o)}`;
+    $('who').textContent = `Thread ${thread} is lane ${i} of warp ${Math.floor(thread / WARP)}: score ${
+      own === undefined ? '' : `${exact(own)} + ${exact(other)} from lane ${i ^ step.bits} = `}${
+      exact(score)}, m ${exact(m)}, l ${exact(l)}, o[${i}] ${exact(o)}`;
   },
-  drawTokens(step) {
-    const {size} = moment(), reading = {}, done = new Set();
-    step.lanes.forEach(({at, waits, back}, id) => {
-      if (at >= 0 && !waits && !back) reading[this.token(at).t] = Math.floor(id / WARP);
-    });
+  drawTokens({lanes}) {
+    const {size} = moment(), reader = {}, done = new Set();
+    lanes.forEach(({at}, id) => { if (at >= 0) reader[this.token(at).t] = Math.floor(id / WARP); });
     for (const {kind, warps, lanes} of this.steps.slice(0, this.at + 1))
       if (kind === 'update') for (const w of warps) done.add(this.token(lanes[w * WARP].at).t);
     $('tokens').replaceChildren(...this.table.map((block, entry) => el('li', {},
       el('div', {class: 'slots'}, ...Array.from({length: size}, (_, slot) => {
-        const t = entry * size + slot, w = reading[t];
-        return el('span', {class: done.has(t) ? 'done' : w >= 0 ? 'now' : ''}, this.text[t] ?? '',
-          w >= 0 ? el('small', {}, `w${w}`) : '');
+        const t = entry * size + slot, w = reader[t];
+        return el('span', {class: `${done.has(t) ? 'done' : ''} ${w >= 0 ? 'now' : ''}`},
+          this.text[t] ?? '', el('small', {}, w >= 0 ? `w${w}` : ''));
       })), el('small', {}, `table[${entry}] = ${block}`))));
   },
-  drawWarp({kind, warps = [], bits, before = {}, lanes}, w) {
+  drawWarp(w, {bits, before = {}, lanes}) {
     const node = $('warp').content.cloneNode(true).firstChild, [head, was, lines, is, o] = node.children;
-    const own = this.lanesOf(w), [{m, l, at, waits, back}] = own, does = w * WARP in before;
-    const most = name => Math.max(...lanes.map(lane => Math.abs(lane[name]) || 0), 1e-9);
+    const own = lanes.slice(w * WARP, w * WARP + WARP), [{m, l, at, waits}] = own;
+    const shuffles = w * WARP in before, mine = this.thread - w * WARP;
+    const row = (place, label, name, values = own.map(lane => lane[name])) => {
+      const most = Math.max(...lanes.map(lane => Math.abs(lane[name]) || 0), 1e-9);
+      place.append(el('small', {}, label), ...values.map((value, i) => cell(
+        own[i].back && at >= 0 ? undefined : value, most, i === mine ? 'here' : '',
+        {'data-thread': w * WARP + i})));
+    };
     const {letter, t} = at >= 0 ? this.token(at) : {};
-    const cells = (row, name, values, most) => row.replaceChildren(el('small', {}, name),
-      ...values.map((value, i) => el('i', {'data-thread': w * WARP + i,
-        class: `${value < 0 ? 'minus' : ''} ${w * WARP + i === this.thread ? 'here' : ''} ${
-          own[i].back ? 'back' : own[i].waits ? 'waits' : ''}`,
-        style: tint(value, most)}, inCell(value))));
-    head.append(el('b', {}, `warp ${w}`), waits ? ` waits at line ${waits}` : back ? ' has returned'
-      : t >= 0 ? ` has "${letter}", t = ${t}` : '', el('span', {}, `m ${exact(m)}  l ${exact(l)}`));
-    cells(was, 'score', own.map((_, i) => before[w * WARP + i]), most('score'));
-    cells(is, does ? 'sum' : 'score', own.map(({score}) => score), most('score'));
-    cells(o, 'o', own.map(({o}) => o), most('o'));
-    was.classList.toggle('off', !does);
-    const mine = this.thread - w * WARP;  // its two numbers come last, over all others
-    const pairs = [...own.map((_, i) => [i ^ bits, i]), [mine ^ bits, mine], [mine, mine]];
-    if (does) lines.append(...pairs.slice(0, own[mine] ? 34 : 32).map(([from, to], i) => el('path',
-      {d: `M${from + .5} 0L${to + .5} 10`, class: i < 32 ? '' : 'mine'})));
+    head.append(el('b', {}, `warp ${w}`), waits ? ` waits in line ${waits}` : t >= 0
+      ? ` has "${letter}", t = ${t}` : '', el('span', {}, `m ${exact(m)}  l ${exact(l)}`));
+    if (shuffles) row(was, 'score', 'score', own.map((_, i) => before[w * WARP + i]));
+    row(is, shuffles ? 'sum' : 'score', 'score');
+    row(o, 'o', 'o');
+    node.classList.toggle('waits', waits > 0);
+    const pairs = [...own.map((_, i) => [i ^ bits, i, '']), [mine ^ bits, mine, 'mine'], [mine, mine, 'mine']];
+    if (shuffles) lines.append(...pairs.slice(0, own[mine] ? 34 : 32).map(([from, to, look]) =>
+      el('path', {d: `M${from + .5} 0L${to + .5} 10`, class: look})));
     return node;
   },
-  drawShared({written}) {
-    const cells = {};
+  drawShared({written}) {  // a row for what a warp has written side by side
+    const cells = {}, rows = [];
     this.writes.forEach(({array, index, bits, warp}, i) => {
-      const cell = (cells[array] ??= {})[index] ??= {warp};
-      if (i < written) cell.value = floatOf(bits);
+      (cells[array] ??= {})[index] = i < written ? {warp, value: floatOf(bits)}
+        : cells[array][index] ?? {warp};
     });
-    const rows = [];
-    for (const array of Object.keys(cells).sort((a, b) => b - a)) {
-      let last;
-      for (const {warp, value} of Object.values(cells[array])) {
-        if (warp !== last) rows.push(el('div', {class: 'lanes'}, el('small', {}, this.arrays[array] +
-          (this.arrays[array] === 'out' ? '' : `: warp ${warp}`))));
-        rows.at(-1).append(el('i', {class: value === undefined ? 'empty' : value < 0 ? 'minus' : '',
-          style: tint(value, 1)}, inCell(value)));
-        last = warp;
-      }
-    }
+    for (const array of Object.keys(cells).reverse())
+      Object.values(cells[array]).forEach(({warp, value}, i, all) => {
+        if (warp !== all[i - 1]?.warp)
+          rows.push(el('div', {class: 'lanes'}, el('small', {}, `${this.arrays[array]}: warp ${warp}`)));
+        rows.at(-1).append(cell(value, 1));
+      });
     $('shared').replaceChildren(...rows);
   },
 
@@ -361,29 +327,27 @@ const kernelAct = {
     this.at = Math.max(0, Math.min(this.steps.length - 1, to));
     this.draw();
   },
-  stop() { clearTimeout(this.timer); this.timer = 0; },
-  // A kind of step that has been seen is shown for a shorter time.
-  run() {
+  stop() { this.timer = clearTimeout(this.timer); },
+  run() {  // a kind of step that has been shown before is shown for a shorter time
     const {kind} = this.steps[this.at] ?? {}, seen = this.steps.findIndex(step => step.kind === kind);
-    this.timer = setTimeout(() => {
-      this.go(this.at + 1);
-      if (this.at < this.steps.length - 1) this.run(); else this.stop(), this.draw();
+    this.timer = this.at < this.steps.length - 1 && setTimeout(() => {
+      this.at++;
+      this.run();
     }, seen < this.at ? 700 : 2500);
+    this.draw();
   },
 };
-$('act').onclick = ({target}) => {
-  const {act, thread} = target.dataset, {timer} = kernelAct;
-  if (thread) kernelAct.thread = Number(thread);
-  if (act) kernelAct.stop();
-  if (act === '0' && !timer) {
-    if (kernelAct.at === kernelAct.steps.length - 1) kernelAct.at = 0;
-    kernelAct.run();
-  }
-  if (act || thread) kernelAct.go(kernelAct.at + Number(act ?? 0));
+$('act').onclick = ({target: {dataset: {move, thread}, id}}) => {
+  const act = kernelAct, running = act.timer;
+  if (move || id) act.stop();
+  if (thread) act.thread = Number(thread);
+  if (move || thread) act.go(act.at + Number(move ?? 0));
+  if (id !== 'running') return;
+  if (act.at === act.steps.length - 1) act.at = 0;
+  if (running) act.draw(); else act.run();
 };
 $('act').oninput = ({target: {id, value}}) => {
-  kernelAct.stop();
-  if (id === 'thread') kernelAct.thread = Number(value);
+  if (id === 'thread') kernelAct.thread = Number(value); else kernelAct.stop();
   if (id === 'fault') later(() => {}); else kernelAct.go(id === 'when' ? Number(value) : kernelAct.at);
 };
 $('kernel').ontoggle = () => later(() => {});
