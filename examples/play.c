@@ -15,8 +15,6 @@ Pool *pool;
 Seq *a, *b, *c, *d, *e, *f;
 Seq **const seqs[SEQS] = {&a, &b, &c, &d, &e, &f};
 
-const float *gpu_attend(const Pool *pool, const float *q, int fault);  // in play_gpu.c
-
 static int has_model;  // the pool is that of the tales
 
 static int new_pool(PoolConfig shape)
@@ -68,11 +66,11 @@ int step(Seq *seq, const char *text)
     return error;
 }
 
-static float q[HEAD_DIM], expected[HEAD_DIM];
+float q[HEAD_DIM], expected[HEAD_DIM];
 
 // The query of the newest token, and the oracle's attention in layer 1. The query matches the keys
 // of the same letter best, and near ones better than far ones.
-static void ask(Seq *seq, const char *text)
+void ask(Seq *seq, const char *text)
 {
     int n = seq->length;
     must(pool_plan(pool, &(Batch){1, &seq, &(int){1}}), "pool_plan");
@@ -86,34 +84,21 @@ static void ask(Seq *seq, const char *text)
     oracle_release(oracle);
 }
 
-static const char *difference(const float *out)
-{
-    double sum = 0;
-    for (int i = 0; i < HEAD_DIM; i++) sum += fabs((double)out[i] - expected[i]);
-    return sum < 1e-6 ? "less than 1e-6" : "more than 1e-6";
-}
-
-// The kernel attends for the newest token, in layer 1; the page sees what its lanes do. See
-// gpu_attend() for `fault`.
-int lanes(Seq *seq, const char *text, int fault)
-{
-    ask(seq, text);
-    const float *out = gpu_attend(pool, q, fault);
-    if (!fault) printf("\",\"difference\":\"%s\"}\n", difference(out));
-    return PAGED_OK;
-}
+int lanes(Seq *seq, const char *text, int fault);  // in play_gpu.c
 
 // Prints attention of the newest token in layer 1: through the table, gathered, in the oracle.
 int attention(Seq *seq, const char *text)
 {
     static float paged[HEAD_DIM], gathered[HEAD_DIM], lse;
+    double difference = 0;
     int n = seq->length;
     ask(seq, text);
     must(attend(pool, ATTEND_GATHER, 1, 1, 0, q, gathered, NULL), "attend");
     must(attend(pool, ATTEND_PAGED, 1, 1, 0, q, paged, &lse), "attend");
     must(seq_gather(seq, 1, k, v), "seq_gather");
-    printf("{\"same\":%d,\"difference\":\"%s\",\"lse\":\"%.3f\",\"scores\":[",
-           memcmp(paged, gathered, sizeof paged) == 0, difference(paged), lse);
+    for (int i = 0; i < HEAD_DIM; i++) difference += fabs((double)paged[i] - expected[i]);
+    printf("{\"same\":%d,\"difference\":\"%s than 1e-6\",\"lse\":\"%.3f\",\"scores\":[",
+           memcmp(paged, gathered, sizeof paged) == 0, difference < 1e-6 ? "less" : "more", lse);
     for (int t = 0; t < n; t++) {
         float score = 0;
         for (int i = 0; i < HEAD_DIM; i++) score += q[i] * k[t * HEAD_DIM + i];

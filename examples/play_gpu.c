@@ -1,6 +1,6 @@
-// play_gpu.c: the engine as docs/play.html has it. The page is its stand-in for a GPU: see standIn()
-// in play_kernel.js. KERNEL is the engine after play_gpu.awk, where a kernel says before each
-// statement where it is, and what m, l, score and o are, if it has such variables.
+// play_gpu.c: the engine as docs/play.html has it. The page is its stand-in for a GPU: standIn() in
+// play_kernel.js. KERNEL is the engine after play_gpu.awk, where a kernel says before each statement
+// where it is, and what m, l, score and o are, if it has such variables.
 
 #include <math.h>
 #include <stdio.h>
@@ -57,27 +57,35 @@ static size_t gpu_found(size_t at)
 
 #include KERNEL
 
-// Attends on the stand-in: one row, one head, in layer 1. `fault` is one of the page's: 1, no thread
-// waits at its first barrier; 2, the last thread leaves early. Without one, prints the bits of the
-// result, and of m, l and o of each thread. Returns the result.
-const float *gpu_attend(const Pool *pool, const float *q, int fault)
+extern float q[], expected[];  // in play.c
+void ask(Seq *seq, const char *text);
+
+// The kernel attends for the newest token, in layer 1; the page sees what each lane does. `fault`: 1,
+// no thread waits at its first barrier; 2, the last thread leaves early. Without one, prints the
+// bits of the result, and of the last m, l and o of each thread.
+int lanes(Seq *seq, const char *text, int fault)
 {
     static float out[PAGED_MAX_HEAD_DIM];
-    Pool standin = *pool;  // its memory is that of the CPU
+    int head_dim = seq->pool->config.head_dim;
+    double difference = 0;
+    ask(seq, text);
+    Pool standin = *seq->pool;  // as it is planned now; its memory is that of the CPU
     standin.config.device = PAGED_STANDIN;
-    page_share("out", out, pool->config.head_dim * sizeof *out);
+    page_share("out", out, head_dim * sizeof *out);
 #ifdef __wasm__
     gpu_fault = fault;
 #else
-    if (fault) return out;
+    if (fault) return PAGED_OK;
 #endif
     attend(&standin, ATTEND_PAGED, 1, 1, 0, q, out, NULL);
-    if (fault) return out;
+    if (fault) return PAGED_OK;
     printf("{\"layer\":1,\"out\":\"");
-    for (int i = 0; i < pool->config.head_dim; i++) printf("%08x", float_bits(out[i]));
+    for (int i = 0; i < head_dim; i++) printf("%08x", float_bits(out[i]));
     printf("\",\"threads\":\"");
     for (int i = 0; i < 3 * THREADS; i++) printf("%08x", float_bits(gpu_seen[0][i]));
-    return out;
+    for (int i = 0; i < head_dim; i++) difference += fabs((double)out[i] - expected[i]);
+    printf("\",\"difference\":\"%s than 1e-6\"}\n", difference < 1e-6 ? "less" : "more");
+    return PAGED_OK;
 }
 
 #ifdef __wasm__

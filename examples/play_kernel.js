@@ -3,7 +3,7 @@
 // Runs a kernel, in the Worker, one thread at a time, and notes what each one does, in pieces. A
 // thread that has to meet others is left by an exception. When all have arrived, each is run again
 // from its start, with the answers that it has by then and the shared memory that it saw: only what
-// is new is noted. `fault`: see gpu_attend().
+// is new is noted. `fault`: see lanes().
 function standIn(exports) {
   const WARP = 32, THREADS = 128, LEFT = Symbol(), UNWRITTEN = 0x7fa00000;  // a signaling NaN
   let arrays = [], memory = [], shown, thread, rounds, stuck, fault;
@@ -222,13 +222,14 @@ const SAYS = {
     ? ': garbage.' : state.difference ? `. The oracle's differs by ${state.difference}.` : '.'}`,
   stuck: (act, {lines, lanes}) => {
     const back = lanes.flatMap((lane, id) => lane.back ? [id] : []);
-    return `Deadlock: in line ${list([...lines].sort())}, ${lanes.length - back.length} threads wait ${
-      back.length > 1 ? `for ${back.length} that have` : back.length ? `for thread ${back}, which has`
-        : 'for each other: none has'} returned. On a GPU, this would never end.`;
+    return `Deadlock: at line${lines.size > 1 ? 's' : ''} ${list([...lines].sort())}, ${
+      lanes.length - back.length} threads wait for ${!back.length ? 'each other' : back.length > 1
+        ? `${back.length} that have returned` : `thread ${back}, which has returned`
+      }. On a GPU, this would never end.`;
   },
 };
 const kernelAct = {
-  steps: [], writes: [], at: 0, thread: 37, key: '', timer: 0,
+  steps: [], writes: [], state: {}, at: 0, thread: 37, key: '', timer: 0,
 
   // Runs the kernel for the newest token of a sequence, unless that is what the act shows.
   async look(name, text) {
@@ -251,8 +252,9 @@ const kernelAct = {
   draw() {
     const {steps, writes, at, state, thread} = this, step = steps[at];
     const fresh = writes.slice(steps[at - 1]?.written ?? 0, step?.written);
-    $('tells').textContent = step ? SAYS[step.kind](this, step,
-      fresh.some(({bits}) => isNaN(floatOf(bits)))) : state?.stopped || 'There is no token yet.';
+    $('tells').textContent = [
+      step ? SAYS[step.kind](this, step, fresh.some(({bits}) => isNaN(floatOf(bits)))) : '',
+      at >= steps.length - 1 && (state.stopped || !step && 'There is no token yet.') || ''].join(' ');
     $('gpu').hidden = !step;
     [$('when').max, $('when').value] = [steps.length - 1, at];
     $('running').textContent = this.timer ? 'Stop' : 'Run';
@@ -297,7 +299,7 @@ const kernelAct = {
         {'data-thread': w * WARP + i})));
     };
     const {letter, t} = at >= 0 ? this.token(at) : {};
-    head.append(el('b', {}, `warp ${w}`), waits ? ` waits in line ${waits}` : t >= 0
+    head.append(el('b', {}, `warp ${w}`), waits ? ` waits at ${SOURCE[waits].text.match(/__\w+/)}(), line ${waits}` : t >= 0
       ? ` has "${letter}", t = ${t}` : '', el('span', {}, `m ${exact(m)}  l ${exact(l)}`));
     if (shuffles) row(was, 'score', 'score', own.map((_, i) => before[w * WARP + i]));
     row(is, shuffles ? 'sum' : 'score', 'score');
