@@ -5,10 +5,13 @@
 async function ended() {
   for (let last; last !== queue;) await (last = queue);
 }
-async function unfold() {
-  $('kernel').open = true;
+async function told() {  // that it is open or closed, too: that event comes later
   await new Promise(done => setTimeout(done));
   await ended();
+}
+async function unfold() {
+  $('kernel').open = true;
+  await told();
 }
 const say = text => { for (const line of text.split('\n')) if (line) console.log(line); };
 const texts = selector => [...document.querySelectorAll(selector)].map(one => one.textContent);
@@ -68,6 +71,7 @@ async function drive(seed, n) {
     const [a, b, sum] = $('who').textContent.replaceAll('−', '-')
       .match(/score (-?[\d.]+) \+ (-?[\d.]+) .*? = (-?[\d.]+)/)?.slice(1).map(Number) ?? [0, 0, 0];
     wrong('the sum of a shuffle', Math.abs(a + b - sum) < .002, true);
+    if (at === 1) wrong('the states', new Set(texts('.warp span')).size, 1);
     if (at < steps.length - 1) return;
     wrong('a deadlock', all[0].includes('Deadlock'), fault === 2);
     // Without the barrier: right if warp 0, which merges, comes after all the others.
@@ -84,12 +88,12 @@ async function drive(seed, n) {
   seconds = 60;
   for (let i = 0; i < n; i++) {
     deed[pick(Object.keys(deed))]();
-    await ended();
-    if (random(4) === 0) await unfold();
+    await (random(4) ? told() : unfold());
     say(log);
     log = '';
     judge();
-    if (random(4) === 0) input('when', kernelAct.steps.length - 1), judge();
+    if (random(2)) input('when', kernelAct.steps.length - 1), judge();
+    if (random(8) === 0) input('when', 1), judge();
     const {textContent} = $('message');
     if (textContent && !/OUT_OF_BLOCKS|TOO_LONG|six names/.test(textContent)) say(`! ${textContent}`);
   }
