@@ -61,8 +61,8 @@ play:             ## docs/play.html, the page; ENGINE=learn/paged.cu.c: with you
 	@echo 'int main(void) { return 0; }' | $(WASM) -x c - -o build/play.wasm 2>/dev/null || { echo \
 	    "There is no compiler for WebAssembly:" \
 	    "sudo apt-get install clang lld wasi-libc libclang-rt-dev-wasm32"; exit 1; }
-	awk -f examples/play_gpu.awk $(firstword $(ENGINE)) >build/kernel.c
-	awk -v text=1 -f examples/play_gpu.awk $(firstword $(ENGINE)) >build/kernel.txt
+	sed -f examples/play_gpu.sed $(firstword $(ENGINE)) >build/kernel.c
+	awk '/^__[dg][a-z]*__.*[^}]$$/, /^}/ { print NR "\t" $$0 }' $(firstword $(ENGINE)) >build/kernel.txt
 	$(WASM) -mexec-model=reactor -Oz -s $(WARN) $(CPPFLAGS) -idirafter /usr/include -I. \
 	    -DPAGED_NO_MAIN -DKERNEL='"build/kernel.c"' examples/play.c examples/play_gpu.c \
 	    $(EXPORT:%=-Wl,--export=%) -Wl,-z,stack-size=1048576 -o build/play.wasm

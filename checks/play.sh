@@ -32,7 +32,7 @@ judged() {
     (echo '#include "examples/play.c"' && echo '#include "checks/play_judge.h"' &&
         echo 'int main(void) {' && sed -n 's/^[a-z].*)$/CALL(&);/p' "$1" &&
         echo 'return 0; }') >$out/calls.c
-    awk -f examples/play_gpu.awk "$2" >$out/kernel.c
+    sed -f examples/play_gpu.sed "$2" >$out/kernel.c
     # WebAssembly has no fused multiply-add.
     ${CC:-cc} -w -ffp-contract=off ${CPPFLAGS-} -DPAGED_NO_MAIN -DKERNEL="\"$out/kernel.c\"" -I. \
         $out/calls.c examples/play_gpu.c -o $out/calls -lm && (ulimit -t 60; $out/calls)
@@ -83,7 +83,7 @@ if [ "${1-}" = planted ]; then
     planted "a shuffle is wrong by a bit" kernel=1,30 's/asks\[i ^ first.bits\].value/& * (1 + 2e-7)/'
     planted "a thread that runs again sees what came later" kernel=1,100 's/view !== shown/!view/'
     planted "all steps have the lanes of the last" kernel=1,30 's/lanes: lanes.map(.*)), /lanes, /'
-    planted "a warp's token is the one before" kernel=1,30 's/return {block, slot, t,/return {block, slot, t: t - 1,/'
+    planted "a warp's token is the one before" kernel=1,60 's/return {block, slot, t,/return {block, slot, t: t - 1,/'
     planted "the act shows the line before" kernel=1,60 "s/text, table, size, count, fault\]/table, size, count, fault]/"
     finish
 fi

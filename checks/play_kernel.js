@@ -93,6 +93,7 @@ async function drive(seed, n) {
     log = '';
     judge();
     if (random(2)) input('when', kernelAct.steps.length - 1), judge();
+    if (random(2)) input('when', random(kernelAct.steps.length)), judge();
     if (random(8) === 0) input('when', 1), judge();
     const {textContent} = $('message');
     if (textContent && !/OUT_OF_BLOCKS|TOO_LONG|six names/.test(textContent)) say(`! ${textContent}`);

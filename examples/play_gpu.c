@@ -1,23 +1,23 @@
 // play_gpu.c: the engine as docs/play.html has it. The page is its stand-in for a GPU: standIn() in
-// play_kernel.js. KERNEL is the engine after play_gpu.awk, where a kernel says before each statement
-// where it is, and what m, l, score and o are, if it has such variables.
+// play_kernel.js. KERNEL is the engine after play_gpu.sed, where a kernel says now and then where it
+// is, and what m, l and o are, if it has such variables.
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 // What a kernel that lacks one of these names sees instead.
-static const float m = NAN, l = NAN, score = NAN;
+static const float m = NAN, l = NAN;
 static float o[] = {NAN}, gpu_none[] = {NAN};
 
 static float gpu_seen[128][3];  // m, l and o[0] of each thread, when it last had an m
 
 #ifdef __wasm__
 #define PAGE(name) __attribute__((import_module("gpu"), import_name(#name)))
-PAGE(see) void page_see(int line, int begins, float m, float l, float score, float o);
+PAGE(see) void page_see(int line, float m, float l, float o);
 PAGE(found) void page_found(size_t at);
 PAGE(share) void page_share(const char *name, const void *array, size_t bytes);
-PAGE(meet) float page_meet(int line, int bits, float value);
+PAGE(meet) float page_meet(int line, int bits, float value, float m, float l, float o);
 PAGE(launch) void page_launch(unsigned x, unsigned y, unsigned z, int fault);
 
 typedef struct Job Job;
@@ -27,26 +27,26 @@ static int gpu_fault;
 #define __shared__ static
 #define LAUNCH(kernel, x, y, z, job) \
     (gpu_kernel = kernel, gpu_job = &(job), page_launch(x, y, z, gpu_fault))
-#define __syncthreads() (void)page_meet(__LINE__, 0, 0)
-#define __syncwarp() (void)page_meet(__LINE__, -1, 0)
-#define __shfl_xor_sync(mask, value, bits) page_meet(__LINE__, bits, value)
+#define __syncthreads() (void)page_meet(__LINE__, 0, 0, M_L_O)
+#define __syncwarp() (void)page_meet(__LINE__, -1, 0, M_L_O)
+#define __shfl_xor_sync(mask, value, bits) page_meet(__LINE__, bits, value, M_L_O)
 #else  // natively, to compare
-#define page_see(line, begins, m, l, score, o) ((void)(line), (void)(begins), (void)(score))
-#define page_found(at) ((void)(at))
-#define page_share(name, array, bytes) ((void)(array))
+#define page_see(line, m, l, o) (void)(line)
+#define page_found(at) (void)(at)
+#define page_share(name, array, bytes) (void)(array)
 #endif
 
 #define SHARED(array) page_share(#array, array, sizeof array)
-#define FOUND(job, begin, position, kv_head) gpu_found(token_offset(job, begin, position, kv_head))
+#define FOUND(job, begin, position, kv_head) \
+    (SEE, gpu_found(token_offset(job, begin, position, kv_head)))
 #define NUMBER(x) _Generic((x), float: (x), default: NAN)
-#define SEE(begins) \
-    gpu_see(gpu_seen[threadIdx.x], __LINE__, begins, NUMBER(m), NUMBER(l), NUMBER(score), \
-            _Generic((o), float *: (o), default: gpu_none)[0])
+#define M_L_O NUMBER(m), NUMBER(l), _Generic((o), float *: (o), default: gpu_none)[0]
+#define SEE gpu_see(gpu_seen[threadIdx.x], __LINE__, M_L_O)
 
-static void gpu_see(float *seen, int line, int begins, float m, float l, float score, float o)
+static void gpu_see(float *seen, int line, float m, float l, float o)
 {
     if (!isnan(m)) memcpy(seen, (float[]){m, l, o}, 3 * sizeof *seen);
-    page_see(line, begins, m, isnan(m) ? NAN : l, score, o);
+    page_see(line, m, l, o);
 }
 
 static size_t gpu_found(size_t at)

@@ -14,11 +14,12 @@ function standIn(exports) {
     if (view !== shown) view.forEach((copy, i) => words(arrays[i]).set(copy));
     shown = view;
   };
-  const begin = (lines, asks) => thread.pieces.push(thread.piece = {lines, asks, writes: []});
-  const note = values => {  // what the last statement has changed
+  const begin = (from, asks) => thread.pieces.push(thread.piece = {from, asks, writes: []});
+  const note = (values, to) => {  // what a piece has changed, which ends at this line
     for (const name in values)
-      if (!isNaN(values[name]) && values[name] !== thread[name])
+      if (!isNaN(values.m ?? 0) && values[name] !== thread[name])
         thread[name] = thread.piece[name] = values[name];
+    if (to && thread.piece) thread.piece.to = to;
     arrays.forEach((array, i) => {
       const now = words(array), was = memory[i];
       if (now.every((word, j) => word === was[j])) return;
@@ -43,16 +44,15 @@ function standIn(exports) {
     if (!asks.every(one => one?.line === first?.line && one?.bits === first?.bits)) return;
     if (first && meets(first.bits)) group.forEach((one, i) => {
       one.answers.push(first.bits > 0 ? asks[i ^ first.bits].value : 0);
-      asks[i].met = rounds.length;
+      Object.assign(asks[i], {met: rounds.length, got: one.answers.at(-1)});
       one.asks = null;
     });
   }
   return {
-    see(line, begins, m, l, score, o) {
+    see(line, m, l, o) {
       if (!isNew()) return;
-      if (thread.piece) note({m, l, score, o});
-      if (begins || !thread.piece || thread.piece.asks) begin([]);
-      thread.piece.lines.push(line);
+      note({m, l, o}, line);
+      begin(line);
     },
     found(at) { if (isNew()) thread.piece.at = at; },
     share(name, at, size) {
@@ -61,17 +61,19 @@ function standIn(exports) {
       arrays.push({at, size, name: String.fromCharCode(...bytes.slice(name, bytes.indexOf(0, name)))});
       memory = shown = [...memory, words(arrays.at(-1)).fill(UNWRITTEN).slice()];
     },
-    meet(line, bits, value) {
+    meet(line, bits, value, m, l, o) {
       if (fault === 1 && bits === 0 && thread.barriers++ === 0) return 0;
       if (bits >= WARP) throw Error(`the shuffle in line ${line} reaches beyond its warp`);
       if (!isNew()) {
         const answer = thread.answers[thread.next++];
         enter();
+        if (isNew()) begin(line + 1);
         return answer;
       }
-      note(bits > 0 && {score: value});
+      note({m, l, o}, line);
+      if (bits > 0) note({score: value});
       if (fault === 2 && thread.id === THREADS - 1) thread.done = true;
-      else begin([line], thread.asks = {line, bits, value});
+      else begin(line, thread.asks = {line, bits, value});
       throw LEFT;
     },
     launch(gx, gy, gz, asked) {
@@ -104,16 +106,25 @@ for (const line of $('source').textContent.trim().split('\n')) {
   SOURCE[number] = of ? {text, of, kind} : {...SOURCE[number - 1], text};
 }
 
+// A piece ends where the next one begins or, before a jump, at a blank line.
+function linesOf({from, to, asks}) {
+  const lines = [from], {of} = SOURCE[from];
+  const isIn = n => SOURCE[n]?.of === of && (SOURCE[to]?.of === of && to > from ? n < to
+    : SOURCE[n].text.trim());
+  while (!asks && isIn(lines.at(-1) + 1)) lines.push(lines.at(-1) + 1);
+  return lines;
+}
+
 // What a piece is for, as its effects show. Those at the start have none; later, such are left out.
 const KINDS = ['', 'launch', 'start', 'query', 'read', 'update', 'share', 'merge', 'finish'];
 const SHARE = KINDS.indexOf('share');
-function kindOf({lines: [line], asks, writes: [write], at, m, l, o}, {began, found}, arrays) {
+function kindOf({from, asks, writes: [write], at, m, l, o}, {began, found}, arrays) {
   if (asks) return '';
   if (write && arrays[write[0]] === 'out') return 'finish';
-  if (write) return SOURCE[line].of === 'merge' ? 'merge' : 'share';
+  if (write) return SOURCE[from].of === 'merge' ? 'merge' : 'share';
   if (at >= 0) return 'read';
   if ((m ?? l ?? o) !== undefined) return found ? 'update' : 'query';
-  return began ? '' : SOURCE[line].kind === 'global' ? 'launch' : 'start';
+  return began ? '' : SOURCE[from].kind === 'global' ? 'launch' : 'start';
 }
 
 // The steps of a record, each with the state of all lanes after it. What warps do without a write
@@ -156,7 +167,7 @@ function stepsOf({rounds, stuck, arrays}) {
       if (kind >= SHARE) lanes.forEach((lane, id) => { if (warps.includes(warpOf(id))) delete lane.at; });
       for (const warp of warps) if (!works[warp].length) arrive(warp);
       const main = parts.filter(part => part.kind === kind);
-      show(KINDS[kind], main.flatMap(({piece}) => piece.lines), {warps});
+      show(KINDS[kind], main.flatMap(({piece}) => linesOf(piece)), {warps});
     };
     for (const warp of [0, 1, 2, 3]) if (!works[warp].length) arrive(warp);
     for (let quiet; (quiet = busy().filter(warp => next(warp) < SHARE)).length;) go(quiet);
@@ -165,11 +176,11 @@ function stepsOf({rounds, stuck, arrays}) {
       .filter(({piece}) => piece?.asks?.met === n);
     const shuffled = met.filter(({piece}) => piece.asks.bits > 0);
     const before = Object.fromEntries(shuffled.map(({id, piece}) => [id, piece.asks.value]));
-    for (const {id, piece} of shuffled) change(id, piece);
-    if (shuffled.length) show('shuffle', shuffled[0].piece.lines, {before, ...shuffled[0].piece.asks});
+    for (const {id, piece: {asks}} of shuffled) lanes[id].score = Math.fround(asks.value + asks.got);
+    if (shuffled.length) show('shuffle', linesOf(shuffled[0].piece), {before, ...shuffled[0].piece.asks});
     const barrier = met.find(({piece}) => piece.asks.bits === 0);
     for (const lane of barrier ? lanes : []) delete lane.waits;
-    if (barrier) show('barrier', barrier.piece.lines);
+    if (barrier) show('barrier', linesOf(barrier.piece));
   });
   if (stuck) show('stuck', lanes.flatMap(lane => lane.waits ?? []));
   return {steps, writes, arrays};
@@ -260,8 +271,6 @@ const kernelAct = {
     $('running').textContent = this.timer ? 'Stop' : 'Run';
     if (!step) return;
     const lines = Object.keys(SOURCE).map(Number).filter(n => SOURCE[n].of === step.of);
-    for (const n of lines)  // and what is below a for or an if
-      if (step.lines.has(n) && /^ *(for|if)\b.*\)( *\/\/.*)?$/.test(SOURCE[n].text)) step.lines.add(n + 1);
     $('code').replaceChildren(...lines.map(n =>
       el('span', {class: step.lines.has(n) ? 'at' : ''}, `${n} ${SOURCE[n].text}\n`)));
     const line = $('code').querySelector('.at');
