@@ -71,8 +71,8 @@ static void *realloc_or_panic(void *old, size_t size)
 #define CUDA(call) (void)0  // no pool of this build is on a GPU
 #endif
 
-// The stand-in for a GPU needs makecontext(), which musl and WebAssembly do not have.
-#if !defined(__GLIBC__) && !defined(PAGED_NO_STANDIN)
+// The stand-in for a GPU has some machine code, of two processors.
+#if !defined(__x86_64__) && !defined(__aarch64__) && !defined(PAGED_NO_STANDIN)
 #define PAGED_NO_STANDIN
 #endif
 
@@ -919,18 +919,24 @@ enum { WARP = 32, THREADS = 128, WARPS = THREADS / WARP, PER_LANE = PAGED_MAX_HE
 #define __global__
 #define __device__
 #ifdef PAGED_NO_STANDIN
-#ifndef LAUNCH  // a program that includes this file may have defined these: a stand-in of its own
+#ifndef LAUNCH  // a program that includes this file may define these: a stand-in of its own
 #define __shared__ static
 #define LAUNCH(kernel, x, y, z, job) ((void)(kernel), (void)(x), (void)(y))  // never reached
 #define __syncthreads() (void)0
+#define __syncwarp() (void)0
 #define __shfl_xor_sync(mask, value, bits) (value)
 #endif
 #else
+#ifdef __APPLE__
+#define __shared__ static __attribute__((section("__DATA,gpu_shared")))
+#else
 #define __shared__ static __attribute__((section("gpu_shared")))
+#endif
 #define LAUNCH(kernel, x, y, z, job) launch(kernel, #kernel, x, y, z, job)
-#define __syncthreads() gpu_barrier(__FILE__, __LINE__)
+#define __syncthreads() gpu_sync(THREADS, __FILE__, __LINE__)
+#define __syncwarp() gpu_sync(WARP, __FILE__, __LINE__)
 #define __shfl_xor_sync(mask, value, bits) gpu_shuffle_xor(mask, value, bits, __FILE__, __LINE__)
-static void gpu_barrier(const char *file, int line);
+static void gpu_sync(int threads, const char *file, int line);
 static float gpu_shuffle_xor(unsigned mask, float x, int bits, const char *file, int line);
 static void launch(void (*kernel)(Job), const char *name, int x, int y, int z, Job job);
 #endif
@@ -1474,26 +1480,36 @@ void oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_he
 
 // ---- stand-in ---------------------------------------------------------------------------------
 // Enough of a GPU to run the kernels without one. Each thread is a coroutine with its own stack and
-// runs alone up to its next barrier or shuffle. So gdb can stop in any lane, sanitizers see every
-// access, and another order of the lanes may show that a barrier is missing. It is stricter than a
-// GPU: a barrier that waits for a thread that has returned is a deadlock. Start at launch().
+// runs alone up to its next barrier or shuffle. So gdb can stop in any lane, and sanitizers see
+// every access. It is stricter than a GPU: a barrier that waits for a thread that has returned is a
+// deadlock. Start at launch().
+//
+// With -fsanitize=thread, it finds races. A launch, a barrier and __syncwarp() order memory, and a
+// shuffle does not. If two threads use one address, at least one of them writes, and none of these
+// is between them, ThreadSanitizer names both lines, even where the result was right this time.
+// A kernel without races computes the same in every order of its threads.
 
 #if !defined(__CUDACC__) && !defined(PAGED_NO_STANDIN)
-
-#include <setjmp.h>
-#include <ucontext.h>
 
 #ifndef __has_feature
 #define __has_feature(feature) 0
 #endif
-#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
-#include <sanitizer/common_interface_defs.h>  // tells ASan about stack switches
+#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
+#include <sanitizer/tsan_interface.h>
+#define TSAN(call) call  // tells it which thread runs, and what is ordered
+#define UNSEEN __attribute__((no_sanitize("thread")))  // the stand-in itself has no races
 #else
-#define __sanitizer_start_switch_fiber(save, bottom, size) (void)(save)
-#define __sanitizer_finish_switch_fiber(saved, bottom, size) (void)(saved)
+#define TSAN(call)
+#define UNSEEN
+#endif
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
+#include <sanitizer/common_interface_defs.h>
+#define ASAN(call) call  // tells it which stack is in use
+#else
+#define ASAN(call)
 #endif
 
-// A barrier, where the threads of a thread block meet, or a shuffle, where those of a warp meet.
+// Where the threads of a thread block meet, or, at a shuffle or __syncwarp(), those of a warp.
 typedef struct Meeting {
     int arrived;
     const char *file;  // where it is in the source
@@ -1503,80 +1519,120 @@ typedef struct Meeting {
 } Meeting;
 
 typedef struct Thread {
-    int started;
-    jmp_buf here;  // where it left off
-    void *fake_stack;
-    char stack[128 << 10];
+    void *stack_pointer;  // where it left off
+    const void *stack;
+    size_t stack_bytes;
+    void *fake_stack;  // for ASan
+    void *fiber;       // for TSan
+    char name[64];     // for reports
 } Thread;
 
-extern char __start_gpu_shared[], __stop_gpu_shared[];  // the linker defines them
-enum { DESCENDING = 1 };  // 0 is the natural order of lanes; any other is a permutation
-static unsigned gpu_lane_order;
+static int gpu_lane_order;  // 0: ascending; 1: descending
 static struct {
     Thread threads[THREADS];        // the running one is threads[threadIdx.x]
     const Meeting *waits[THREADS];  // what each thread waits for; NULL: it can run
     Meeting block, warps[WARPS];
-    Meeting end;  // what threads that have returned wait for
-    jmp_buf launcher;
+    Meeting end;      // what threads that have returned wait for
+    Thread launcher;  // the thread of the program
     void (*kernel)(Job);
     const char *name;
     Job job;
-    const void *stack;  // of the launcher
-    size_t stack_bytes;
-    void *fake_stack;
+    __attribute__((aligned(16))) char stacks[THREADS][128 << 10];
 } gpu;
 
-// Threads are switched by setjmp and longjmp: swapcontext is slow, as it saves the signal mask.
-// gpu_jump() is longjmp by another name: FORTIFY lets longjmp itself jump only within one stack.
-void gpu_jump(jmp_buf, int) __asm__("_longjmp");
+// gpu_switch() leaves this stack and continues on another. It pushes the registers that a function
+// must preserve, saves the stack pointer in *from, and pops what it pushed when it left the other
+// stack, so it returns to where that was. It pops FRAME words; word ADDRESS is where it returns to.
+// (In Apple's assembler, a semicolon starts a comment.)
+#ifdef __x86_64__
+enum { FRAME = 7, ADDRESS = 6 };
+#define SWITCH \
+    "push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n" \
+    "mov %rsp, (%rdi)\n mov %rsi, %rsp\n" \
+    "pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbx\n pop %rbp\n ret\n"
+#define NO_CALLER ".cfi_undefined rip"
+#else
+enum { FRAME = 20, ADDRESS = 11 };
+#define SWITCH \
+    "stp x19, x20, [sp, -160]!\n stp x21, x22, [sp, 16]\n stp x23, x24, [sp, 32]\n" \
+    "stp x25, x26, [sp, 48]\n stp x27, x28, [sp, 64]\n stp x29, x30, [sp, 80]\n" \
+    "stp d8, d9, [sp, 96]\n stp d10, d11, [sp, 112]\n stp d12, d13, [sp, 128]\n" \
+    "stp d14, d15, [sp, 144]\n mov x9, sp\n str x9, [x0]\n mov sp, x1\n" \
+    "ldp d14, d15, [sp, 144]\n ldp d12, d13, [sp, 128]\n ldp d10, d11, [sp, 112]\n" \
+    "ldp d8, d9, [sp, 96]\n ldp x29, x30, [sp, 80]\n ldp x27, x28, [sp, 64]\n" \
+    "ldp x25, x26, [sp, 48]\n ldp x23, x24, [sp, 32]\n ldp x21, x22, [sp, 16]\n" \
+    "ldp x19, x20, [sp], 160\n ret\n"
+#define NO_CALLER ".cfi_undefined x30"
+#endif
+void gpu_switch(void **from, void *to) __asm__("gpu_switch");
+__asm__(".text\n.globl gpu_switch\ngpu_switch:\n" SWITCH ".previous\n");
+
+// The bounds of shared memory, which the linker defines.
+#ifdef __APPLE__
+extern char __start_gpu_shared[] __asm__("section$start$__DATA$gpu_shared");
+extern char __stop_gpu_shared[] __asm__("section$end$__DATA$gpu_shared");
+#else
+extern char __start_gpu_shared[], __stop_gpu_shared[];
+#endif
+
+static const char *gpu_thread_name(void)
+{
+    char *name = gpu.threads[threadIdx.x].name;
+    snprintf(name, 64, "%s, thread block (%u, %u, %u), warp %u, lane %u", gpu.name, blockIdx.x,
+             blockIdx.y, blockIdx.z, threadIdx.x / WARP, threadIdx.x % WARP);
+    return name;
+}
 
 static void gpu_panic(const char *what, const Meeting *meeting)
 {
-    unsigned id = threadIdx.x;
-    fprintf(stderr, "%s, thread block (%u, %u, %u), thread %u (warp %u, lane %u):\n", gpu.name,
-            blockIdx.x, blockIdx.y, blockIdx.z, id, id / WARP, id % WARP);
+    fprintf(stderr, "%s:\n", gpu_thread_name());
     panic(meeting->file, meeting->line, "stand-in", what);
 }
 
-// Switches from a thread to the launcher. Returns when the meeting has taken place.
-static void gpu_pause(const Meeting *meeting)
+// Switches to another thread. Returns when a thread switches back to this one.
+UNSEEN static void gpu_change(Thread *from, Thread *to)
 {
-    Thread *t = &gpu.threads[threadIdx.x];
-    gpu.waits[threadIdx.x] = meeting;
-    __sanitizer_start_switch_fiber(&t->fake_stack, gpu.stack, gpu.stack_bytes);
-    if (_setjmp(t->here) == 0) gpu_jump(gpu.launcher, 1);
-    __sanitizer_finish_switch_fiber(t->fake_stack, &gpu.stack, &gpu.stack_bytes);
+    ASAN(__sanitizer_start_switch_fiber(&from->fake_stack, to->stack, to->stack_bytes));
+    TSAN(__tsan_switch_to_fiber(to->fiber, __tsan_switch_to_fiber_no_sync));
+    gpu_switch(&from->stack_pointer, to->stack_pointer);
+    ASAN(__sanitizer_finish_switch_fiber(from->fake_stack, &to->stack, &to->stack_bytes));
 }
 
-static void gpu_thread_main(void)
+// Lets other threads run. Returns when the meeting has taken place.
+UNSEEN static void gpu_pause(const Meeting *meeting)
 {
-    __sanitizer_finish_switch_fiber(NULL, &gpu.stack, &gpu.stack_bytes);
+    gpu.waits[threadIdx.x] = meeting;
+    gpu_change(&gpu.threads[threadIdx.x], &gpu.launcher);
+}
+
+UNSEEN static void gpu_thread_main(void)
+{
+#ifdef __GCC_HAVE_DWARF2_CFI_ASM
+    __asm__(NO_CALLER);  // a debugger's backtrace ends here
+#endif
+    ASAN(__sanitizer_finish_switch_fiber(NULL, &gpu.launcher.stack, &gpu.launcher.stack_bytes));
     for (;;) {  // once for each thread block
+        TSAN(__tsan_set_fiber_name(gpu.threads[threadIdx.x].fiber, gpu_thread_name()));
+        TSAN(__tsan_acquire(&gpu.job));
         gpu.kernel(gpu.job);
+        TSAN(__tsan_release(&gpu.end));
         gpu_pause(&gpu.end);
     }
 }
 
-// Switches from the launcher to a thread, which starts or continues. Returns when the thread
-// pauses. Not inlined, because a caller's variables in registers would not survive the jump.
-__attribute__((noinline)) static void gpu_resume(Thread *t)
+// Prepares a thread's stack as if gpu_thread_main() had called gpu_switch() in its first line.
+static void gpu_start(Thread *t, char *stack, size_t bytes)
 {
-    __sanitizer_start_switch_fiber(&gpu.fake_stack, t->stack, sizeof t->stack);
-    if (_setjmp(gpu.launcher) == 0) {
-        static ucontext_t context;
-        if (t->started) gpu_jump(t->here, 1);
-        t->started = 1;
-        getcontext(&context);
-        context.uc_stack.ss_sp = t->stack;
-        context.uc_stack.ss_size = sizeof t->stack;
-        makecontext(&context, gpu_thread_main, 0);
-        setcontext(&context);
-    }
-    __sanitizer_finish_switch_fiber(gpu.fake_stack, NULL, NULL);
+    uintptr_t *words = (uintptr_t *)(stack + bytes) - (FRAME + 1) / 2 * 2;
+    words[ADDRESS] = (uintptr_t)gpu_thread_main;
+    t->stack_pointer = words;
+    t->stack = stack;
+    t->stack_bytes = bytes;
+    TSAN(t->fiber = __tsan_create_fiber(0));
 }
 
 // Waits until `expected` threads have arrived. The last one wakes the others and continues at once.
-static void gpu_meet(Meeting *meeting, int expected, const char *file, int line)
+UNSEEN static void gpu_meet(Meeting *meeting, int expected, const char *file, int line)
 {
     int elsewhere = meeting->arrived > 0 && meeting->line != line;
     meeting->file = file;
@@ -1593,9 +1649,19 @@ static void gpu_meet(Meeting *meeting, int expected, const char *file, int line)
         if (gpu.waits[i] == meeting) gpu.waits[i] = NULL;
 }
 
-static void gpu_barrier(const char *file, int line) { gpu_meet(&gpu.block, THREADS, file, line); }
+// A barrier, or __syncwarp(): what a thread wrote before it, the others may read after it.
+UNSEEN static void gpu_sync(int threads, const char *file, int line)
+{
+    Meeting *meeting = &gpu.block;
+    if (threads == WARP) meeting = &gpu.warps[threadIdx.x / WARP];
+    char *order = (char *)meeting + meeting->generation % 2;  // the next one has another address
+    (void)order;
+    TSAN(__tsan_release(order));
+    gpu_meet(meeting, threads, file, line);
+    TSAN(__tsan_acquire(order));
+}
 
-static float gpu_shuffle_xor(unsigned mask, float x, int bits, const char *file, int line)
+UNSEEN static float gpu_shuffle_xor(unsigned mask, float x, int bits, const char *file, int line)
 {
     Meeting *warp = &gpu.warps[threadIdx.x / WARP];
     float *values = warp->values[warp->generation % 2];
@@ -1605,43 +1671,41 @@ static float gpu_shuffle_xor(unsigned mask, float x, int bits, const char *file,
     return values[threadIdx.x % WARP ^ bits];
 }
 
-// The thread whose turn it is. THREADS turns in a row are one turn for every thread.
-static unsigned gpu_thread_of(unsigned turn)
-{
-    if (gpu_lane_order == DESCENDING) return THREADS - 1 - turn % THREADS;
-    // The factor is odd and THREADS a power of two, so no thread is left out.
-    return (turn * (2 * gpu_lane_order + 1) + gpu_lane_order) % THREADS;
-}
-
 // Runs a thread block: the threads take turns, each running as far as it can.
-static void gpu_run_block(void)
+UNSEEN static void gpu_run_block(void)
 {
-    unsigned turn = 0;
+    int turn = 0;
     int idle = 0;  // turns since a thread last ran
     // NaN, so that reading unwritten shared memory shows up
     memset(__start_gpu_shared, 0xff, __stop_gpu_shared - __start_gpu_shared);
     memset(gpu.waits, 0, sizeof gpu.waits);
+    TSAN(__tsan_release(&gpu.job));
     while (idle < THREADS) {
-        threadIdx.x = gpu_thread_of(turn);
+        threadIdx.x = turn % THREADS;
+        if (gpu_lane_order) threadIdx.x = THREADS - 1 - threadIdx.x;
         turn++;
         idle++;
         if (gpu.waits[threadIdx.x]) continue;
         idle = 0;
-        gpu_resume(&gpu.threads[threadIdx.x]);
-        if (gpu_lane_order == DESCENDING) turn = 0;  // the last lane again: its warp runs far ahead
+        gpu_change(&gpu.launcher, &gpu.threads[threadIdx.x]);
+        if (gpu_lane_order) turn = 0;  // the last lane again: its warp runs far ahead
     }
     for (threadIdx.x = 0; threadIdx.x < THREADS; threadIdx.x++)
         if (gpu.waits[threadIdx.x] != &gpu.end)
             gpu_panic("deadlock: it waits for threads that never arrive", gpu.waits[threadIdx.x]);
+    TSAN(__tsan_acquire(&gpu.end));
 }
 
-static void launch(void (*kernel)(Job), const char *name, int x, int y, int z, Job job)
+UNSEEN static void launch(void (*kernel)(Job), const char *name, int x, int y, int z, Job job)
 {
     const char *order = getenv("PAGED_LANE_ORDER");
-    if (!gpu.kernel && order) gpu_lane_order = (unsigned)atoi(order);  // the first launch
+    if (!gpu.kernel && order) gpu_lane_order = atoi(order) != 0;  // the first launch
     gpu.kernel = kernel;
     gpu.name = name;
     gpu.job = job;
+    TSAN(gpu.launcher.fiber = __tsan_get_current_fiber());
+    for (int i = 0; i < THREADS && !gpu.threads[i].stack_pointer; i++)
+        gpu_start(&gpu.threads[i], gpu.stacks[i], sizeof gpu.stacks[i]);
     gridDim = (struct Index){(unsigned)x, (unsigned)y, (unsigned)z};
     for (blockIdx.z = 0; blockIdx.z < gridDim.z; blockIdx.z++)
         for (blockIdx.y = 0; blockIdx.y < gridDim.y; blockIdx.y++)

@@ -36,8 +36,9 @@
 //
 // Devices. A pool lives on the CPU, on a GPU, or on the stand-in, which runs the CUDA kernels on
 // the CPU with each thread as a coroutine. The stand-in is 10 to 500 times slower than a CPU pool.
-// It exists for debuggers, sanitizers and tests, and needs glibc. -DPAGED_NO_STANDIN leaves it out,
-// and with it the 17 MB that its stacks reserve.
+// It exists for debuggers, sanitizers and tests, on x86-64 and AArch64. Built with
+// -fsanitize=thread, it reports the races of the kernels. -DPAGED_NO_STANDIN leaves it out, and
+// with it the 17 MB that its stacks reserve.
 //
 // Threads. A pool and its sequences belong to one thread at a time. Different pools are
 // independent, except that a program may use only one pool on the stand-in at a time.
@@ -72,7 +73,7 @@ enum { PAGED_F32, PAGED_F16, PAGED_BF16 };  // PoolConfig.dtype: how K and V are
 enum {              // PoolConfig.device: where the memory is, and which processor computes
     PAGED_CPU,      // in every build
     PAGED_GPU,      // only in builds by nvcc
-    PAGED_STANDIN,  // in other builds with glibc: the kernels, one thread at a time on the CPU
+    PAGED_STANDIN,  // in other builds: the kernels, one thread at a time on the CPU
 };
 
 enum {                  // flags of attend(), combined with |

@@ -240,6 +240,11 @@ enum { OTHER_DEVICE = PAGED_CPU };
 #define HAS_STANDIN
 enum { OTHER_DEVICE = PAGED_STANDIN };
 #endif
+#ifdef SANITIZER_TSAN_INTERFACE_H  // the stand-in includes it for ThreadSanitizer
+enum { SEES_RACES = 1 };
+#else
+enum { SEES_RACES = 0 };
+#endif
 static int one_bucket;  // 1: the prefix caches of new pools have a single bucket
 static int quick;       // --quick
 
@@ -2100,7 +2105,8 @@ static void check_rows(Seq *seq, int layer, int num_tokens, int num_q_heads, flo
 }
 
 // One way into out and lse, which are an element too long: nothing may be written there. On the
-// stand-in, another order of the lanes must give the same bits: shuffled, or from end to end.
+// stand-in, the opposite order of the lanes must give the same bits; ThreadSanitizer, which sees why
+// it might not, needs no other order.
 static void attend_one_way(Pool *pool, int flags, int layer, int num_q_heads, float scale,
                            const float *q, float *out, float *lse, size_t rows)
 {
@@ -2108,14 +2114,12 @@ static void attend_one_way(Pool *pool, int flags, int layer, int num_q_heads, fl
     CHECK_OK(t_attend(pool, flags, layer, num_q_heads, scale, q, out, lse));
     CHECK(out[n] == 1234 && lse[rows] == 1234);
 #ifdef HAS_STANDIN
-    if (!on_stand_in()) return;
+    if (!on_stand_in() || SEES_RACES) return;
     float *other_out = filled(n + 1, 1234);
     float *other_lse = filled(rows + 1, 1234);
-    const unsigned order = gpu_lane_order;
-    gpu_lane_order = (unsigned)between(2, 1 << 30);
-    if (between(0, 3) == 0) gpu_lane_order = !order;
+    gpu_lane_order = !gpu_lane_order;
     CHECK_OK(t_attend(pool, flags, layer, num_q_heads, scale, q, other_out, other_lse));
-    gpu_lane_order = order;
+    gpu_lane_order = !gpu_lane_order;
     CHECK_BITS(other_out, out, n + 1);
     CHECK_BITS(other_lse, lse, rows + 1);
 #endif
@@ -2256,6 +2260,7 @@ TEST(every_kernel_agrees_with_the_oracle, ON_BOTH)
         PoolConfig config = {1, 1, shape[3], 16, 3 + shape[1] / 16, shape[0], 1, PAGED_CPU};
         if (i < 36) config.num_layers = config.num_kv_heads = 2;
         note("dtype %d, length %d, group %d, head_dim %d", shape[0], shape[1], shape[2], shape[3]);
+        if (SEES_RACES && quick && (shape[1] > 150 || i % 4 == 3)) continue;
         Pool *pool = new_pool(config);
         shuffle_free_list(pool);
         Seq *seqs[] = {new_seq(pool, shape[1]), new_seq(pool, 3)};  // the longest comes first
@@ -2819,7 +2824,8 @@ TEST(a_step_reaches_beyond_2_to_the_31, ON_CPU)
 
 #ifdef HAS_STANDIN
 enum { BARRIERS, HALF_A_WARP, TWO_WARPS, AT_A_BARRIER, ALONE, UNWRITTEN };
-static int num_nan;  // threads that found shared memory to which nothing was written
+static int num_nan;      // threads that found shared memory to which nothing was written
+static int num_crooked;  // and those whose stack is not aligned, which an emulator does not mind
 
 __global__ static void wrong_kernel(Job job)
 {
@@ -2834,6 +2840,9 @@ __global__ static void wrong_kernel(Job job)
     __shared__ float unwritten[THREADS];
     if (kind == UNWRITTEN && isnan(unwritten[thread / (2 * WARP) * WARP])) num_nan++;
     unwritten[thread] = 0;
+    __attribute__((aligned(16))) char local[16];
+    volatile uintptr_t at = (uintptr_t)local;  // volatile: a compiler would know the answer
+    if (at % 16 != 0) num_crooked++;
 }
 
 static void run_wrong_kernel(int kind, const char *order)
@@ -2850,14 +2859,14 @@ static void run_wrong_kernel(int kind, const char *order)
 TEST(the_stand_in_panics_on_wrong_kernels, ON_DEVICE)
 {
     const char *const whole = "the stand-in knows shuffles of whole warps only";
-    const char *const lane = "wrong_kernel, thread block (0, 0, 0), thread 0 (warp 0, lane 0):";
-    PANICS("the other threads wait at another barrier",
-           "thread 32 (warp 1, lane 0):\n" __FILE__ ":", (run_wrong_kernel(BARRIERS, "0"), 0));
+    const char *const lane = "wrong_kernel, thread block (0, 0, 0), warp 0, lane 0:";
+    PANICS("the other threads wait at another barrier", "warp 1, lane 0:\n" __FILE__ ":", (run_wrong_kernel(BARRIERS, "0"), 0));
     PANICS(whole, "paged.cu.c:", (run_wrong_kernel(HALF_A_WARP, "0"), 0));
     PANICS(whole, "paged.cu.c:", (run_wrong_kernel(TWO_WARPS, "0"), 0));
     PANICS("deadlock", lane, (run_wrong_kernel(AT_A_BARRIER, "0"), 0));
     PANICS("deadlock", lane, (run_wrong_kernel(ALONE, "0"), 0));
     run_wrong_kernel(UNWRITTEN, "1");       // in descending order, each warp to its end
+    CHECK_EQ(num_crooked, 0);
     CHECK_EQ(num_nan, 2 * (3 * WARP + 1));  // twice: warps 3 to 1, and the first lane of warp 0
 }
 #endif
@@ -2992,9 +3001,6 @@ static int find_device(void)
         why = cudaGetErrorString(cudaGetLastError());
     else
         printf("GPU: %s, sm_%d%d\n", gpu.name, gpu.major, gpu.minor);
-#elif !defined HAS_STANDIN  // there is nothing to ask
-#elif defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
-    why = "ThreadSanitizer does not follow its coroutines";
 #endif
     if (why) printf("%s: SKIPPED: %s\n", device == PAGED_GPU ? "GPU" : "stand-in", why);
     return why == NULL;

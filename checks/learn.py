@@ -110,8 +110,11 @@ static int check(const char *name)
 
 
 def run_test(test, stage, simple=0, wrong=0):
+    if test.startswith('races_') and not learn.has_thread_sanitizer():
+        return None
+    program = SCRATCH + ('/one/races' if test.startswith('races_') else '/one/tests')
     return learn.run_test(test, ['env', 'CHECK_STAGE=%d' % stage, 'CHECK_SIMPLE=%d' % simple,
-                                 'CHECK_WRONG=%d' % wrong, SCRATCH + '/one/tests'])
+                                 'CHECK_WRONG=%d' % wrong, program])
 
 
 def passes(number, simple):
@@ -403,6 +406,10 @@ def check_track(everything):
     write(SCRATCH + '/one/paged.cu.c', all_in_one(wrong))
     compiles, text = learn.build(SCRATCH + '/one/tests', ['-O0', '-w'],
                                  engine=SCRATCH + '/one/paged.cu.c')
+    if learn.has_thread_sanitizer():
+        learn.build(SCRATCH + '/one/races', learn.RACES, engine=SCRATCH + '/one/paged.cu.c')
+    else:
+        print('skip  races in stages: this compiler has no ThreadSanitizer')
     report('wrong.txt', problems + [text] * (not compiles))
     if compiles:
         check_bodies(known)

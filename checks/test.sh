@@ -25,6 +25,7 @@ sh checks/fuzz.sh
 ./tests --cpu
 sh checks/replay.sh
 python3 checks/tales.py
+sh checks/check.sh races
 sh checks/check.sh lanes
 build/states 2 2 2
 build/states 3 1 2

@@ -12,7 +12,8 @@ must be noticed. Run it after `make all build/llama-tests`, as commands start ./
                  is the first body of a function of two stages, which checks/learn.py tests
     ```console   `$ command`, then exactly what it prints to stdout; `...` stands for any lines. The
                  exit status is 0. `console needs=FILE` is skipped aloud without that file, which
-                 is looked for in MODELS or, without this, here and in ../shared/models
+                 is looked for in MODELS or, without this, here and in ../shared/models; likewise
+                 `console needs=-OPTION` without that option of the compiler
     ```gdb       `$ gdb -x debugger/paged.gdb --args build/debug-tour ARGS`, then `(gdb) command`s,
                  each with what one sees; addresses, line numbers, process ids and blank lines do
                  not count. build/debug is ./paged, build/debug-tour is ./tour, both with -O0 -g3
@@ -253,7 +254,10 @@ def exists(*path):
 
 
 def found(name):
-    """Where a file is that users download, or None."""
+    """Where a file is that users download, or None. An option of the compiler is where it works."""
+    if name.startswith('-'):
+        probe = f'echo "int main(void) {{ return 0; }}" | cc {name} -x c - -o build/probe'
+        return None if run(f'{probe} && build/probe').returncode else name
     for folder in [os.environ['MODELS']] if 'MODELS' in os.environ else ['', '../shared/models']:
         if exists(folder, name):
             return os.path.join(folder, name)
@@ -282,15 +286,17 @@ WITH_NUMBERS = (r'(?i)(%s)s? (?:N=)?((?:\d+(?:, | and | to )?)+)' % '|'.join(NUM
 
 
 def check_prose(block):
-    """Sections about other systems and further reading may name files and functions of others."""
+    """Sections about other systems and further reading may name files and functions of others, but
+    not in the first column of a table."""
     wrong, ours, folder = [], True, os.path.dirname(block.path)
     link = (r'\]\(([^)#:]+)(?:#[^)]*)?\)', lambda x: exists(folder, x), 'is a link to nowhere')
     for number, line in enumerate(block.lines, 1):
         if line.startswith('#'):
             ours = not re.search(r'other systems|read on', line)
-        spans = re.findall(r'`([^`]+)`', line)
-        for texts, rules in (spans, IN_CODE if ours else IN_CODE[3:]), \
-                            ([line], [WITH_NUMBERS, link] + [ANYWHERE] * ours):
+        own = line if ours else ''.join(re.findall(r'^\|([^|]*)', line))
+        spans, own_spans = (re.findall(r'`([^`]+)`', text) for text in (line, own))
+        for texts, rules in (spans, IN_CODE[3:]), (own_spans, IN_CODE[:3]), \
+                            ([line], [WITH_NUMBERS, link]), ([own], [ANYWHERE]):
             for pattern, known, message in rules:
                 wrong += [f'line {number}: {"".join(x)} {message}' for text in texts
                           for x in re.findall(pattern, text) if not known(x)]
@@ -309,7 +315,8 @@ def judge(block):
             raise Failed('expected c, console, gdb, text or sh')
         for name in block.needs:
             if not found(name):
-                raise Skipped(f'no {name}: MODELS=folder python3 checks/walkthrough.py')
+                raise Skipped(f'no {name}' + ': MODELS=folder python3 checks/walkthrough.py' *
+                              (not name.startswith('-')))
         KINDS[block.kind](block)
         return 'passed', None, None
     except subprocess.TimeoutExpired as timeout:
@@ -355,11 +362,13 @@ Breakpoint 1, seq_append (seq=0x..., n=38) at paged.cu.c:1
 (gdb) print n
 $1 = 38
 ```
+# In other systems
+| `block_take()` | theirs(), `their.c` |
 '''
 EDITS = r'''ceil_div()>ceil_dif() | paged.h)>paged.k) | cks/rep>cks/red | make debug>make debud
 sts >sts x | d_paged>d_pages | a + b - 1>a + b - 2 | free_list_remove>free_list_removf
-\nb\n`>\nc\n` | ...\nb>..\nb | n=38>n=39 | $1 = 38>$1 = 39 | ```c\n>```C\n
-num_f>num_g | chapter 3>chapter 33 | BUG=cow>BUG=cov | tour 3>tour 5 | --list>--lst
+\nb\n`>\nc\n` | ...\nb>..\nb | n=38>n=39 | $1 = 38>$1 = 39 | ```c\n>```C\n | --list>--lst
+num_f>num_g | block_take>block_tale | chapter 3>chapter 33 | BUG=cow>BUG=cov | tour 3>tour 5
 static void free_list_remove(Pool *pool, int block)>    block_poison(pool, block, 0);'''
 
 

@@ -358,7 +358,7 @@ define lane
   set $paged_inside = 0
   if gpu.name != 0
     set $paged_depth = (long) $sp - (long) gpu.threads[threadIdx.x].stack
-    set $paged_inside = $paged_depth >= 0 && $paged_depth < sizeof gpu.threads[0].stack
+    set $paged_inside = $paged_depth >= 0 && $paged_depth < sizeof gpu.stacks[0]
   end
   if !$paged_inside
     echo Not in a kernel.\n

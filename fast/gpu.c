@@ -4,10 +4,6 @@
 // Rung 3, split: unlike on rung 2, a sequence is cut into splits, each for a thread block of its
 // own, so that one long sequence fills the whole GPU. A second kernel merges their states.
 
-#ifndef __CUDACC__  // for the stand-in
-#define __syncwarp() (void)__shfl_xor_sync(ALL_LANES, 0, 0)
-#endif
-
 // How many tokens a split has, for the row at a position. A short sequence needs short splits to
 // keep many processors busy; in a long one they would only make more states to merge. Nothing but
 // the position decides, so attention is batch-invariant: a row has the same bits in any batch.

@@ -21,6 +21,7 @@ from plant import CC, CPPFLAGS, call, find, functions, near, read, run, write  #
 MINE = 'learn/paged.cu.c'
 BUILD = 'build/learn'
 LIMITS = 'ulimit -S -t 5; ulimit -v 2000000'  # of a program: seconds of processor time, KiB
+RACES = ['-O0', '-w', '-fsanitize=thread']
 STOP = '''\
 // Each unwritten function calls this, which says what to write and aborts.
 __attribute__((noreturn, unused)) static void to_write(int stage, const char *name,
@@ -125,8 +126,50 @@ def build(program, flags, source='learn/stage_tests.c', engine=None):
     return status == 0, text
 
 
+def has_thread_sanitizer():
+    probe = [*CC, '-fsanitize=thread', '-x', 'c', '-', '-o', BUILD + '/probe']
+    return call(probe, input='int main(void) { return 0; }')[0] == 0 \
+        and call([BUILD + '/probe'])[0] == 0  # an old one fails if addresses are too random
+
+
+def race(text):
+    """What a report of ThreadSanitizer says of two threads, in words; '' if it is none."""
+    said = []
+    for access, thread, stack in re.findall(
+            r'^  (?:Previous )?(read|write) of .*by thread (T\d+).*\n((?:    #.*\n)+)',
+            text, re.M | re.I):
+        frames = re.findall(r'#\d+ (\w+) \S*?((?:learn/)?paged\.cu\.c:\d+)', stack)
+        lane = re.search(r"Thread %s '.*(warp \d+, lane \d+)'" % thread, text)
+        if frames and lane:
+            said.append((access.lower(), lane[1], frames))
+    if len(said) != 2:
+        return ''
+    both = [name for name, _ in said[0][2] if name in dict(said[1][2])]
+    return ('Two lanes use the same memory, and there is no barrier between them:\n%s'
+            'Another order of the lanes may give another result. Both lines are reached from %s().\n'
+            % (''.join('    %s() %ss it at %s, in %s\n' % (*frames[0][:1], access, frames[0][1], lane)
+                       for access, lane, frames in said), both[0]))
+
+
+def run_races(test, program=None):
+    """Likewise under ThreadSanitizer, if the compiler has it."""
+    if not program and not has_thread_sanitizer():
+        say('%s: skipped: without ThreadSanitizer, nothing looks for races.' % test)
+        return None
+    if not program:
+        program = [BUILD + '/stage_tests_races']
+        compiles, text = build(program[0], RACES)
+        if not compiles:
+            return text
+    os.environ['TSAN_OPTIONS'] = 'halt_on_error=1'
+    text, status = run([*program, test], 60, 'ulimit -S -t 30')
+    return None if status == 0 else race(text) or text[:2000]
+
+
 def run_test(test, program=None):
     """Returns None if it passes, otherwise what it printed."""
+    if test.startswith('races_'):
+        return run_races(test, program)
     text, status = run([*(program or [BUILD + '/stage_tests']), test], 20,
                        LIMITS + '; ulimit -S -t 1')  # the longest takes a twentieth of that
     if status == 0 and text.endswith('passed %s\n' % test):
@@ -249,9 +292,12 @@ def blame(number, stages, test, said):
     arguments = test.split()[1:]
     arguments = arguments[:2] + (re.findall(r'FAILED: .* (\w+)\n', said) or arguments[2:])
     names = [name for stage in stages[:number] for name in stage.write]
+    raced = re.search(r'reached from (\w+)\(\)', said)
     unwritten = re.search(r'^stage (\d+): write ', said, re.M)
     if unwritten and int(unwritten[1]) <= number:
         return None, stages[number - 1]
+    if raced:
+        return raced[1], stages[number - 1]
 
     def passes(replaced):
         mine, engine = read(MINE), read('paged.cu.c')
