@@ -1,6 +1,7 @@
-// Drives the act of the kernel in docs/play.html: checks/play.sh adds this to the end of its script.
-// #kernel=SEED,N: N random deeds. In the console appear all calls with what they print, which a
-// native program repeats, and after "! " what the act shows that is wrong. #kernel: each sentence.
+// Drives the act of the kernel in docs/play.html: checks/play.sh adds this to the end of its
+// script. #kernel=SEED,N: N random deeds. In the console appear all calls with what they print,
+// which a native program repeats, and after "! " what the act shows that is wrong. Without a seed:
+// the sentence of each step.
 
 async function ended() {
   for (let last; last !== queue;) await (last = queue);
@@ -49,7 +50,8 @@ async function drive(seed, n) {
   };
   // What is shown of a step, in words; the same each time.
   const seen = {};
-  const shown = () => [$('tells').textContent, ...texts('#code .at, #tokens li, .warp, #shared div')];
+  const shown = () =>
+    [$('tells').textContent, ...texts('#code .at, #tokens li, .warp, #shared div')];
   const float = (hex, i) => floatOf(parseInt(hex.slice(i * 8, i * 8 + 8), 16));
   function judge() {
     const {key, at, steps, text, table, fault, state} = kernelAct, {size} = moment(), all = shown();
@@ -64,7 +66,8 @@ async function drive(seed, n) {
       wrong(`the letter of warp ${w}`, letter, text[t]);
       wrong(`the token of warp ${w}`, t % 4, Number(w));
       wrong(`the mark of token ${t}`, texts('#tokens .now small').includes(`w${w}`), true);
-      const where = `warp ${w} "${letter}" in block ${table[Math.floor(t / size)]}, slot ${t % size}`;
+      const block = table[Math.floor(t / size)];
+      const where = `warp ${w} "${letter}" in slot ${t % size} of block ${block}`;
       if (steps[at].kind === 'read' && steps[at].warps.includes(Number(w)))
         wrong(`where warp ${w} reads`, all[0].includes(where), true);
     }
@@ -79,7 +82,7 @@ async function drive(seed, n) {
     if (fault) return;
     texts('.warp span').forEach((head, w) => wrong(`the state of warp ${w}`, head, `m ${
       exact(float(state.threads, 96 * w))}  l ${exact(float(state.threads, 96 * w + 1))}`));
-    const o = [...document.querySelectorAll('.warp .lanes:last-child i')].map(one => one.textContent);
+    const o = texts('.warp .lanes:last-child i');
     wrong('o', o.join(), o.map((_, i) => short(float(state.threads, 3 * i + 2))).join());
     const out = texts('#shared div:last-child i');
     wrong('out', out.join(), out.map((_, i) => short(float(state.out, i))).join());
@@ -96,7 +99,8 @@ async function drive(seed, n) {
     if (random(2)) input('when', random(kernelAct.steps.length)), judge();
     if (random(8) === 0) input('when', 1), judge();
     const {textContent} = $('message');
-    if (textContent && !/OUT_OF_BLOCKS|TOO_LONG|six names/.test(textContent)) say(`! ${textContent}`);
+    if (textContent && !/OUT_OF_BLOCKS|TOO_LONG|six names/.test(textContent))
+      say(`! ${textContent}`);
   }
 }
 await unfold();

@@ -1,6 +1,6 @@
 // play_gpu.c: the engine as docs/play.html has it. The page is its stand-in for a GPU: standIn() in
-// play_kernel.js. KERNEL is the engine after play_gpu.sed, where a kernel says now and then where it
-// is, and what m, l and o are, if it has such variables.
+// play_kernel.js. KERNEL is the engine after play_gpu.sed. There, a kernel says now and then where
+// it is, and what m, l and o are, if it has such variables.
 
 #include <math.h>
 #include <stdio.h>
@@ -39,8 +39,8 @@ static int gpu_fault;
 #define SHARED(array) page_share(#array, array, sizeof array)
 #define FOUND(job, begin, position, kv_head) \
     (SEE, gpu_found(token_offset(job, begin, position, kv_head)))
-#define NUMBER(x) _Generic((x), float: (x), default: NAN)
-#define M_L_O NUMBER(m), NUMBER(l), _Generic((o), float *: (o), default: gpu_none)[0]
+#define NUMBER(x) _Generic((x), float : (x), default : NAN)
+#define M_L_O NUMBER(m), NUMBER(l), _Generic((o), float * : (o), default : gpu_none)[0]
 #define SEE gpu_see(gpu_seen[threadIdx.x], __LINE__, M_L_O)
 
 static void gpu_see(float *seen, int line, float m, float l, float o)
@@ -60,8 +60,8 @@ static size_t gpu_found(size_t at)
 extern float q[], expected[];  // in play.c
 void ask(Seq *seq, const char *text);
 
-// The kernel attends for the newest token, in layer 1; the page sees what each lane does. `fault`: 1,
-// no thread waits at its first barrier; 2, the last thread leaves early. Without one, prints the
+// The kernel attends for the newest token, in layer 1; the page sees what each lane does. `fault`:
+// 1, no thread waits at its first barrier; 2, the last thread leaves early. Without one, prints the
 // bits of the result, and of the last m, l and o of each thread.
 int lanes(Seq *seq, const char *text, int fault)
 {

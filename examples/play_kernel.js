@@ -58,7 +58,8 @@ function standIn(exports) {
     share(name, at, size) {
       if (arrays.some(array => array.at === at)) return;
       const bytes = new Uint8Array(exports().memory.buffer);
-      arrays.push({at, size, name: String.fromCharCode(...bytes.slice(name, bytes.indexOf(0, name)))});
+      const text = String.fromCharCode(...bytes.slice(name, bytes.indexOf(0, name)));
+      arrays.push({at, size, name: text});
       memory = shown = [...memory, words(arrays.at(-1)).fill(UNWRITTEN).slice()];
     },
     meet(line, bits, value, m, l, o) {
@@ -99,8 +100,9 @@ function standIn(exports) {
 
 // ---- what a record shows ------------------------------------------------------------------------
 
-const WARP = 32, THREADS = 128;
-const SOURCE = {};  // the lines of the kernels: text, the function that they are in, and is it global
+const WARP = 32, THREADS = 128, WARPS = [0, 1, 2, 3];
+const warpOf = id => Math.floor(id / WARP);
+const SOURCE = {};  // the lines of the kernels: text, name of the function, global or device
 for (const line of $('source').textContent.trim().split('\n')) {
   const [number, text] = line.split('\t'), [, kind, of] = text.match(/^__(\w+?)__.*?(\w+)\(/) ?? [];
   SOURCE[number] = of ? {text, of, kind} : {...SOURCE[number - 1], text};
@@ -108,16 +110,17 @@ for (const line of $('source').textContent.trim().split('\n')) {
 
 // A piece ends where the next one begins or, before a jump, at a blank line.
 function linesOf({from, to, asks}) {
-  const lines = [from], {of} = SOURCE[from];
-  const isIn = n => SOURCE[n]?.of === of && (SOURCE[to]?.of === of && to > from ? n < to
-    : SOURCE[n].text.trim());
-  while (!asks && isIn(lines.at(-1) + 1)) lines.push(lines.at(-1) + 1);
+  const lines = [from], {of} = SOURCE[from], runsOn = to > from && SOURCE[to]?.of === of;
+  for (let n = from + 1; !asks && SOURCE[n]?.of === of; n++) {
+    if (runsOn ? n === to : !SOURCE[n].text.trim()) break;
+    lines.push(n);
+  }
   return lines;
 }
 
 // What a piece is for, as its effects show. Those at the start have none; later, such are left out.
 const KINDS = ['', 'launch', 'start', 'query', 'read', 'update', 'share', 'merge', 'finish'];
-const SHARE = KINDS.indexOf('share');
+const QUERY = KINDS.indexOf('query'), SHARE = KINDS.indexOf('share');
 function kindOf({from, asks, writes: [write], at, m, l, o}, {began, found}, arrays) {
   if (asks) return '';
   if (write && arrays[write[0]] === 'out') return 'finish';
@@ -127,60 +130,65 @@ function kindOf({from, asks, writes: [write], at, m, l, o}, {began, found}, arra
   return began ? '' : SOURCE[from].kind === 'global' ? 'launch' : 'start';
 }
 
+// What each warp does in a round: its pieces in turn, a piece of each lane together.
+function worksOf(round, lanes, arrays) {
+  const works = [[], [], [], []];
+  round.forEach((entry, id) => {
+    let i = 0;
+    for (const piece of entry?.pieces ?? []) {
+      const kind = KINDS.indexOf(kindOf(piece, lanes[id], arrays));
+      if (kind) (works[warpOf(id)][i++] ??= []).push({id, piece, kind});
+      lanes[id].found ||= piece.at >= 0;
+      lanes[id].began ||= kind >= QUERY;
+    }
+    lanes[id].began = true;
+  });
+  return works;
+}
+
 // The steps of a record, each with the state of all lanes after it. What warps do without a write
 // counts as done at the same time; writes come one warp after another, as they did.
 function stepsOf({rounds, stuck, arrays}) {
   const lanes = Array.from({length: THREADS}, () => ({})), writes = [], steps = [];
-  const warpOf = id => Math.floor(id / WARP);
   const show = (kind, lines, more) => steps.push({kind, lines: new Set(lines), warps: [],
-    of: SOURCE[lines[0]]?.of, written: writes.length, lanes: lanes.map(lane => ({...lane})), ...more});
-  const change = (id, piece) => {
-    for (const name of ['m', 'l', 'score', 'o', 'at'])
-      if (name in piece) lanes[id][name] = piece[name];
-  };
+    of: SOURCE[lines[0]]?.of, written: writes.length, lanes: lanes.map(lane => ({...lane})),
+    ...more});
   rounds.forEach((round, n) => {
-    const works = [[], [], [], []];  // of each warp: its pieces, one of all its lanes at a time
-    round.forEach((entry, id) => {
-      let i = 0;
-      for (const piece of entry?.pieces ?? []) {
-        const kind = KINDS.indexOf(kindOf(piece, lanes[id], arrays));
-        if (kind) (works[warpOf(id)][i++] ??= []).push({id, piece, kind});
-        lanes[id].found ||= piece.at >= 0;
-        lanes[id].began ||= kind > 2 || n > 0;
-      }
-    });
-    const busy = () => [0, 1, 2, 3].filter(warp => works[warp].length);
+    const works = worksOf(round, lanes, arrays);
     const next = warp => Math.max(...works[warp][0].map(({kind}) => kind));
-    const arrive = warp => round.forEach((entry, id) => {
+    const busy = () => WARPS.filter(warp => works[warp].length);
+    const arrive = warp => round.forEach((entry, id) => {  // where it waits now, if it has to
+      const {asks} = entry?.pieces.at(-1) ?? {}, lane = lanes[id];
       if (!entry || warpOf(id) !== warp) return;
-      const {asks} = entry.pieces.at(-1) ?? {};
-      if (entry.done) lanes[id].back = true;
-      if (asks && !(asks.bits && asks.met === n)) lanes[id].waits = asks.line;
+      if (entry.done) lane.back = true;
+      if (asks?.bits === 0 || asks && asks.met !== n) lane.waits = asks.line;
     });
     const go = warps => {
       const kind = Math.max(...warps.map(next)), parts = warps.flatMap(warp => works[warp].shift());
       for (const {id, piece} of parts) {
-        change(id, piece);
+        for (const name of ['m', 'l', 'o', 'score', 'at'])
+          if (name in piece) lanes[id][name] = piece[name];
         for (const [array, index, bits] of piece.writes)
           writes.push({array, index, bits, warp: warpOf(id)});
       }
-      if (kind >= SHARE) lanes.forEach((lane, id) => { if (warps.includes(warpOf(id))) delete lane.at; });
       for (const warp of warps) if (!works[warp].length) arrive(warp);
+      for (const [id, lane] of lanes.entries())
+        if (kind >= SHARE && warps.includes(warpOf(id))) delete lane.at;
       const main = parts.filter(part => part.kind === kind);
       show(KINDS[kind], main.flatMap(({piece}) => linesOf(piece)), {warps});
     };
-    for (const warp of [0, 1, 2, 3]) if (!works[warp].length) arrive(warp);
+    for (const warp of WARPS) if (!works[warp].length) arrive(warp);
     for (let quiet; (quiet = busy().filter(warp => next(warp) < SHARE)).length;) go(quiet);
     for (const warp of busy()) while (works[warp].length) go([warp]);
-    const met = round.map((entry, id) => ({id, piece: entry?.pieces.at(-1)}))
-      .filter(({piece}) => piece?.asks?.met === n);
-    const shuffled = met.filter(({piece}) => piece.asks.bits > 0);
-    const before = Object.fromEntries(shuffled.map(({id, piece}) => [id, piece.asks.value]));
-    for (const {id, piece: {asks}} of shuffled) lanes[id].score = Math.fround(asks.value + asks.got);
-    if (shuffled.length) show('shuffle', linesOf(shuffled[0].piece), {before, ...shuffled[0].piece.asks});
-    const barrier = met.find(({piece}) => piece.asks.bits === 0);
+
+    const met = round.map((entry, id) => ({id, ...entry?.pieces.at(-1)?.asks}))
+      .filter(asks => asks.met === n);
+    const shuffled = met.filter(({bits}) => bits > 0), barrier = met.find(({bits}) => bits === 0);
+    for (const {id, value, got} of shuffled) lanes[id].score = Math.fround(value + got);
+    if (shuffled.length) show('shuffle', [shuffled[0].line], {bits: shuffled[0].bits,
+      before: Object.fromEntries(shuffled.map(({id, value}) => [id, value]))});
     for (const lane of barrier ? lanes : []) delete lane.waits;
-    if (barrier) show('barrier', linesOf(barrier.piece));
+    if (barrier) show('barrier', [barrier.line]);
   });
   if (stuck) show('stuck', lanes.flatMap(lane => lane.waits ?? []));
   return {steps, writes, arrays};
@@ -189,16 +197,20 @@ function stepsOf({rounds, stuck, arrays}) {
 // ---- the act ------------------------------------------------------------------------------------
 
 const exact = n => n === undefined ? '–' : n < -1e38 ? '−FLT_MAX' : n.toFixed(3).replace('-', '−');
-const short = n => n === undefined || isNaN(n) ? n === undefined ? '' : 'NaN'
-  : `${+n.toFixed(1)}`.replace('0.', '.').replace('-', '−');
-const cell = (value, most, look = '', more) => el('i', {...more, class: `${look} ${
-  value === undefined ? 'empty' : value < 0 ? 'minus' : ''}`,
-  style: `--w: ${Math.round(60 * Math.min(1, Math.abs(value) / most)) || 0}%`}, short(value));
+function short(n) {  // fits a cell
+  if (n === undefined) return '';
+  return isNaN(n) ? 'NaN' : `${+n.toFixed(1)}`.replace('0.', '.').replace('-', '−');
+}
+function cell(value, most, more) {
+  const tint = Math.round(60 * Math.min(1, Math.abs(value) / most)) || 0;
+  const sign = value === undefined ? 'empty' : value < 0 ? 'minus' : '';
+  const look = {class: `${more?.class ?? ''} ${sign}`, style: `--w: ${tint}%`};
+  return el('i', {...more, ...look}, short(value));
+}
 const floatOf = bits => new Float32Array(new Int32Array([bits]).buffer)[0];
-const list = names => [names.slice(0, -1).join(', '), names.at(-1)].filter(name => name !== '')
-  .join(' and ');
+const list = names => names.join(', ').replace(/, ([^,]*)$/, ' and $1');
 
-// What a step does, and why: of the act and its step.
+// What a step does, and why. `garbage`: it has written NaN.
 const SAYS = {
   launch: ({name, text}) => `The newest token of ${name}, "${text.at(-1)}", attends to all ${
     text.length}. 128 threads start: 4 warps of 32 lanes. All of them run these lines.`,
@@ -208,44 +220,46 @@ const SAYS = {
   read: (act, {warps, lanes}) => `Each warp finds a token of its own through the block table: ${
     list(warps.map(w => {
       const {letter, block, slot} = act.token(lanes[w * WARP].at);
-      return `warp ${w} "${letter}" in block ${block}, slot ${slot}`;
+      return `warp ${w} "${letter}" in slot ${slot} of block ${block}`;
     }))}. Lane i multiplies element i of the query and of that key.`,
-  shuffle: (act, {bits}) => `A shuffle: lane i adds what lane i xor ${bits} has. Now each has the ` +
-    `sum of ${WARP / bits} lanes${bits > 1 ? '.' : ': all 32 know the score of their token.'}`,
-  update: (act, {warps, lanes}) => {
+  shuffle: (act, {bits}) => `A shuffle: lane i adds what lane i xor ${bits} has. Now each has ` +
+    `the sum of ${WARP / bits} lanes${bits > 1 ? '.' : ': all 32 know the score of their token.'}`,
+  update(act, {warps, lanes}) {
     const split = warps.filter(w => lanes.slice(w * WARP, w * WARP + WARP)
       .some(({score}) => score !== lanes[w * WARP].score));
-    return split.length ? `The lanes of warp ${list(split)} do not agree on the score: the shuffles ` +
-      'have not summed all 32.' : 'A warp that has a token adds it to its state: m is the largest ' +
-      'score so far, l the sum of exp(score − m), o that of exp(score − m) V, element i in lane i.';
+    return split.length ? `The lanes of warp ${list(split)} do not agree on the score: the ` +
+      'shuffles have not summed all 32.' : 'A warp that has a token adds it to its state: m is ' +
+      'the largest score so far, l the sum of exp(score − m), o that of exp(score − m) V, ' +
+      'element i in lane i.';
   },
   share: ({fault}, {warps: [w], lanes}) => `Warp ${w} has no token left${lanes[w * WARP].l ? ''
-    : ', and never had one: its l is 0'}. It writes m, l and o to shared memory, where others can ` +
-    `read them${lanes[w * WARP].waits ? ', and waits' : fault === 1 ? ', and goes on' : ''}.`,
+    : ', and never had one: its l is 0'}. It writes m, l and o to shared memory, where others ` +
+    `can read them${lanes[w * WARP].waits ? ', and waits' : fault === 1 ? ', and goes on' : ''}.`,
   barrier: ({steps, at}) => steps.slice(0, at).some(({kind}) => kind === 'merge')
     ? 'All 128 threads meet once more: thread 0 has merged l, and all are going to read it.'
     : 'All 128 threads have arrived: all four states are written. The barrier opens.',
-  merge: ({fault}, step, garbage) => garbage ? 'merge() reads the states of all four warps, but not ' +
-    'all are written: it gets what was there before, NaN. The barrier would have prevented that.'
-    : 'merge() makes one state of four: thread i sums element i, each state times exp(its m − the ' +
-    `largest m).${fault === 1 ? ' Without the barrier, all states were written by luck.' : ''}`,
+  merge: ({fault}, step, garbage) => garbage ? 'merge() reads the states of all four warps, but ' +
+    'not all are written: it gets what was there before, NaN. The barrier would have prevented ' +
+    'that.' : 'merge() makes one state of four: thread i sums element i, each state times ' +
+    `exp(its m − the largest m).${fault === 1 ? ' By luck, all four are written.' : ''}`,
   finish: ({state}, step, garbage) => `The result is o / l, element i in thread i${garbage
     ? ': garbage.' : state.difference ? `. The oracle's differs by ${state.difference}.` : '.'}`,
-  stuck: (act, {lines, lanes}) => {
+  stuck(act, {lines, lanes}) {
     const back = lanes.flatMap((lane, id) => lane.back ? [id] : []);
+    const whom = !back.length ? 'each other' : back.length > 1 ? `${back.length} that have returned`
+      : `thread ${back}, which has returned`;
     return `Deadlock: at line${lines.size > 1 ? 's' : ''} ${list([...lines].sort())}, ${
-      lanes.length - back.length} threads wait for ${!back.length ? 'each other' : back.length > 1
-        ? `${back.length} that have returned` : `thread ${back}, which has returned`
-      }. On a GPU, this would never end.`;
+      THREADS - back.length} threads wait for ${whom}. On a GPU, this would never end.`;
   },
 };
+
 const kernelAct = {
   steps: [], writes: [], state: {}, at: 0, thread: 37, key: '', timer: 0,
 
   // Runs the kernel for the newest token of a sequence, unless that is what the act shows.
   async look(name, text) {
-    const {size, count} = moment(), {table} = now().seqs[name] ?? {}, fault = Number($('fault').value);
-    const key = JSON.stringify([name, text, table, size, count, fault]);
+    const {size, count} = moment(), {table} = now().seqs[name] ?? {};
+    const fault = Number($('fault').value), key = `${[name, text, table, size, count, fault]}`;
     if (!$('kernel').open || key === this.key || !worker) return;
     Object.assign(this, {name, text, table, fault, key, steps: [], at: 0, state: {}});
     if (!table || !text || text.includes('~') || now().tales) return;
@@ -260,75 +274,86 @@ const kernelAct = {
     const slot = row % size, t = this.table.indexOf(block) * size + slot;
     return {block, slot, t, letter: this.text[t] ?? '?'};
   },
+
   draw() {
-    const {steps, writes, at, state, thread} = this, step = steps[at];
+    const {steps, writes, at, state} = this, step = steps[at];
     const fresh = writes.slice(steps[at - 1]?.written ?? 0, step?.written);
-    $('tells').textContent = [
-      step ? SAYS[step.kind](this, step, fresh.some(({bits}) => isNaN(floatOf(bits)))) : '',
-      at >= steps.length - 1 && (state.stopped || !step && 'There is no token yet.') || ''].join(' ');
+    const garbage = fresh.some(({bits}) => isNaN(floatOf(bits)));
+    $('tells').textContent = step ? SAYS[step.kind](this, step, garbage) : 'There is no token yet.';
+    if (state.stopped && at >= steps.length - 1) $('tells').append(` ${state.stopped}`);
     $('gpu').hidden = !step;
     [$('when').max, $('when').value] = [steps.length - 1, at];
     $('running').textContent = this.timer ? 'Stop' : 'Run';
     if (!step) return;
-    const lines = Object.keys(SOURCE).map(Number).filter(n => SOURCE[n].of === step.of);
-    $('code').replaceChildren(...lines.map(n =>
-      el('span', {class: step.lines.has(n) ? 'at' : ''}, `${n} ${SOURCE[n].text}\n`)));
+    this.drawCode(step);
+    this.drawTokens(step);
+    $('warps').replaceChildren(...WARPS.map(w => this.drawWarp(w, step)));
+    this.drawThread(step);
+    this.drawShared(step);
+  },
+  drawCode({of, lines}) {
+    const numbers = Object.keys(SOURCE).map(Number).filter(n => SOURCE[n].of === of);
+    $('code').replaceChildren(...numbers.map(n =>
+      el('span', {class: lines.has(n) ? 'at' : ''}, `${n} ${SOURCE[n].text}\n`)));
     const line = $('code').querySelector('.at');
     $('code').scrollTop = line ? line.offsetTop - $('code').clientHeight / 3 : 0;
-    this.drawTokens(step);
-    $('warps').replaceChildren(...[0, 1, 2, 3].map(w => this.drawWarp(w, step)));
-    this.drawShared(step);
-    const {score, m, l, o} = step.lanes[thread], i = thread % WARP;
-    const {[thread]: own, [thread ^ step.bits]: other} = step.before ?? {};
-    $('thread').value = thread;
-    $('who').textContent = `Thread ${thread} is lane ${i} of warp ${Math.floor(thread / WARP)}: score ${
-      own === undefined ? '' : `${exact(own)} + ${exact(other)} from lane ${i ^ step.bits} = `}${
-      exact(score)}, m ${exact(m)}, l ${exact(l)}, o[${i}] ${exact(o)}`;
   },
   drawTokens({lanes}) {
     const {size} = moment(), reader = {}, done = new Set();
-    lanes.forEach(({at}, id) => { if (at >= 0) reader[this.token(at).t] = Math.floor(id / WARP); });
+    lanes.forEach(({at}, id) => { if (at >= 0) reader[this.token(at).t] = warpOf(id); });
     for (const {kind, warps, lanes} of this.steps.slice(0, this.at + 1))
       if (kind === 'update') for (const w of warps) done.add(this.token(lanes[w * WARP].at).t);
+    const look = t => `${done.has(t) ? 'done' : ''} ${t in reader ? 'now' : ''}`;
+    const slot = t => el('span', {class: look(t)}, this.text[t] ?? '',
+      el('small', {}, t in reader ? `w${reader[t]}` : ''));
     $('tokens').replaceChildren(...this.table.map((block, entry) => el('li', {},
-      el('div', {class: 'slots'}, ...Array.from({length: size}, (_, slot) => {
-        const t = entry * size + slot, w = reader[t];
-        return el('span', {class: `${done.has(t) ? 'done' : ''} ${w >= 0 ? 'now' : ''}`},
-          this.text[t] ?? '', el('small', {}, w >= 0 ? `w${w}` : ''));
-      })), el('small', {}, `table[${entry}] = ${block}`))));
+      el('div', {class: 'slots'}, ...Array.from({length: size}, (_, i) => slot(entry * size + i))),
+      el('small', {}, `table[${entry}] = ${block}`))));
   },
   drawWarp(w, {bits, before = {}, lanes}) {
-    const node = $('warp').content.cloneNode(true).firstChild, [head, was, lines, is, o] = node.children;
+    const node = $('warp').content.cloneNode(true).firstChild;
+    const [head, was, lines, is, o] = node.children, mine = this.thread - w * WARP;
     const own = lanes.slice(w * WARP, w * WARP + WARP), [{m, l, at, waits}] = own;
-    const shuffles = w * WARP in before, mine = this.thread - w * WARP;
     const row = (place, label, name, values = own.map(lane => lane[name])) => {
       const most = Math.max(...lanes.map(lane => Math.abs(lane[name]) || 0), 1e-9);
-      place.append(el('small', {}, label), ...values.map((value, i) => cell(
-        own[i].back && at >= 0 ? undefined : value, most, i === mine ? 'here' : '',
-        {'data-thread': w * WARP + i})));
+      place.append(el('small', {}, label), ...values.map((value, i) =>
+        cell(own[i].back && waits ? undefined : value, most,
+          {class: i === mine ? 'here' : '', 'data-thread': w * WARP + i})));
     };
-    const {letter, t} = at >= 0 ? this.token(at) : {};
-    head.append(el('b', {}, `warp ${w}`), waits ? ` waits at ${SOURCE[waits].text.match(/__\w+/)}(), line ${waits}` : t >= 0
-      ? ` has "${letter}", t = ${t}` : '', el('span', {}, `m ${exact(m)}  l ${exact(l)}`));
+    const {letter, t} = at >= 0 ? this.token(at) : {}, shuffles = w * WARP in before;
+    const does = waits ? ` waits at ${SOURCE[waits].text.match(/__\w+/)}(), line ${waits}`
+      : t >= 0 ? ` has "${letter}", t = ${t}` : '';
+    head.append(el('b', {}, `warp ${w}`), does, el('span', {}, `m ${exact(m)}  l ${exact(l)}`));
     if (shuffles) row(was, 'score', 'score', own.map((_, i) => before[w * WARP + i]));
     row(is, shuffles ? 'sum' : 'score', 'score');
     row(o, 'o', 'o');
     node.classList.toggle('waits', waits > 0);
-    const pairs = [...own.map((_, i) => [i ^ bits, i, '']), [mine ^ bits, mine, 'mine'], [mine, mine, 'mine']];
-    if (shuffles) lines.append(...pairs.slice(0, own[mine] ? 34 : 32).map(([from, to, look]) =>
-      el('path', {d: `M${from + .5} 0L${to + .5} 10`, class: look})));
+    const path = (from, to, look) =>
+      el('path', {d: `M${from + .5} 0L${to + .5} 10`, class: look});
+    if (shuffles) lines.append(...own.map((_, i) => path(i ^ bits, i, '')));
+    if (shuffles && own[mine])
+      lines.append(path(mine ^ bits, mine, 'mine'), path(mine, mine, 'mine'));
     return node;
+  },
+  drawThread({bits, before = {}, lanes}) {
+    const {thread} = this, {score, m, l, o} = lanes[thread], lane = thread % WARP;
+    const sum = thread in before ? `${exact(before[thread])} + ${exact(before[thread ^ bits])
+      } from lane ${lane ^ bits} = ` : '';
+    $('thread').value = thread;
+    $('who').textContent = `Thread ${thread} is lane ${lane} of warp ${warpOf(thread)}: score ${
+      sum}${exact(score)}, m ${exact(m)}, l ${exact(l)}, o[${lane}] ${exact(o)}`;
   },
   drawShared({written}) {  // a row for what a warp has written side by side
     const cells = {}, rows = [];
     this.writes.forEach(({array, index, bits, warp}, i) => {
-      (cells[array] ??= {})[index] = i < written ? {warp, value: floatOf(bits)}
-        : cells[array][index] ?? {warp};
+      const cell = (cells[array] ??= {})[index] ??= {};
+      Object.assign(cell, {warp}, i < written && {value: floatOf(bits)});
     });
     for (const array of Object.keys(cells).reverse())
       Object.values(cells[array]).forEach(({warp, value}, i, all) => {
+        const label = `${this.arrays[array]}: warp ${warp}`;
         if (warp !== all[i - 1]?.warp)
-          rows.push(el('div', {class: 'lanes'}, el('small', {}, `${this.arrays[array]}: warp ${warp}`)));
+          rows.push(el('div', {class: 'lanes'}, el('small', {}, label)));
         rows.at(-1).append(cell(value, 1));
       });
     $('shared').replaceChildren(...rows);
@@ -340,11 +365,11 @@ const kernelAct = {
   },
   stop() { this.timer = clearTimeout(this.timer); },
   run() {  // a kind of step that has been shown before is shown for a shorter time
-    const {kind} = this.steps[this.at] ?? {}, seen = this.steps.findIndex(step => step.kind === kind);
-    this.timer = this.at < this.steps.length - 1 && setTimeout(() => {
+    const {steps, at} = this, first = steps.findIndex(({kind}) => kind === steps[at].kind);
+    this.timer = at < steps.length - 1 && setTimeout(() => {
       this.at++;
       this.run();
-    }, seen < this.at ? 700 : 2500);
+    }, first < at ? 700 : 2500);
     this.draw();
   },
 };
@@ -358,7 +383,8 @@ $('act').onclick = ({target: {dataset: {move, thread}, id}}) => {
   if (running) act.draw(); else act.run();
 };
 $('act').oninput = ({target: {id, value}}) => {
-  if (id === 'thread') kernelAct.thread = Number(value); else kernelAct.stop();
-  if (id === 'fault') later(() => {}); else kernelAct.go(id === 'when' ? Number(value) : kernelAct.at);
+  const act = kernelAct;
+  if (id === 'thread') act.thread = Number(value); else act.stop();
+  if (id === 'fault') later(() => {}); else act.go(id === 'when' ? Number(value) : act.at);
 };
 $('kernel').ontoggle = () => later(() => {});
