@@ -74,13 +74,13 @@ async function drive(seed, n) {
     const [a, b, sum] = $('who').textContent.replaceAll('−', '-')
       .match(/score (-?[\d.]+) \+ (-?[\d.]+) .*? = (-?[\d.]+)/)?.slice(1).map(Number) ?? [0, 0, 0];
     wrong('the sum of a shuffle', Math.abs(a + b - sum) < .002, true);
-    if (at === 1) wrong('the states', new Set(texts('.warp span')).size, 1);
+    if (at === 1) wrong('the states', new Set(texts('.warp span + span')).size, 1);
     if (at < steps.length - 1) return;
     wrong('a deadlock', all[0].includes('Deadlock'), fault === 2);
     // Without the barrier: right if warp 0, which merges, comes after all the others.
     if (fault === 1) wrong('garbage', all[0].includes('garbage'), text.length % 4 !== 1);
     if (fault) return;
-    texts('.warp span').forEach((head, w) => wrong(`the state of warp ${w}`, head, `m ${
+    texts('.warp span + span').forEach((head, w) => wrong(`the state of warp ${w}`, head, `m ${
       exact(float(state.threads, 96 * w))}  l ${exact(float(state.threads, 96 * w + 1))}`));
     const o = texts('.warp .lanes:last-child i');
     wrong('o', o.join(), o.map((_, i) => short(float(state.threads, 3 * i + 2))).join());

@@ -321,9 +321,10 @@ const kernelAct = {
           {class: i === mine ? 'here' : '', 'data-thread': w * WARP + i})));
     };
     const {letter, t} = at >= 0 ? this.token(at) : {}, shuffles = w * WARP in before;
-    const does = waits ? ` waits at ${SOURCE[waits].text.match(/__\w+/)}(), line ${waits}`
-      : t >= 0 ? ` has "${letter}", t = ${t}` : '';
-    head.append(el('b', {}, `warp ${w}`), does, el('span', {}, `m ${exact(m)}  l ${exact(l)}`));
+    head.append(el('span', {}, el('b', {}, `warp ${w}`), t >= 0 ? ` has "${letter}", t = ${t}` : ''),
+      el('span', {}, `m ${exact(m)}  l ${exact(l)}`));
+    if (waits)
+      was.append(el('b', {}, `waits at ${SOURCE[waits].text.match(/__\w+/)}(), line ${waits}`));
     if (shuffles) row(was, 'score', 'score', own.map((_, i) => before[w * WARP + i]));
     row(is, shuffles ? 'sum' : 'score', 'score');
     row(o, 'o', 'o');
