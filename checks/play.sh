@@ -190,5 +190,12 @@ wrong_engine "returns from a lane" "1d; $kernel/^    int kv_head/    if (lane >=
 wrong_engine "shuffles too far" "$kernel|bits = WARP / 2|bits = WARP|" 'reaches beyond its warp'
 wrong_engine "has no merge() yet" '/^__device__ static void merge/,/^}/s/^{/{ abort();/' \
     'opens\. unreachable'
+[ -z "$bugs" ] || {  # with the functions of six stages
+    PYTHONPATH=learn python3 -c "import learn; from plant import read
+print(learn.skeleton(read('paged.cu.c'), learn.read_stages(), 6))" >$out/bug.c
+    page_of $out/bug.c
+    console $out/yours.html kernel >$out/says
+    check "an engine of stage 6: the act says what to write" said '^stage 7: write attend_paged\(\)'
+}
 wrong_engine "has another name for score" "1d; $kernel/score/sum/g" "oracle's differs by less"
 finish

@@ -49,7 +49,7 @@ static void gpu_see(float *seen, int line, float m, float l, float o)
     page_see(line, m, l, o);
 }
 
-static size_t gpu_found(size_t at)
+__attribute__((unused)) static size_t gpu_found(size_t at)
 {
     page_found(at);
     return at;

@@ -279,8 +279,9 @@ const kernelAct = {
     const {steps, writes, at, state} = this, step = steps[at];
     const fresh = writes.slice(steps[at - 1]?.written ?? 0, step?.written);
     const garbage = fresh.some(({bits}) => isNaN(floatOf(bits)));
-    $('tells').textContent = step ? SAYS[step.kind](this, step, garbage) : 'There is no token yet.';
-    if (state.stopped && at >= steps.length - 1) $('tells').append(` ${state.stopped}`);
+    const stopped = at < steps.length - 1 ? '' : state.stopped ?? '';
+    $('tells').textContent = step ? `${SAYS[step.kind](this, step, garbage)} ${stopped}`
+      : stopped || 'There is no token yet.';
     $('gpu').hidden = !step;
     [$('when').max, $('when').value] = [steps.length - 1, at];
     $('running').textContent = this.timer ? 'Stop' : 'Run';
@@ -294,7 +295,7 @@ const kernelAct = {
   drawCode({of, lines}) {
     const numbers = Object.keys(SOURCE).map(Number).filter(n => SOURCE[n].of === of);
     $('code').replaceChildren(...numbers.map(n =>
-      el('span', {class: lines.has(n) ? 'at' : ''}, `${n} ${SOURCE[n].text}\n`)));
+      el('span', {class: lines.has(n) && SOURCE[n].text ? 'at' : ''}, `${n} ${SOURCE[n].text}\n`)));
     const line = $('code').querySelector('.at');
     $('code').scrollTop = line ? line.offsetTop - $('code').clientHeight / 3 : 0;
   },
