@@ -261,6 +261,7 @@ const kernelAct = {
     const {size, count} = moment(), {table} = now().seqs[name] ?? {};
     const fault = Number($('fault').value), key = `${[name, text, table, size, count, fault]}`;
     if (!$('kernel').open || key === this.key || !worker) return;
+    this.stop();
     Object.assign(this, {name, text, table, fault, key, steps: [], at: 0, state: {}});
     if (!table || !text || text.includes('~') || now().tales) return;
     await ask(false, [`lanes(${name}, "${text}", ${fault})`], state => {
@@ -285,7 +286,8 @@ const kernelAct = {
     $('gpu').hidden = !step;
     [$('when').max, $('when').value] = [steps.length - 1, at];
     $('running').textContent = this.timer ? 'Stop' : 'Run';
-    if (!step) return;
+    $('act').hidden = Boolean(now().tales);
+    if (!step || !$('kernel').open) return;
     this.drawCode(step);
     this.drawTokens(step);
     $('warps').replaceChildren(...WARPS.map(w => this.drawWarp(w, step)));
