@@ -217,11 +217,16 @@ const SAYS = {
   start: () => 'Each thread finds out who it is. Thread 37, for example, is lane 5 of warp 1.',
   query: () => 'Lane i of each warp takes element i of the query. There are 16: lanes 16 to 31 ' +
     'have none, but stay, as a shuffle needs all 32.',
-  read: (act, {warps, lanes}) => `Each warp finds a token of its own through the block table: ${
-    list(warps.map(w => {
+  read(act, {warps, lanes}) {
+    const left = lanes.findIndex((lane, id) => lane.back && !act.steps[act.at - 1]?.lanes[id].back);
+    const tokens = warps.map(w => {
       const {letter, block, slot} = act.token(lanes[w * WARP].at);
       return `warp ${w} "${letter}" in slot ${slot} of block ${block}`;
-    }))}. Lane i multiplies element i of the query and of that key.`,
+    });
+    return `Each warp finds a token of its own through the block table: ${list(tokens)}. Lane i ` +
+      'multiplies element i of the query and of that key.' +
+      `${left < 0 ? '' : ` Thread ${left}, without an element, returns.`}`;
+  },
   shuffle: (act, {bits}) => `A shuffle: lane i adds what lane i xor ${bits} has. Now each has ` +
     `the sum of ${WARP / bits} lanes${bits > 1 ? '.' : ': all 32 know the score of their token.'}`,
   update(act, {warps, lanes}) {
@@ -238,10 +243,14 @@ const SAYS = {
   barrier: ({steps, at}) => steps.slice(0, at).some(({kind}) => kind === 'merge')
     ? 'All 128 threads meet once more: thread 0 has merged l, and all are going to read it.'
     : 'All 128 threads have arrived: all four states are written. The barrier opens.',
-  merge: ({fault}, step, garbage) => garbage ? 'merge() reads the states of all four warps, but ' +
-    'not all are written: it gets what was there before, NaN. The barrier would have prevented ' +
-    'that.' : 'merge() makes one state of four: thread i sums element i, each state times ' +
-    `exp(its m − the largest m).${fault === 1 ? ' By luck, all four are written.' : ''}`,
+  merge({fault, steps, at}, step, garbage) {
+    if (garbage && steps.slice(at).some(({kind}) => kind === 'share'))
+      return 'merge() reads the states of all four warps, but not all are written: it gets what ' +
+        'was there before, here NaN. The barrier would have prevented that.';
+    return 'merge() makes one state of four: thread i sums element i, each state times exp(its ' +
+      `m − the largest m).${garbage ? ' It writes NaN.' : fault === 1
+        ? ' All four are written: without the barrier, that is luck.' : ''}`;
+  },
   finish: ({state}, step, garbage) => `The result is o / l, element i in thread i${garbage
     ? ': garbage.' : state.difference ? `. The oracle's differs by ${state.difference}.` : '.'}`,
   stuck(act, {lines, lanes}) {
@@ -249,7 +258,7 @@ const SAYS = {
     const whom = !back.length ? 'each other' : back.length > 1 ? `${back.length} that have returned`
       : `thread ${back}, which has returned`;
     return `Deadlock: at line${lines.size > 1 ? 's' : ''} ${list([...lines].sort())}, ${
-      THREADS - back.length} threads wait for ${whom}. On a GPU, this would never end.`;
+      THREADS - back.length} threads wait for ${whom}. CUDA does not define what a GPU does then.`;
   },
 };
 
@@ -324,7 +333,8 @@ const kernelAct = {
           {class: i === mine ? 'here' : '', 'data-thread': w * WARP + i})));
     };
     const {letter, t} = at >= 0 ? this.token(at) : {}, shuffles = w * WARP in before;
-    head.append(el('span', {}, el('b', {}, `warp ${w}`), t >= 0 ? ` has "${letter}", t = ${t}` : ''),
+    const has = t >= 0 ? ` has "${letter}", t = ${t}` : '';
+    head.append(el('span', {}, el('b', {}, `warp ${w}`), has),
       el('span', {}, `m ${exact(m)}  l ${exact(l)}`));
     if (waits)
       was.append(el('b', {}, `waits at ${SOURCE[waits].text.match(/__\w+/)}(), line ${waits}`));
