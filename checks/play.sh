@@ -185,6 +185,7 @@ shuffle=$(($(sed -n '/__shfl_xor_sync(ALL_LANES/=' paged.cu.c) - 1))
 kernel='/^__device__ static void attend_tokens/,/^}/s'
 wrong_engine "has no barrier" "$kernel/__syncthreads()/(void)0/" 'not all are written'
 wrong_engine "shuffles half of its lanes" "$kernel|bits = WARP / 2|bits = WARP / 4|" 'do not agree'
+wrong_engine "leaves out a shuffle" "$kernel/bits > 0/bits > 1/" "oracle's differs by more"
 wrong_engine "returns from a lane" "1d; $kernel/^    int kv_head/    if (lane >= head_dim) return; &/" \
     "^Deadlock: at lines $shuffle and [0-9]*, 128 threads wait for each other"
 wrong_engine "shuffles too far" "$kernel|bits = WARP / 2|bits = WARP|" 'reaches beyond its warp'
