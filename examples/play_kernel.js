@@ -237,9 +237,12 @@ const SAYS = {
       'the largest score so far, l the sum of exp(score − m), o that of exp(score − m) V, ' +
       'element i in lane i.';
   },
-  share: ({fault}, {warps: [w], lanes}) => `Warp ${w} has no token left${lanes[w * WARP].l ? ''
-    : ', and never had one: its l is 0'}. It writes m, l and o to shared memory, where others ` +
-    `can read them${lanes[w * WARP].waits ? ', and waits' : fault === 1 ? ', and goes on' : ''}.`,
+  share({fault}, {warps: [w], lanes}) {
+    const {l, waits} = lanes[w * WARP];
+    return `Warp ${w} has no token left${l === 0 ? ', and never had one: its l is 0' : ''}. It ` +
+      `writes m, l and o to shared memory, where others can read them${waits ? ', and waits'
+        : fault === 1 ? ', and goes on' : ''}.`;
+  },
   barrier: ({steps, at}) => steps.slice(0, at).some(({kind}) => kind === 'merge')
     ? 'All 128 threads meet once more: thread 0 has merged l, and all are going to read it.'
     : 'All 128 threads have arrived: all four states are written. The barrier opens.',
