@@ -1524,7 +1524,6 @@ typedef struct Thread {
     size_t stack_bytes;
     void *fake_stack;  // for ASan
     void *fiber;       // for TSan
-    char name[64];     // for reports
 } Thread;
 
 static int gpu_lane_order;  // 0: ascending; 1: descending
@@ -1575,9 +1574,8 @@ extern char __stop_gpu_shared[] __asm__("section$end$__DATA$gpu_shared");
 extern char __start_gpu_shared[], __stop_gpu_shared[];
 #endif
 
-static const char *gpu_thread_name(void)
+static const char *gpu_thread_name(char name[64])
 {
-    char *name = gpu.threads[threadIdx.x].name;
     snprintf(name, 64, "%s, thread block (%u, %u, %u), warp %u, lane %u", gpu.name, blockIdx.x,
              blockIdx.y, blockIdx.z, threadIdx.x / WARP, threadIdx.x % WARP);
     return name;
@@ -1585,7 +1583,8 @@ static const char *gpu_thread_name(void)
 
 static void gpu_panic(const char *what, const Meeting *meeting)
 {
-    fprintf(stderr, "%s:\n", gpu_thread_name());
+    char name[64];
+    fprintf(stderr, "%s:\n", gpu_thread_name(name));
     panic(meeting->file, meeting->line, "stand-in", what);
 }
 
@@ -1612,7 +1611,8 @@ UNSEEN static void gpu_thread_main(void)
 #endif
     ASAN(__sanitizer_finish_switch_fiber(NULL, &gpu.launcher.stack, &gpu.launcher.stack_bytes));
     for (;;) {  // once for each thread block
-        TSAN(__tsan_set_fiber_name(gpu.threads[threadIdx.x].fiber, gpu_thread_name()));
+        TSAN(char name[64]);
+        TSAN(__tsan_set_fiber_name(gpu.threads[threadIdx.x].fiber, gpu_thread_name(name)));
         TSAN(__tsan_acquire(&gpu.job));
         gpu.kernel(gpu.job);
         TSAN(__tsan_release(&gpu.end));
@@ -1621,7 +1621,7 @@ UNSEEN static void gpu_thread_main(void)
 }
 
 // Prepares a thread's stack as if gpu_thread_main() had called gpu_switch() in its first line.
-static void gpu_start(Thread *t, char *stack, size_t bytes)
+UNSEEN static void gpu_start(Thread *t, char *stack, size_t bytes)
 {
     uintptr_t *words = (uintptr_t *)(stack + bytes) - (FRAME + 1) / 2 * 2;
     words[ADDRESS] = (uintptr_t)gpu_thread_main;
