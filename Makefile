@@ -54,19 +54,22 @@ bench: examples/bench.c examples/util.h build/fast.o  ## speed against the machi
 WASM    = clang --target=wasm32-wasi
 PAGE    = $(if $(filter paged.cu.c,$(ENGINE)),docs,build)/play.html
 EXPORT  = start step report attention pool seqs malloc $(addprefix seq_,create append fork rewind \
-            release publish lookup) load model tale tell branch say back forget look
+            release publish lookup) lanes gpu_lane __stack_pointer load model tale tell branch say back forget look
 TALES   = $(dir $(PAGE))tales.js
 play:             ## docs/play.html, the page; ENGINE=learn/paged.cu.c: with yours
 	@mkdir -p build
 	@echo 'int main(void) { return 0; }' | $(WASM) -x c - -o build/play.wasm 2>/dev/null || { echo \
 	    "There is no compiler for WebAssembly:" \
 	    "sudo apt-get install clang lld wasi-libc libclang-rt-dev-wasm32"; exit 1; }
+	sed -f examples/play_gpu.sed $(firstword $(ENGINE)) >build/kernel.c
+	awk '/^__[dg][a-z]*__.*[^}]$$/, /^}/ { print NR "\t" $$0 }' $(firstword $(ENGINE)) >build/kernel.txt
 	$(WASM) -mexec-model=reactor -Oz -s $(WARN) $(CPPFLAGS) -idirafter /usr/include -I. \
-	    -DPAGED_NO_MAIN examples/play.c $(firstword $(ENGINE)) \
+	    -DPAGED_NO_MAIN -DKERNEL='"build/kernel.c"' examples/play.c examples/play_gpu.c \
 	    $(EXPORT:%=-Wl,--export=%) -Wl,-z,stack-size=1048576 -o build/play.wasm
 	gzip -9nc build/play.wasm | base64 >build/play.base64
 	sed -e '/^PLAY_CSS$$/{r examples/play.css' -e 'd}' \
 	    -e '/^PLAY_STORIES$$/{r examples/play_stories.js' -e 'd}' \
+	    -e '/^PLAY_KERNEL$$/{r examples/play_kernel.js' -e 'd}' -e '/id="source"/r build/kernel.txt' \
 	    -e 's|ENGINE_NAME|$(firstword $(ENGINE))|; s|ENGINE_SUM|$(shell sh checks/play.sh sum \
 	    $(firstword $(ENGINE)))|' -e '/id="wasm"/r build/play.base64' examples/play.html >build/page
 	mv build/page $(PAGE)

@@ -222,6 +222,7 @@ analyse() {
     command -v $1 >/dev/null || { skip "$name is not installed"; return; }
     echo 'int wrong(void) { int *p = 0; return *p; }' >$OUT/wrong.c
     for file in $OUT/wrong.c paged.cu.c examples/*.c; do
+        [ $file != examples/play_gpu.c ] || continue  # needs an engine that make play edits
         case $1 in
         clang-tidy) "$@" $file -- -x c -std=gnu11 -DPAGED_FAST $CPPFLAGS 2>/dev/null ;;
         *) "$@" $file 2>&1 ;;

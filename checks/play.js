@@ -62,7 +62,7 @@ async function drive(seed, n, kinds) {
       button.click();
     },
     twice() {
-      const button = pick([...document.querySelectorAll('button:not([hidden], [data-do=copy])')]);
+      const button = pick([...document.querySelectorAll('button:not([hidden], [data-do=copy], #act *)')]);
       button.click();
       button.click();
     },

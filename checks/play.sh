@@ -4,8 +4,8 @@
 # engines that are wrong? `page` and `engines` ask one half of that. With the argument `planted`: do
 # the judge and the deeds see mistakes in the page?
 set -u && cd "$(dirname "$0")/.." || exit 1
-sum=$(sed 's|//.*||' "${2-paged.cu.c}" paged.h examples/play.[ch]* examples/play_*.js \
-    examples/llama_*.h | tr -d '[:space:]' | cksum)
+sum=$(sed 's|//.*||' "${2-paged.cu.c}" paged.h examples/play[._]* examples/llama_*.h \
+    | tr -d '[:space:]' | cksum)
 [ "${1-}" != sum ] || { echo "$sum" && exit; }  # for the Makefile: comments are left out
 out=build/play-$$ && mkdir -p $out && trap 'rm -rf "$out"' EXIT
 LOG=$out/said-last && . checks/report.sh
@@ -16,7 +16,7 @@ echo 'user_pref("devtools.console.stdout.content", true);' >$out/user.js
 cp docs/tales.js $out
 # console PAGE HASH: what the page writes to the console when checks/play.js acts on it.
 console() {
-    (sed '$d' "$1" && cat checks/play.js && echo '</script>') >$out/driven.html
+    (sed '$d' "$1" && cat ${driver-checks/play.js} && echo '</script>') >$out/driven.html
     : >$out/console  # or the loop below might read the end of an earlier run
     options="--no-sandbox --user-data-dir=$out/user --enable-logging=stderr"
     [ "$browser" != "$firefox" ] || options="--no-remote --profile $out"
@@ -32,8 +32,10 @@ judged() {
     (echo '#include "examples/play.c"' && echo '#include "checks/play_judge.h"' &&
         echo 'int main(void) {' && sed -n 's/^[a-z].*)$/CALL(&);/p' "$1" &&
         echo 'return 0; }') >$out/calls.c
-    ${CC:-cc} -w ${CPPFLAGS-} -DPAGED_NO_MAIN -I. $out/calls.c "$2" -o $out/calls -lm &&
-        (ulimit -t 60; $out/calls)
+    sed -f examples/play_gpu.sed "$2" >$out/kernel.c
+    # WebAssembly has no fused multiply-add.
+    ${CC:-cc} -w -ffp-contract=off ${CPPFLAGS-} -DPAGED_NO_MAIN -DKERNEL="\"$out/kernel.c\"" -I. \
+        $out/calls.c examples/play_gpu.c -o $out/calls -lm && (ulimit -t 60; $out/calls)
 }
 # agrees PAGE HASH: nothing is wrong in the log, and it is what the judge's program prints.
 agrees() {
@@ -50,11 +52,15 @@ bug() {
         SOURCES}, read_bugs()['$1'])[0]['paged.cu.c'])" >$out/bug.c
 }
 
+# act PAGE HASH: the same of the act of the kernel: its numbers are those of ./paged's stand-in.
+act() (driver=checks/play_kernel.js && agrees "$@")
+
 # planted WHAT DEEDS EDIT: a mistake in the page, an edit for sed. Deeds of these kinds show it.
 planted() {
     sed "$3" docs/play.html >$out/planted.html
     ! cmp -s docs/play.html $out/planted.html || { bad "nothing to plant: $1" && return; }
-    agrees $out/planted.html "random=1,100,$2" >$LOG 2>&1 && bad "not seen: $1" ||
+    case $2 in kernel*) act $out/planted.html "$2" ;; *) agrees $out/planted.html "random=1,100,$2" ;;
+    esac >$LOG 2>&1 && bad "not seen: $1" ||
         ok "seen: $1: $(tail -n 1 $LOG | cut -c1-90)"
 }
 if [ "${1-}" = planted ]; then
@@ -73,6 +79,12 @@ if [ "${1-}" = planted ]; then
     planted "a refusal is not said" shape.enter 's/^  return problem || wrong ||.*/  return problem || wrong || (stopped || code ? "" :/; s/^    ? `\${call} = \${codeName(code)}.*//; s/^    : long ? /    long ? /'
     planted "the calls of another shape are made again, not the wishes" type.shape \
         's/^  return act(wishes, {...change(size, count), calls: \[\], wishes: \[\]});/  return act([], change(size, count));/'
+    planted "a shuffle answers with the lane's own number" kernel=1,30 's/asks\[i ^ first.bits\]/asks[i]/'
+    planted "a shuffle is wrong by a bit" kernel=1,30 's/asks\[i ^ first.bits\].value/& * (1 + 7e-8)/'
+    planted "a thread that runs again sees what came later" kernel=1,100 's/view !== shown/!view/'
+    planted "all steps have the lanes of the last" kernel=1,30 's/lanes: lanes.map(.*)),$/lanes,/'
+    planted "a warp's token is the one before" kernel=1,60 's/return {block, slot, t,/return {block, slot, t: t - 1,/'
+    planted "the act shows the line before" kernel=1,60 "s/text, table, size, count, fault\]/table, size, count, fault]/"
     finish
 fi
 
@@ -83,7 +95,7 @@ tales() {
     ${CC:-cc} -w ${CPPFLAGS-} -DPAGED_NO_MAIN -I. checks/play_tales.c "$1" -o $out/tales -lm &&
         (ulimit -t 60; $out/tales)
 }
-in_firefox() (browser=$firefox && agrees docs/play.html "random=2,$1")
+in_firefox() (browser=$firefox && "$@")
 # play WISHES SAYS: a play of the challenge. checks/play.js adds the fewest steps that can be.
 play() { console docs/play.html "serve=$1" | grep "$2"; }
 best="begin a.step.fork a 8 b.step.step.step.step.release a.fork b 8 c.begin d.step.step.release b.\
@@ -105,15 +117,20 @@ command -v python3 >/dev/null || { skip "play: planted bugs: no python3" && bugs
 the_page() {
     check "docs/play.html is made of these sources (make play)" grep -q "\"$sum\"" docs/play.html
     check "docs/tales.js has the weights of the tales (make play)" weights
-    check "page and weights have at most 400 KB" \
-        test $(cat docs/play.html docs/tales.js | wc -c) -le 400000
+    check "page and weights have at most 430 KB" \
+        test $(cat docs/play.html docs/tales.js | wc -c) -le 430000
     check "its tales are those of ./llama, after a branch, a rewind, a preemption" tales paged.cu.c
     [ -n "$browser" ] || { skip "play: there is no Chromium and no Firefox" && return; }
     deeds=${DEEDS-200}
     check "after each of $deeds random deeds, the page shows what its calls do natively" \
         agrees docs/play.html "random=${SEED-1},$deeds"
     cp $out/log $out/page
-    if [ -n "$firefox" ]; then check "and in Firefox, after $((deeds / 4))" in_firefox $((deeds / 4))
+    check "the kernel: in $((deeds / 2)) random deeds, the page has each bit of ./paged's stand-in" \
+        act docs/play.html "kernel=${SEED-1},$((deeds / 2))"
+    if [ -n "$firefox" ]; then 
+        check "and in Firefox, after $((deeds / 4))" \
+            in_firefox agrees docs/play.html "random=2,$((deeds / 4))"
+        check "the kernel, in Firefox" in_firefox act docs/play.html "kernel=2,$((deeds / 8))"
     else skip "play: there is no Firefox"; fi
     check "the challenge: a best play" play "$best" \
         '5 of 5 served in 11 steps, 0 tokens computed twice. No solution is shorter. 11$'
@@ -162,4 +179,24 @@ wrong_engine "panics" "$append abort();/" '^seq_append\(a, 2\): unreachable'
 wrong_engine "has no pool" '/^int pool_create/,/^}/s/^{/{ return PAGED_OUT_OF_MEMORY;/' \
     '^start\(4, 16\): there is no pool'
 wrong_engine "does not copy" '/^int seq_append/,/^}/s/ref_count > 1/ref_count > 9/' 'None, in this engine'
+# The act of the kernel says so, with the lines of that file, which has a line less.
+driver=checks/play_kernel.js
+shuffle=$(($(sed -n '/__shfl_xor_sync(ALL_LANES/=' paged.cu.c) - 1))
+kernel='/^__device__ static void attend_tokens/,/^}/s'
+wrong_engine "has no barrier" "$kernel/__syncthreads()/(void)0/" 'not all are written'
+wrong_engine "shuffles half of its lanes" "$kernel|bits = WARP / 2|bits = WARP / 4|" 'do not agree'
+wrong_engine "leaves out a shuffle" "$kernel/bits > 0/bits > 1/" "oracle's differs by more"
+wrong_engine "returns from a lane" "1d; $kernel/^    int kv_head/    if (lane >= head_dim) return; &/" \
+    "^Deadlock: at lines $shuffle and [0-9]*, 128 threads wait for each other"
+wrong_engine "shuffles too far" "$kernel|bits = WARP / 2|bits = WARP|" 'reaches beyond its warp'
+wrong_engine "has no merge() yet" '/^__device__ static void merge/,/^}/s/^{/{ abort();/' \
+    'opens\. unreachable'
+[ -z "$bugs" ] || {  # with the functions of six stages
+    PYTHONPATH=learn python3 -c "import learn; from plant import read
+print(learn.skeleton(read('paged.cu.c'), learn.read_stages(), 6))" >$out/bug.c
+    page_of $out/bug.c
+    console $out/yours.html kernel >$out/says
+    check "an engine of stage 6: the act says what to write" said '^stage 7: write attend_paged\(\)'
+}
+wrong_engine "has another name for score" "1d; $kernel/score/sum/g" "oracle's differs by less"
 finish

@@ -66,12 +66,12 @@ int step(Seq *seq, const char *text)
     return error;
 }
 
-// Prints attention of the newest token in layer 1: through the table, gathered, in the oracle. The
-// query matches the keys of the same letter best, and near ones better than far ones.
-int attention(Seq *seq, const char *text)
+float q[HEAD_DIM], expected[HEAD_DIM];
+
+// The query of the newest token, and the oracle's attention in layer 1. The query matches the keys
+// of the same letter best, and near ones better than far ones.
+void ask(Seq *seq, const char *text)
 {
-    static float q[HEAD_DIM], paged[HEAD_DIM], gathered[HEAD_DIM], expected[HEAD_DIM], lse;
-    double difference = 0;
     int n = seq->length;
     must(pool_plan(pool, &(Batch){1, &seq, &(int){1}}), "pool_plan");
     compute(text, 0, n);
@@ -82,6 +82,17 @@ int attention(Seq *seq, const char *text)
     oracle_write(oracle, 1, n, k, v);
     oracle_attend(oracle, 1, 1, 1, 0, q, expected, NULL);
     oracle_release(oracle);
+}
+
+int lanes(Seq *seq, const char *text, int fault);  // in play_gpu.c
+
+// Prints attention of the newest token in layer 1: through the table, gathered, in the oracle.
+int attention(Seq *seq, const char *text)
+{
+    static float paged[HEAD_DIM], gathered[HEAD_DIM], lse;
+    double difference = 0;
+    int n = seq->length;
+    ask(seq, text);
     must(attend(pool, ATTEND_GATHER, 1, 1, 0, q, gathered, NULL), "attend");
     must(attend(pool, ATTEND_PAGED, 1, 1, 0, q, paged, &lse), "attend");
     must(seq_gather(seq, 1, k, v), "seq_gather");
