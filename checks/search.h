@@ -91,15 +91,6 @@ static void add(int x)  // adds a number to the hash of a state
     hash ^= hash >> 32;
 }
 
-static int is_new(void)
-{
-    size_t size = sizeof visited / sizeof *visited, i = hash % size;
-    while (visited[i] && visited[i] != hash) i = (i + 1) % size;
-    if (visited[i]) return 0;
-    visited[i] = hash;
-    return 1;
-}
-
 // States that differ only in the names of blocks, or in the size of serials, count as one. Blocks
 // are named in the order in which the tables, and then the free list, lead to them.
 static int name[BLOCKS], num_names;
@@ -136,6 +127,18 @@ static void add_pool(void)
     for (int b = num_blocks; (b = pool->blocks[b].next) != num_blocks;) add_block(b);
 }
 
+static int is_new(void (*add_plan)(void))
+{
+    hash = UINT64_MAX;
+    add_plan();
+    add_pool();
+    size_t size = sizeof visited / sizeof *visited, i = hash % size;
+    while (visited[i] && visited[i] != hash) i = (i + 1) % size;
+    if (visited[i]) return 0;
+    visited[i] = hash;
+    return 1;
+}
+
 static void reach(const struct Node *node, int (*make_call)(void))
 {
     if (node == nodes) {
@@ -149,9 +152,9 @@ static void reach(const struct Node *node, int (*make_call)(void))
     make_call();
 }
 
-// make_call() returns whether the state may have changed. It adds to the hash what is part of the
-// state but not to be seen in the pool.
-static int search(int argc, char **argv, int (*make_call)(void))
+// make_call() returns whether the state may have changed. add_plan() adds to the hash what is part
+// of the state but not to be seen in the pool.
+static int search(int argc, char **argv, int (*make_call)(void), void (*add_plan)(void))
 {
     if (argc != 4) return fprintf(stderr, "usage: states BLOCKS BLOCK_SIZE SEQUENCES\n"), 2;
     num_blocks = atoi(argv[1]);
@@ -166,17 +169,15 @@ static int search(int argc, char **argv, int (*make_call)(void))
     signal(SIGABRT, stopped);
     signal(SIGSEGV, stopped);
     COPY(empty, world);
-    num_nodes = 1;
+    num_nodes = is_new(add_plan);  // the empty pool, which a release may reach again
     for (uint32_t now = 0; now < num_nodes; now++) {
         reach(&nodes[now], make_call);
         COPY(before, world);
         call = (struct Node){.from = now};
         do {
             at = 0;
-            hash = UINT64_MAX;
             int changed = make_call();
-            if (changed) add_pool();
-            if (changed && is_new()) nodes[num_nodes++] = call;
+            if (changed && is_new(add_plan)) nodes[num_nodes++] = call;
             if (num_nodes == sizeof nodes / sizeof *nodes) return puts("too many states"), 2;
             COPY(world, before);
             while (call.num > 0 && call.chosen[call.num - 1] == highest[call.num - 1]) call.num--;
