@@ -76,7 +76,7 @@ run_sim() {
     configuration=$SIM/configs/tested-cfgs/SM7_QV100
     version=$(simulator . nvcc --version | sed -n 's/.*release \(.*\),.*/\1/p')
     [ -n "$version" ] || { bad "the simulator is not built, or CUDA_INSTALL_PATH is not set"; finish; }
-    echo "GPGPU-Sim $(sed -n 's/.*Simulator Version //p' "$SIM/version"), SM7_QV100, nvcc $version"
+    echo "GPGPU-Sim $(sed -n 's|.*Simulator Version *\([0-9.]*\).*|\1|p' "$SIM/version"), SM7_QV100, nvcc $version"
     quietly "sim-tests" simulator . nvcc -x cu -O2 $CPPFLAGS -arch=compute_70 --cudart shared \
         -DPAGED_FAST checks/sim.c -o build/sim-tests || finish
     sim small_shapes_agree_with_the_oracle -e 's/^\(-gpgpu_n_clusters\) .*/\1 4/' \
