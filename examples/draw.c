@@ -699,7 +699,7 @@ static void draw_life(void)
 // Chapter 11: which of two requests has which block, and a preemption.
 static void draw_preempt(void)
 {
-    enum { POOL = 5, STEPS = 15, WIDE = 26, HIGH = 30 };
+    enum { POOL = 5, STEPS = 14, WIDE = 28, HIGH = 30 };  // B would end in step 13
     unsigned requests = read_life();
     unsigned lost = 0;  // the first step in which B has nothing, and the first in which it is back
     unsigned back = 0;
@@ -729,8 +729,7 @@ static void draw_preempt(void)
         text(LEFT + WIDE * step + 12, 218, "middle", "%d", step);
     printf("<path stroke-dasharray=\"5 4\" d=\"M%d 40v162M%d 40v162\"/>",
            LEFT + WIDE * (int)lost - 1, LEFT + WIDE * (int)back - 1);
-    text(MARGIN, 250, "", "Step %u: A needs a block; B, the newer request, gives back its three.",
-         lost);
+    text(MARGIN, 250, "", "Step %u: A needs a block; B, the newer request, gives way.", lost);
     text(MARGIN, 276, "", "Step %u: A has ended. B is back, and computes ten tokens again.", back);
 }
 
