@@ -699,7 +699,7 @@ static void draw_life(void)
 // Chapter 11: which of two requests has which block, and a preemption.
 static void draw_preempt(void)
 {
-    enum { POOL = 5, STEPS = 14, WIDE = 28, HIGH = 30 };  // B would end in step 13
+    enum { POOL = 5, STEPS = 14, WIDE = 28, HIGH = 30 };  // B ends in step 13
     unsigned requests = read_life();
     unsigned lost = 0;  // the first step in which B has nothing, and the first in which it is back
     unsigned back = 0;
