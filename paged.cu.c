@@ -1303,15 +1303,14 @@ static const char *check_free_list(const Pool *pool, int *seen)
     return NULL;
 }
 
-// Every published block must be in the bucket of its hash, once, with an older parent and with its
-// own serial: seen[] becomes a hash table of the serials.
+// Every published block must be in the list of its hash, once, and have an older parent.
 static const char *check_prefixes(const Pool *pool, int *seen)
 {
     const Block *blocks = pool->blocks;
     int n = pool->config.num_blocks;
     int published = 0;
     int found = 0;
-    memset(seen, 0xff, n * sizeof *seen);  // -1: empty
+    memset(seen, 0, n * sizeof *seen);
     for (int block = 0; block < n; block++) {
         if (blocks[block].serial)
             published++;
@@ -1322,16 +1321,13 @@ static const char *check_prefixes(const Pool *pool, int *seen)
         for (int block = pool->buckets[i]; block != -1; block = blocks[block].next_in_bucket) {
             if (block < 0 || block >= n || !blocks[block].serial)
                 return broken("prefix cache: bucket %d leads to block %d", i, block);
+            if (seen[block]) return broken("prefix cache: block %d is in a list twice", block);
             const Block *b = &blocks[block];
             if (b->serial > pool->last_serial || b->parent >= b->serial)
                 return broken("block %d: published before its parent, or in the future", block);
             if (prefix_bucket(pool, b->parent, block_tokens(pool, block)) != pool->buckets + i)
                 return broken("prefix cache: block %d is in the wrong bucket", block);
-            int at = b->serial % n;
-            while (seen[at] >= 0 && blocks[seen[at]].serial != b->serial) at = (at + 1) % n;
-            if (seen[at] >= 0)
-                return broken("prefix cache: block %d has the serial of block %d", block, seen[at]);
-            seen[at] = block;
+            seen[block] = 1;
             found++;
         }
     if (found != published) return broken("found %d of %d published blocks", found, published);
@@ -1482,12 +1478,9 @@ void oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_he
 // Enough of a GPU to run the kernels without one. Each thread is a coroutine with its own stack and
 // runs alone up to its next barrier or shuffle. So gdb can stop in any lane, and sanitizers see
 // every access. It is stricter than a GPU: a barrier that waits for a thread that has returned is a
-// deadlock. Start at launch().
-//
-// With -fsanitize=thread, it finds races. A launch, a barrier and __syncwarp() order memory, and a
-// shuffle does not. If two threads use one address, at least one of them writes, and none of these
-// is between them, ThreadSanitizer names both lines, even where the result was right this time.
-// A kernel without races computes the same in every order of its threads.
+// deadlock. With -fsanitize=thread, it reports races: two threads use one address, one of them
+// writes, and no launch, barrier or __syncwarp() is between them. A shuffle orders no memory.
+// Without a race, a kernel computes the same in every order of its threads. Start at launch().
 
 #if !defined(__CUDACC__) && !defined(PAGED_NO_STANDIN)
 
@@ -1520,7 +1513,7 @@ typedef struct Meeting {
 
 typedef struct Thread {
     void *stack_pointer;  // where it left off
-    const void *stack;
+    char *stack;
     size_t stack_bytes;
     void *fake_stack;  // for ASan
     void *fiber;       // for TSan
@@ -1528,11 +1521,10 @@ typedef struct Thread {
 
 static int gpu_lane_order;  // 0: ascending; 1: descending
 static struct {
-    Thread threads[THREADS];        // the running one is threads[threadIdx.x]
-    const Meeting *waits[THREADS];  // what each thread waits for; NULL: it can run
-    Meeting block, warps[WARPS];
-    Meeting end;      // what threads that have returned wait for
-    Thread launcher;  // the thread of the program
+    Thread threads[THREADS];           // the running one is threads[threadIdx.x]
+    const Meeting *waits[THREADS];     // what each thread waits for; NULL: it can run
+    Meeting block, warps[WARPS], end;  // end: what threads that have returned wait for
+    Thread launcher;                   // the thread of the program
     void (*kernel)(Job);
     const char *name;
     Job job;
@@ -1566,8 +1558,7 @@ enum { FRAME = 20, ADDRESS = 11 };
 void gpu_switch(void **from, void *to) __asm__("gpu_switch");
 __asm__(".text\n.globl gpu_switch\ngpu_switch:\n" SWITCH ".previous\n");
 
-// The bounds of shared memory, which the linker defines.
-#ifdef __APPLE__
+#ifdef __APPLE__  // the linker defines the bounds of shared memory
 extern char __start_gpu_shared[] __asm__("section$start$__DATA$gpu_shared");
 extern char __stop_gpu_shared[] __asm__("section$end$__DATA$gpu_shared");
 #else
@@ -1588,20 +1579,14 @@ static void gpu_panic(const char *what, const Meeting *meeting)
     panic(meeting->file, meeting->line, "stand-in", what);
 }
 
-// Switches to another thread. Returns when a thread switches back to this one.
+// Switches to another thread. Returns when that switches back.
 UNSEEN static void gpu_change(Thread *from, Thread *to)
 {
     ASAN(__sanitizer_start_switch_fiber(&from->fake_stack, to->stack, to->stack_bytes));
     TSAN(__tsan_switch_to_fiber(to->fiber, __tsan_switch_to_fiber_no_sync));
     gpu_switch(&from->stack_pointer, to->stack_pointer);
-    ASAN(__sanitizer_finish_switch_fiber(from->fake_stack, &to->stack, &to->stack_bytes));
-}
-
-// Lets other threads run. Returns when the meeting has taken place.
-UNSEEN static void gpu_pause(const Meeting *meeting)
-{
-    gpu.waits[threadIdx.x] = meeting;
-    gpu_change(&gpu.threads[threadIdx.x], &gpu.launcher);
+    ASAN(__sanitizer_finish_switch_fiber(from->fake_stack, (const void **)&to->stack,
+                                         &to->stack_bytes));
 }
 
 UNSEEN static void gpu_thread_main(void)
@@ -1609,25 +1594,27 @@ UNSEEN static void gpu_thread_main(void)
 #ifdef __GCC_HAVE_DWARF2_CFI_ASM
     __asm__(NO_CALLER);  // a debugger's backtrace ends here
 #endif
-    ASAN(__sanitizer_finish_switch_fiber(NULL, &gpu.launcher.stack, &gpu.launcher.stack_bytes));
+    ASAN(__sanitizer_finish_switch_fiber(NULL, (const void **)&gpu.launcher.stack,
+                                         &gpu.launcher.stack_bytes));
     for (;;) {  // once for each thread block
         TSAN(char name[64]);
         TSAN(__tsan_set_fiber_name(gpu.threads[threadIdx.x].fiber, gpu_thread_name(name)));
         TSAN(__tsan_acquire(&gpu.job));
         gpu.kernel(gpu.job);
         TSAN(__tsan_release(&gpu.end));
-        gpu_pause(&gpu.end);
+        gpu.waits[threadIdx.x] = &gpu.end;
+        gpu_change(&gpu.threads[threadIdx.x], &gpu.launcher);
     }
 }
 
-// Prepares a thread's stack as if gpu_thread_main() had called gpu_switch() in its first line.
-UNSEEN static void gpu_start(Thread *t, char *stack, size_t bytes)
+// Makes the stack of a thread as if it had called gpu_switch() just before gpu_thread_main().
+UNSEEN static void gpu_start(Thread *t)
 {
-    uintptr_t *words = (uintptr_t *)(stack + bytes) - (FRAME + 1) / 2 * 2;
+    t->stack = gpu.stacks[t - gpu.threads];
+    t->stack_bytes = sizeof gpu.stacks[0];
+    uintptr_t *words = (uintptr_t *)(t->stack + t->stack_bytes) - (FRAME + 1) / 2 * 2;
     words[ADDRESS] = (uintptr_t)gpu_thread_main;
     t->stack_pointer = words;
-    t->stack = stack;
-    t->stack_bytes = bytes;
     TSAN(t->fiber = __tsan_create_fiber(0));
 }
 
@@ -1640,7 +1627,8 @@ UNSEEN static void gpu_meet(Meeting *meeting, int expected, const char *file, in
     if (elsewhere) gpu_panic("the other threads wait at another barrier or shuffle", meeting);
     meeting->arrived++;
     if (meeting->arrived < expected) {
-        gpu_pause(meeting);
+        gpu.waits[threadIdx.x] = meeting;
+        gpu_change(&gpu.threads[threadIdx.x], &gpu.launcher);
         return;
     }
     meeting->arrived = 0;
@@ -1654,8 +1642,7 @@ UNSEEN static void gpu_sync(int threads, const char *file, int line)
 {
     Meeting *meeting = &gpu.block;
     if (threads == WARP) meeting = &gpu.warps[threadIdx.x / WARP];
-    char *order = (char *)meeting + meeting->generation % 2;  // the next one has another address
-    (void)order;
+    TSAN(char *order = (char *)meeting + meeting->generation % 2);  // the next has another address
     TSAN(__tsan_release(order));
     gpu_meet(meeting, threads, file, line);
     TSAN(__tsan_acquire(order));
@@ -1704,8 +1691,7 @@ UNSEEN static void launch(void (*kernel)(Job), const char *name, int x, int y, i
     gpu.name = name;
     gpu.job = job;
     TSAN(gpu.launcher.fiber = __tsan_get_current_fiber());
-    for (int i = 0; i < THREADS && !gpu.threads[i].stack_pointer; i++)
-        gpu_start(&gpu.threads[i], gpu.stacks[i], sizeof gpu.stacks[i]);
+    for (int i = 0; i < THREADS && !gpu.threads[i].stack_pointer; i++) gpu_start(&gpu.threads[i]);
     gridDim = (struct Index){(unsigned)x, (unsigned)y, (unsigned)z};
     for (blockIdx.z = 0; blockIdx.z < gridDim.z; blockIdx.z++)
         for (blockIdx.y = 0; blockIdx.y < gridDim.y; blockIdx.y++)

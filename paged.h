@@ -35,7 +35,7 @@
 // program prints what broke and aborts (it panics). It also panics if an array cannot grow.
 //
 // Devices. A pool lives on the CPU, on a GPU, or on the stand-in, which runs the CUDA kernels on
-// the CPU with each thread as a coroutine. The stand-in is 10 to 500 times slower than a CPU pool.
+// the CPU with each thread as a coroutine. It is 10 to 1000 times slower than a CPU pool.
 // It exists for debuggers, sanitizers and tests, on x86-64 and AArch64. Built with
 // -fsanitize=thread, it reports the races of the kernels. -DPAGED_NO_STANDIN leaves it out, and
 // with it the 17 MB that its stacks reserve.
@@ -206,7 +206,7 @@ int seq_fork(const Seq *parent, int at, Seq **child);
 // next append then makes the copy. Errors: PAGED_BAD_ARGUMENT.
 int seq_rewind(Seq *seq, int n);
 
-// Gives back all blocks and the handle itself. NULL is allowed.
+// Gives back all blocks and the handle itself, which must not be used again. NULL is allowed.
 void seq_release(Seq *seq);
 
 // Copies K and V of one layer out of the blocks, in logical order, as float32 rows
@@ -269,7 +269,8 @@ int pool_write(Pool *pool, int layer, const float *k, const float *v);
 // The plain code of the CPU computes in double, all other code in float32, which has limits:
 //   - The plain kernels add up token by token: in very long sequences they lose small weights that
 //     follow one large score.
-//   - A sum of weights times V overflows to infinity if V is near the largest float.
+//   - A score, and V times the number of tokens, must not exceed the largest float. If one does, the
+//     row is undefined: mostly infinity or NaN, but 0 if all scores are below -FLT_MAX.
 //   - A weight becomes 0 once its score is 87 to 104 below the maximum (745 in double); 0 times an
 //     infinite V is NaN.
 // Results are batch-invariant on every device: with the same flags, a row has the same bits in any
