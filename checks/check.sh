@@ -7,7 +7,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 OUT=build/check
 mkdir -p $OUT
-LOG=$OUT/log
+LOG=$OUT/log-$$  # two parts of make test may run at once
 . checks/report.sh
 WARN="-Wall -Wextra"
 SAN="-fsanitize=address,undefined -fno-sanitize-recover=all"

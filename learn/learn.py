@@ -7,6 +7,7 @@ engine without the bodies of the functions in stages.txt. What the reader writes
 way, so each test is a process with its own limits.
 """
 import argparse
+import functools
 import os
 import re
 import shlex
@@ -126,7 +127,9 @@ def build(program, flags, source='learn/stage_tests.c', engine=None):
     return status == 0, text
 
 
+@functools.lru_cache(None)
 def has_thread_sanitizer():
+    os.makedirs(BUILD, exist_ok=True)
     probe = [*CC, '-fsanitize=thread', '-x', 'c', '-', '-o', BUILD + '/probe']
     return call(probe, input='int main(void) { return 0; }')[0] == 0 \
         and call([BUILD + '/probe'])[0] == 0  # an old one fails if addresses are too random
