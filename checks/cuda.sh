@@ -12,8 +12,8 @@
 #                                     of a tool that works here
 #     SIM=folder sh checks/cuda.sh --sim
 #                                     rungs 1 to 3 in GPGPU-Sim 4.2, a simulator of a GPU: results,
-#                                     then cycles, which takes hours. It was built in that folder, as
-#                                     its README says, with the nvcc 11.8 in CUDA_INSTALL_PATH/bin
+#                                     then cycles, in about 15 minutes. It was built in that folder,
+#                                     as its README says, with nvcc 11.8 in CUDA_INSTALL_PATH/bin
 #     sh checks/cuda.sh --arch        prints the options that say what make cuda is to compile for
 #
 # ARCH=sm_90 says what to compile for; otherwise that is the generation of the GPU, or sm_90. If the
