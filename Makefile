@@ -1,4 +1,4 @@
-# make            builds ./paged and the others       make test       all tests, in two to three minutes
+# make            builds ./paged and the others       make test       all tests, in four to six minutes
 # make help       lists the other targets             make quick      tests an edit in seconds
 # The one-command build of the README needs none of this: cc -O2 paged.cu.c -o paged -lm
 # CPPFLAGS=-Ifolder says where stb_ds.h is, if it is not where the system has it.
@@ -180,7 +180,7 @@ build/states: checks/states.c checks/search.h $(ENGINE)
 	@mkdir -p build
 	$(COMPILE) checks/states.c -o $@ -lm
 
-test: all tests-fast build/llama-tests build/states  ## ./tests, and of programs, text, stages: two to three minutes
+test: all tests-fast build/llama-tests build/states  ## ./tests, and of programs, text, stages: four to six minutes
 	sh checks/test.sh
 
 quick: build/states  ## the tests of the engine that take seconds: run it after an edit
