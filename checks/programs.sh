@@ -103,6 +103,31 @@ END
         -o "$dir/own" -lm && "$dir/own"
 }
 
+# notices EDIT: ./paged with this edit of its source says that attention is wrong.
+notices() {
+    sed "$1" paged.cu.c >"$dir/edited.cu.c"
+    ! cmp -s paged.cu.c "$dir/edited.cu.c" || { echo "the edit changes nothing"; return 1; }
+    $cc -O1 -w -I. $CPPFLAGS "$dir/edited.cu.c" -o "$dir/edited" -lm || return
+    ! "$dir/edited" >"$dir/out" 2>&1 </dev/null && grep 'attention is wrong' "$dir/out"
+}
+
+# Without a stand-in, there is no pool on it.
+no_standin() {
+    echo '#include "paged.h"
+int main(void)
+{
+    PoolConfig config = {1, 1, 1, 1, 1, PAGED_F32, 0, PAGED_STANDIN};
+    Pool *pool;
+    return pool_create(&config, &pool) != PAGED_NO_GPU;
+}' >"$dir/no.c"
+    $cc -I. $CPPFLAGS -DPAGED_NO_STANDIN -DPAGED_NO_MAIN "$dir/no.c" paged.cu.c -o "$dir/no" -lm &&
+        "$dir/no"
+}
+
+back='tensor_copy(pool, out, pool_out, QUERIES);'
+check "./paged notices that nothing is copied back" notices "s/$back//"
+check "./paged notices a NaN" notices "s/$back/$back out[7] = NAN;/"
+check "without a stand-in, there is no pool on it" no_standin
 header=$($cc $CPPFLAGS -M "$alone/paged.cu.c" | tr ' \\' '\n\n' | grep 'stb_ds\.h$' | head -n 1)
 check "a program that has stb_ds itself links with -DPAGED_NO_STB_DS" own_stb
 check "stb_ds.h beside paged.cu.c is found without -I" stb_beside
