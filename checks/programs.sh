@@ -75,6 +75,14 @@ for cc in $COMPILERS; do
 done
 cc=${first:-cc}
 
+# Products of sizes have 64 bits. A compiler that tells where one is cut to 32 finds such a place.
+if command -v clang >/dev/null; then
+    quietly "no size is cut to 32 bits" clang -fsyntax-only -Wshorten-64-to-32 -DPAGED_FAST \
+        -DPAGED_NO_MAIN $CPPFLAGS paged.cu.c && ok "no size is cut to 32 bits unsaid"
+else
+    skip "no clang: sizes that are cut to 32 bits are not looked for"
+fi
+
 # A copy of the header in the folder comes before that of the system, and needs no -I.
 stb_beside() {
     cp "$header" "$alone/stb_ds.h"

@@ -187,7 +187,7 @@ __device__ static void attend_mma(const Job *job, int dtype, int max_dim)
     int count = min_int(query.position + 1 - from, length);
     if (count <= 0) return;
     SeqOffset begin = job->offsets[query.seq];
-    int64_t seq_len = job->offsets[query.seq + 1].token - begin.token;
+    int seq_len = (int)(job->offsets[query.seq + 1].token - begin.token);
     int vectors = heads * rows_sharing(job, row, query, before, seq_len, 8 / heads, from + length);
     if (vectors == 0) return;
 
