@@ -43,7 +43,8 @@ ORACLE = '''\
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 // The linker wants shared memory of a program with a stand-in, and so far no kernel has any.
-static __attribute__((section("gpu_shared"), used)) float nothing_yet;
+__shared__ volatile float nothing_yet;
+__attribute__((constructor)) static void use_it(void) { nothing_yet = 0; }
 
 '''
 
