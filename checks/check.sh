@@ -181,8 +181,8 @@ zig() {
     for file in "$@"; do
         case $file in
         examples/draw.c) needs= ;;
-        examples/*) needs="-DPAGED_FAST -DPAGED_NO_MAIN $OUT/reader/paged.cu.c" ;;
-        learn/hunts.c) needs="-DPAGED_NO_MAIN $OUT/reader/paged.cu.c" ;;
+        examples/* | learn/hunts.c)
+            needs="-DPAGED_FAST -DPAGED_NO_MAIN $OUT/reader/paged.cu.c" ;;
         *) needs= ;;
         esac
         quietly "$target: $file" python3 -m ziglang cc -target $target -O1 $WARN $CPPFLAGS \
