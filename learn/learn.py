@@ -17,7 +17,8 @@ import sys
 import textwrap
 
 sys.dont_write_bytecode = True
-from plant import CC, CPPFLAGS, call, find, functions, near, read, run, write  # noqa: E402
+from plant import (CC, CPPFLAGS, call, debugger, find, functions, near, read,  # noqa: E402
+                   run, write)
 
 MINE = 'learn/paged.cu.c'
 BUILD = 'build/learn'
@@ -289,7 +290,7 @@ def what_to_do(number, stage, name):
         state = 'to write' if unwritten(mine, other) else 'written'
         say('  %-23s line %d, %s; %s' % (other, line_of(mine, other), state, what), 26)
     if name or not any(unwritten(mine, other) for other in contracts):
-        print('In gdb: make debug-stage N=%d\nA solution: make stage N=%d SHOW=%s'
+        print('In a debugger: make debug-stage N=%d\nA solution: make stage N=%d SHOW=%s'
               % (number, number, name or 'NAME, with one of these names'))
 
 
@@ -444,7 +445,7 @@ def show(number, name, stages):
 
 
 def debug(number, stages, start=os.execvp):
-    """gdb in the first test that fails."""
+    """gdb or lldb in the first test that fails."""
     compile_mine()
     for stage, failures in results(stages[:number]):
         for test in [test for test in failures if failures[test]]:
@@ -454,15 +455,20 @@ def debug(number, stages, start=os.execvp):
                 name = re.findall(r'FAILED: .* (\w+)\n', failures[test])
                 program = [BUILD + '/tests', *test.split()[1:3], *name]
                 stops = ['panic', 'failed']
-            if not shutil.which('gdb'):
+            name, begin, _, before_command, before_program = debugger()
+            if not shutil.which(name):
                 raise SystemExit('gdb is not installed: sudo apt-get install gdb')
-            print('Stage %d: %s.\ngdb stops where the test fails: from failed(), up 2 goes to the '
+            print('Stage %d: %s.\n%s stops where the test fails: from failed(), up 2 goes to the '
                   'test. To step\nthrough your function: break NAME, then run, then y.'
-                  % (stage.number, test), flush=True)
-            return start('gdb', ['gdb', '-q', '-x', 'debugger/paged.gdb',
-                                 '-ex', 'handle SIGABRT nostop noprint',  # of expected panics
-                                 *[word for stop in stops for word in ('-ex', 'break ' + stop)],
-                                 '-ex', 'run', '-ex', 'backtrace -8', '--args', *program])
+                  % (stage.number, test, name), flush=True)
+            first, last = 'handle SIGABRT nostop noprint', 'backtrace -8'  # of expected panics
+            if name == 'lldb':  # which needs a process for that
+                first, last = ('breakpoint set -n main -o true -G true -C '
+                               '"process handle -s false -n false SIGABRT"'), 'bt 8'
+            commands = [first, *('break ' + stop for stop in stops), 'run', last]
+            return start(name, [*shlex.split(begin),
+                                *(word for line in commands for word in (before_command, line)),
+                                before_program, *program])
     print('All tests of stages 1 to %d pass.' % number)
     return 0
 
