@@ -33,6 +33,10 @@ build/paged.o: $(ENGINE)
 	@mkdir -p build
 	$(COMPILE) -DPAGED_NO_MAIN -c paged.cu.c -o $@
 
+build/%.so: $(ENGINE)  # for examples/paged.py
+	@mkdir -p build
+	$(COMPILE) -fPIC -shared -DPAGED_NO_MAIN paged.cu.c -o $@ -lm
+
 build/fast.o: $(ENGINE) $(wildcard fast/*.c)
 	@mkdir -p build
 	$(COMPILE) $(FAST) -DPAGED_NO_MAIN -c paged.cu.c -o $@
