@@ -24,7 +24,8 @@ NVCC    = command -v nvcc >/dev/null || { echo "nvcc is not installed"; exit 1; 
 all: paged tour llama replay tests  ## what make builds without a target: the programs, ./tests
 
 help:
-	@sed -nE 's/^## (.*)/\n\1/p; s/^([a-z-]+):.*## */  \1\t/p' Makefile | expand -t 16
+	@awk -F ':.*## *' '/^## / { print "\n" substr($$0, 4) } \
+	    /^[a-z-]+:.*## / { printf "  %-14s%s\n", $$1, $$2 }' Makefile
 
 paged: $(ENGINE)  ## one screen of block tables, sharing, attention: ./paged
 	$(COMPILE) paged.cu.c -o $@ -lm
@@ -67,9 +68,9 @@ play:             ## docs/play.html, the page; ENGINE=learn/paged.cu.c: with you
 	    -DPAGED_NO_MAIN -DKERNEL='"build/kernel.c"' examples/play.c examples/play_gpu.c \
 	    $(EXPORT:%=-Wl,--export=%) -Wl,-z,stack-size=1048576 -o build/play.wasm
 	gzip -9nc build/play.wasm | base64 >build/play.base64
-	sed -e '/^PLAY_CSS$$/{r examples/play.css' -e 'd}' \
-	    -e '/^PLAY_STORIES$$/{r examples/play_stories.js' -e 'd}' \
-	    -e '/^PLAY_KERNEL$$/{r examples/play_kernel.js' -e 'd}' -e '/id="source"/r build/kernel.txt' \
+	sed -e '/^PLAY_CSS$$/{r examples/play.css' -e d -e '}' \
+	    -e '/^PLAY_STORIES$$/{r examples/play_stories.js' -e d -e '}' \
+	    -e '/^PLAY_KERNEL$$/{r examples/play_kernel.js' -e d -e '}' -e '/id="source"/r build/kernel.txt' \
 	    -e 's|ENGINE_NAME|$(firstword $(ENGINE))|; s|ENGINE_SUM|$(shell sh checks/play.sh sum \
 	    $(firstword $(ENGINE)))|' -e '/id="wasm"/r build/play.base64' examples/play.html >build/page
 	mv build/page $(PAGE)
