@@ -315,6 +315,11 @@ def check_commands():
     learn.compile_mine = compile_mine
     expect('crash', 1, ['signal 11'] + ['It crashes in attend_row(), at ' + learn.MINE] * debugger,
            *written(5, 'double m = -DBL_MAX;', 'double m = *(volatile float *)8;'))
+    for number, name, last in (5, 'attend_row', 'i'), (7, 'attend_tokens', 'd'):
+        expect('crash in what is given, called by ' + name, 1,
+               ['signal 11'] + ['It crashes in %s(), at %s' % (name, learn.MINE)] * debugger,
+               *written(number, 'q[i] * load_element(job->k_plane, at + ' + last,
+                        'q[i] * load_element((void *)8, at + ' + last))
     expect('to blame in a stage', 1, [
         "engine's seq_append() in place of yours (stages 3 and 8)", 'SHOW=seq_append'],
         *written(8, 'if (filled > 0) block_poison', 'if (0) block_poison'))
