@@ -315,6 +315,11 @@ def check_commands():
     learn.compile_mine = compile_mine
     expect('crash', 1, ['signal 11'] + ['It crashes in attend_row(), at ' + learn.MINE] * debugger,
            *written(5, 'double m = -DBL_MAX;', 'double m = *(volatile float *)8;'))
+    for number, name, last in (5, 'attend_row', 'i'), (7, 'attend_tokens', 'd'):
+        expect('crash in what is given, called by ' + name, 1,
+               ['signal 11'] + ['It crashes in %s(), at %s' % (name, learn.MINE)] * debugger,
+               *written(number, 'q[i] * load_element(job->k_plane, at + ' + last,
+                        'q[i] * load_element((void *)8, at + ' + last))
     expect('to blame in a stage', 1, [
         "engine's seq_append() in place of yours (stages 3 and 8)", 'SHOW=seq_append'],
         *written(8, 'if (filled > 0) block_poison', 'if (0) block_poison'))
@@ -343,6 +348,41 @@ def check_commands():
            learn.story, 9, STAGES)
     expect('return forgotten', 1, ['return-type', 'does not compile'],
            *written(1, 'return i * c->head_dim;', ';'))
+
+
+def make_in(folder, *arguments, **environment):
+    return call(['make', '-s', *arguments], cwd=folder, env={**os.environ, **environment},
+                stdin=subprocess.DEVNULL)
+
+
+def check_refusals():
+    """What a command is asked is never run by a shell. What it cannot do, it says."""
+    folder = SCRATCH + '/refusals'
+    copy_project(folder)
+    os.remove(folder + '/learn/paged.cu.c')
+    for target in 'read', 'stage', 'story', 'debug-stage', 'show', 'exercise', 'hunt', 'mutant':
+        text = make_in(folder, target, *('%s=`touch run-%s`' % (name, target) for name in (
+            'N', 'SHOW', 'ANSWER', 'BUG')), PAGER='cat')[1]
+        report('make %s runs no command of N' % target,
+               [text] * os.path.exists('%s/run-%s' % (folder, target)))
+
+    def refuses(name, parts, *arguments):
+        status, text = make_in(folder, *arguments)
+        problems = ['exit status 0'] * (status == 0) + ['a traceback'] * ('Traceback' in text)
+        problems += ['it does not say "%s"' % part for part in parts if part not in text]
+        report(name, problems and problems + [text])
+
+    make_in(folder, 'exercise', 'N=1a', 'ANSWER=4;touch run-exercise')
+    report('make exercise runs no command of ANSWER',
+           ['a command was run'] * os.path.exists(folder + '/run-exercise'))
+    refuses('no such exercise', ['There is no exercise 99.'], 'exercise', 'N=99')
+    refuses('no such stage', ['There are stages 1 to 12.'], 'stage', 'N=99')
+    shutil.rmtree(folder + '/build')
+    write(folder + '/build', 'nothing can be written here')
+    refuses('make stage where nothing can be written', ['build/learn: '], 'stage')
+    refuses('make exercise where nothing can be written', ['build: '], 'exercise', 'N=1a')
+    text = make_in(folder, 'hunt', 'N=1')[1]  # its status is that of a filter
+    report('make hunt there', [text] * ('Traceback' in text or 'build: ' not in text))
 
 
 def check_read():
@@ -416,6 +456,7 @@ def check_track(everything):
     check_stories()
     check_show(known)
     check_commands()
+    check_refusals()
     write(SCRATCH + '/skeleton/paged.cu.c', learn.skeleton(ENGINE, STAGES))
     said = call([*plant.CC, '-O2', '-Wall', '-Wextra', '-I.', *plant.CPPFLAGS, '-c',
                  SCRATCH + '/skeleton/paged.cu.c', '-o', os.devnull])[1]
@@ -463,11 +504,11 @@ def name_of(path):
 
 
 def copy_project(folder):
-    """What exercises need, beside an engine that a reader has not finished."""
-    for path in ['Makefile', 'paged.cu.c', 'paged.h', *glob.glob('fast/*.c'),
-                 'learn/answers.txt', 'learn/read.awk', 'learn/stages.txt',
-                 *glob.glob('learn/*.p*'), *glob.glob('learn/[!p]*.[ch]')]:
-        write('%s/%s' % (folder, path), read(path))
+    """What a reader needs, beside an engine that is not finished."""
+    for path in ['Makefile', 'paged.cu.c', 'paged.h', 'walkthrough.md', 'checks/bugs.txt',
+                 *glob.glob('fast/*.c'), *glob.glob('learn/*.*')]:
+        if not re.match('learn/(my-|paged)', path):  # of whoever runs this
+            write('%s/%s' % (folder, path), read(path))
     write(folder + '/learn/paged.cu.c', '#error "unfinished"\n')
 
 

@@ -24,6 +24,7 @@ import textwrap
 from concurrent.futures import ThreadPoolExecutor
 
 os.chdir(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+os.environ['LC_ALL'] = 'C'  # what compilers and debuggers say is read here
 CC = shlex.split(os.environ.get('CC', 'cc'))
 CPPFLAGS = shlex.split(os.environ.get('CPPFLAGS', ''))
 SOURCES = ('tests.c', 'checks/states.c', 'checks/search.h', 'paged.h', 'paged.cu.c', 'fast/fast.c',
@@ -59,8 +60,10 @@ def call(command, **options):
 
 
 def run(command, seconds, limits='true'):
-    """Returns what a program printed, and its exit status: None if it took too long."""
-    shell = ['sh', '-c', 'ulimit -c 0; ulimit -f 2048; %s; exec "$@"' % limits, 'sh']
+    """Returns what a program printed, and its exit status: None if it took too long. A limit that
+    the system does not have is ignored."""
+    limits = '{ ulimit -c 0; ulimit -f 2048; %s; } 2>/dev/null; exec "$@"' % limits
+    shell = ['sh', '-c', limits, 'sh']
     with tempfile.TemporaryFile() as output:
         try:
             status = subprocess.run(shell + command, stdin=subprocess.DEVNULL, stdout=output,
@@ -70,6 +73,25 @@ def run(command, seconds, limits='true'):
             status = None
         output.seek(0)
         return output.read().decode('utf-8', 'replace'), status
+
+
+def compiles(*options):
+    """Whether the compiler can make a program with these options."""
+    probe = [*CC, *options, '-x', 'c', '-', '-o', os.devnull]
+    return call(probe, input='int main(void) { return 0; }')[0] == 0
+
+
+def refuse(text):
+    """Ends a command that cannot do its work."""
+    print(text, file=sys.stderr)
+    sys.exit(2)
+
+
+def start(main):
+    try:
+        sys.exit(main())
+    except OSError as error:  # the folder cannot be written, say
+        refuse(f'{error.filename}: {error.strerror}')
 
 
 # ---- functions and bugs ----
@@ -184,12 +206,12 @@ def judge_answer(number, hunt, bug, answer):
 
 def hunt_command(options):
     hunts = read_hunts()
-    if not options.names:
+    number = ''.join(options.names)
+    if not number:
         print('Thirteen bugs to find, easy ones first, and the chapter to read before each:')
         for number, hunt in hunts.items():
             print(f'{number:>4}  {hunt["after"]:10}  {hunt["title"]}')
         return 0
-    number = options.names[0]
     if number not in hunts:
         raise SystemExit(f'There are hunts 1 to {len(hunts)}.')
     hunt = hunts[number]
@@ -227,8 +249,7 @@ def build_tests(folder, sources, place, *flags):
 
 def native():
     """The compiler option for this processor's vector instructions, if there is one."""
-    probe = [*CC, '-march=native', '-x', 'c', '-', '-o', os.devnull]
-    return [] if call(probe, input='int main(void) { return 0; }')[0] else ['-march=native']
+    return ['-march=native'] if compiles('-march=native') else []
 
 
 def first_failure(folder, arguments):
@@ -344,8 +365,7 @@ def mutants_command(options):
                 raise SystemExit(f'the unchanged engine fails: {text}\n'
                                  '0 passed, 1 failed, 0 skipped')
         races = [name for name in chosen if is_race(bugs[name].expect)]
-        probe = [*CC, '-fsanitize=thread', '-x', 'c', '-', '-o', os.devnull]
-        if races and not flags and call(probe, input='int main(void) { return 0; }')[0]:
+        if races and not flags and not compiles('-fsanitize=thread'):
             print(f'skip  {len(races)} races: {CC[0]} has no ThreadSanitizer')
             chosen = [name for name in chosen if name not in races]
         passed, asked = 0, len(options.names or bugs)
@@ -373,4 +393,4 @@ def main():
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    start(main)
