@@ -148,6 +148,7 @@ the_page() {
 [ "${1-}" != page ] && [ -n "$browser" ] || finish
 
 make -s play PAGE=$out/play.html >$out/log 2>&1
+grep ' warning: ' $out/log
 grep apt-get $out/log && skip "play: there is no compiler for WebAssembly" && finish
 cmp -s docs/play.html $out/play.html ||  # another compiler
     check "a page made now agrees, too" agrees $out/play.html random=2,50

@@ -89,6 +89,20 @@ stb_beside() {
     $cc -M "$alone/paged.cu.c" | grep -F "$alone/stb_ds.h"
 }
 
+# Likewise for make, where that of the system is not looked for; and nothing warns of its macros.
+make_beside() {
+    beside=$dir/beside
+    mkdir "$beside" "$beside/examples" && cp examples/*.[ch] "$beside/examples" &&
+        cp -R Makefile paged.h tests.c checks fast learn "$header" "$beside" || return
+    for file in paged.cu.c examples/util.h; do
+        sed 's|<stb/stb_ds.h>|<none.h>|' $file >"$beside/$file"
+    done
+    made() { MAKEFLAGS= CPPFLAGS= make -s -C "$beside" CC="$cc$1" CFLAGS=-O0 FAST=-DPAGED_FAST $2; }
+    mutant() { made " -fsyntax-only" "mutant BUG=cow-never" | grep 'Which tests fail'; }
+    quietly "stb_ds.h beside paged.cu.c" made "" "all build/llama-tests build/states build/draw" &&
+        check "stb_ds.h beside paged.cu.c: make is quiet, and make mutant finds it" mutant
+}
+
 # A program with stb_ds of its own links, and both it and the engine have their maps and arrays.
 own_stb() {
     cat >"$dir/own.c" <<END
@@ -139,6 +153,7 @@ check "without a stand-in, there is no pool on it" no_standin
 header=$($cc $CPPFLAGS -M "$alone/paged.cu.c" | tr ' \\' '\n\n' | grep 'stb_ds\.h$' | head -n 1)
 check "a program that has stb_ds itself links with -DPAGED_NO_STB_DS" own_stb
 check "stb_ds.h beside paged.cu.c is found without -I" stb_beside
+make_beside
 
 # ---- llama2.c
 

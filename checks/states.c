@@ -165,7 +165,7 @@ static int make_call(void)
     if (kind == PLAN) return make_plan();
     if (kind == WRITE || kind == ATTEND) return make_step(choose(-1, LAYERS), choose(0, 1));
     Sequence *q = seq ? &s->seqs[seq->index] : &(Sequence){.text = 1};
-    int want = n < 0 || n > q->length, tokens[TOKENS + 1], text = q->text;
+    int want = n < 0 || n > q->length, tokens[TOKENS + 1] = {0}, text = q->text;
     if (kind == LOOKUP) text = n > 0 && !q->length ? choose(1 << n, (2 << n) - 1) : 1;
     for (int t = 0; kind >= PUBLISH && t < size(text); t++) tokens[t] = first(t + 1, text) & 1;
     switch (kind) {

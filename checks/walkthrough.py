@@ -35,7 +35,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ENV = {**os.environ, 'LC_ALL': 'C', 'NO_COLOR': '1', 'TERM': 'dumb', 'DEBUGINFOD_URLS': '',
-       'OMP_WAIT_POLICY': 'passive'}
+       'OMP_WAIT_POLICY': 'passive', 'MAKEFLAGS': ''}
 DOCUMENTS = ['walkthrough.md', 'README.md', 'docs/systems.md', 'checks/sessions.md']
 PROGRAMS = ['build/debug', 'build/debug-tour']
 
@@ -227,7 +227,7 @@ def gdb_problem():
     for tool in ('gdb', 'stdbuf', 'make'):
         if not shutil.which(tool):
             return f'there is no {tool}'
-    if run(['make', '-s', *PROGRAMS]).returncode:
+    if run(['make', '-s', *PROGRAMS], stderr=None).returncode:
         raise SystemExit(f'{PROGRAMS} do not compile')
     got = gdb(PROGRAMS[0], [], ['break main', 'run', 'print $_thread'])[2]
     return None if '$1 = 1' in got else 'gdb cannot run a program here'
