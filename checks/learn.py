@@ -385,6 +385,59 @@ def check_refusals():
     report('make hunt there', [text] * ('Traceback' in text or 'build: ' not in text))
 
 
+GERMAN = """#!/bin/sh
+# A compiler that speaks German, but for LC_ALL=C.
+said=$(LC_ALL=C %s "$@" 2>&1); status=$?
+[ "$LC_ALL" = C ] || said=$(echo "$said" | sed -e 's/error:/Fehler:/; s/warning:/Warnung:/' \\
+    -e 's/of function/der Funktion/; s/undefined reference to/Nicht definierter Verweis auf/')
+echo "$said" >&2
+exit $status
+"""
+NO_LIMIT = """#!/bin/sh
+# A shell without ulimit -v, such as that of macOS.
+shift
+ulimit='ulimit() { case $* in *-v*) echo "ulimit: -v: invalid" >&2 && return 1; esac; command ulimit "$@"; }'
+script=$1; shift
+exec /bin/sh -c "$ulimit
+$script" "$@"
+"""
+NO_TOOL = """#!/bin/sh
+echo "$0: not found" >&2
+exit 127
+"""
+
+
+def check_other_systems():
+    """A compiler that speaks another language; a shell without a limit, no nproc."""
+    folder = os.path.abspath(SCRATCH + '/other')
+    copy_project(folder)
+    german, sh, nproc = folder + '/german', folder + '/bin/sh', folder + '/bin/nproc'
+    for path, text in (german, GERMAN % ' '.join(plant.CC)), (sh, NO_LIMIT), (nproc, NO_TOOL):
+        write(path, text)
+        os.chmod(path, 0o755)
+
+    def stage(number, old, new):
+        write(folder + '/learn/paged.cu.c',
+              learn.skeleton(ENGINE.replace(old, new), STAGES, number))
+        return make_in(folder, 'stage', 'N=%d' % number, 'CC=' + german,
+                       LC_ALL='de_DE.UTF-8')[1]
+
+    text = stage(1, 'return i * c->head_dim;', 'int n = 1; return i * c->head_dim;')
+    report('warnings of a compiler that speaks German', [text] * ('unused variable' not in text))
+    text = stage(7, '__shfl_xor_sync(ALL_LANES, score', '__shfl_down_sync(ALL_LANES, score')
+    report('errors of a compiler that speaks German', [text] * ('The stand-in has' not in text))
+    text = call(['sh', '-c', '. checks/report.sh; echo $LC_ALL'],
+                env={**os.environ, 'LC_ALL': 'de_DE.UTF-8'})[1]
+    report('the language of checks/*.sh', [text] * (text != 'C\n'))
+
+    os.remove(folder + '/learn/paged.cu.c')
+    path = folder + '/bin:' + os.environ['PATH']
+    for target, says in ('show', 'Stage 1.'), ('stage', 'The first one that fails'):
+        text = make_in(folder, target, 'N=1', 'SHELL=' + sh, PATH=path)[1]
+        report('make %s without ulimit -v and nproc' % target,
+               [text] * ('ulimit' in text or 'nproc' in text or says not in text))
+
+
 def check_read():
     said = [call(['make', '-s', 'read', *arguments], env={**os.environ, 'PAGER': 'cat'})[1]
             for arguments in ([], ['N=3'], ['N=3', 'SHOW=1'])]
@@ -457,6 +510,7 @@ def check_track(everything):
     check_show(known)
     check_commands()
     check_refusals()
+    check_other_systems()
     write(SCRATCH + '/skeleton/paged.cu.c', learn.skeleton(ENGINE, STAGES))
     said = call([*plant.CC, '-O2', '-Wall', '-Wextra', '-I.', *plant.CPPFLAGS, '-c',
                  SCRATCH + '/skeleton/paged.cu.c', '-o', os.devnull])[1]
