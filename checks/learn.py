@@ -438,6 +438,40 @@ def check_other_systems():
                [text] * ('ulimit' in text or 'nproc' in text or says not in text))
 
 
+def check_without_standin(everything):
+    """All stages can be reached in a build without a stand-in. What needs one says so, and no more."""
+    folder = SCRATCH + '/no-standin'
+    copy_project(folder)
+    write(folder + '/learn/paged.cu.c', learn.skeleton(ENGINE, STAGES, 12))
+    os.mkdir(folder + '/examples')
+    for path in 'tests.c', 'examples/llama.c', *glob.glob('examples/*.h'), *glob.glob('examples/*.bin'):
+        shutil.copy(path, '%s/%s' % (folder, path))
+
+    def says(parts, *arguments, only=False):
+        flags = ' '.join([*plant.CPPFLAGS, '-DPAGED_NO_STANDIN'])
+        text = make_in(folder, *arguments, 'CPPFLAGS=' + flags)[1]
+        words = ' '.join(re.sub('^make: .*', '', text, flags=re.M).split())
+        problems = ['it does not say "%s"' % part for part in parts if part not in words]
+        problems += ['it says more'] * (only and words != plant.NO_STANDIN)
+        problems += ['a warning'] * ('warning:' in text)
+        report('without a stand-in: make ' + ' '.join(arguments), problems and problems + [text])
+
+    number = len(STAGES) if everything else len(STAGES) - 1  # the last one has a suite
+    says(['Skipped in stages 7 and 12: what runs kernels. ' + plant.NO_STANDIN,
+          'Stages 1 to %d: all tests pass' % number], 'stage', 'N=%d' % number)
+    says(['This is that of stage 5', plant.NO_STANDIN, 'The finished engine says the same'],
+         'story', 'N=7')
+    for number in 2, 9, 11, 13:
+        says([], 'hunt', 'N=%d' % number, only=True)
+    says(['too few free blocks', 'make hunt N=1 ANSWER'], 'hunt', 'N=1')
+    says([], 'show', 'N=7', only=True)
+    says([], 'exercise', 'N=7a', 'ANSWER=24 48 84060', only=True)
+    says(['Your copy of', plant.NO_STANDIN], 'exercise', 'N=7b')
+    says([], 'paged')
+    text = call([folder + '/paged'])[1]
+    report('without a stand-in: ./paged', [text] * (plant.NO_STANDIN not in text))
+
+
 def check_read():
     said = [call(['make', '-s', 'read', *arguments], env={**os.environ, 'PAGER': 'cat'})[1]
             for arguments in ([], ['N=3'], ['N=3', 'SHOW=1'])]
@@ -511,6 +545,7 @@ def check_track(everything):
     check_commands()
     check_refusals()
     check_other_systems()
+    check_without_standin(everything)
     write(SCRATCH + '/skeleton/paged.cu.c', learn.skeleton(ENGINE, STAGES))
     said = call([*plant.CC, '-O2', '-Wall', '-Wextra', '-I.', *plant.CPPFLAGS, '-c',
                  SCRATCH + '/skeleton/paged.cu.c', '-o', os.devnull])[1]
