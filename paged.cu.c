@@ -1817,6 +1817,9 @@ int main(void)
            "no blocks and computes in double precision:\n");
     for (int device = PAGED_CPU; device <= PAGED_STANDIN; device++)
         if (device_exists(device)) show_attention(device, names[device]);
+#if defined(PAGED_NO_STANDIN) && !defined(__CUDACC__)
+    printf("This build has no stand-in for a GPU, which needs x86-64 or AArch64.\n");
+#endif
     return fflush(stdout) != 0 || ferror(stdout);  // output that cannot be written is a failure
 }
 

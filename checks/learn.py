@@ -438,7 +438,7 @@ def check_other_systems():
                [text] * ('ulimit' in text or 'nproc' in text or says not in text))
 
 
-def check_without_standin(everything=False):
+def check_without_standin(everything):
     """All stages can be reached in a build without a stand-in. What needs one says so, and no more."""
     folder = SCRATCH + '/no-standin'
     copy_project(folder)
