@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Plants the bugs of checks/bugs.txt in the engine, for a reader or for the tests to find.
 
-`make help` lists the commands: hunt, mutant, mutants. Three more: `plant.py mutants NAME...`;
-`plant.py mutants --check`, which only asks whether each bug still has its place and compiles; and
-`plant.py mutants --states`, where checks/states.c is the only test: how many bugs does it find?
+`make help` lists the commands hunt and mutant; `plant.py mutants` is in `make check C=planted`.
+Three more: `plant.py mutants NAME...`; `plant.py mutants --check`, which only asks whether each bug
+still has its place and compiles; and `plant.py mutants --states`, where checks/states.c is the only
+test: how many bugs does it find?
 
 In a hunt, the engine reaches the compiler through a pipe, so no file contains the bug, and the
 debugger shows the text without it. A mutant is a folder in build/mutants: tests.c beside the
