@@ -1472,8 +1472,8 @@ void oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_he
 // runs alone up to its next barrier or shuffle. So gdb can stop in any lane, and sanitizers see
 // every access. It is stricter than a GPU: a barrier that waits for a thread that has returned is a
 // deadlock. With -fsanitize=thread, it reports races: two threads use one address, one of them
-// writes, and no launch, barrier or __syncwarp() is between them. A shuffle orders no memory.
-// Without a race, a kernel computes the same in every order of its threads. Start at launch().
+// writes, and no launch, barrier or __syncwarp() is between them. (A shuffle orders no memory.)
+// Start at launch().
 
 #if !defined(__CUDACC__) && !defined(PAGED_NO_STANDIN)
 
@@ -1524,10 +1524,10 @@ static struct {
     __attribute__((aligned(16))) char stacks[THREADS][128 << 10];
 } gpu;
 
-// gpu_switch() leaves this stack and continues on another. It pushes the registers that a function
-// must preserve, saves the stack pointer in *from, and pops what it pushed when it left the other
-// stack, so it returns to where that was. It pops FRAME words; word ADDRESS is where it returns to.
-// (In Apple's assembler, a semicolon starts a comment.)
+// gpu_switch() continues on another stack. It pushes the registers that a function must preserve,
+// saves the stack pointer in *from, and pops what was pushed when the other stack was left; so it
+// returns to there. It pops FRAME words; word ADDRESS is where it returns to. (In Apple's assembler,
+// a semicolon starts a comment.)
 #ifdef __x86_64__
 enum { FRAME = 7, ADDRESS = 6 };
 #define SWITCH \
@@ -1809,6 +1809,8 @@ int main(void)
            "no blocks and computes in double precision:\n");
     for (int device = PAGED_CPU; device <= PAGED_STANDIN; device++)
         if (device_exists(device)) show_attention(device, names[device]);
+    if (!device_exists(PAGED_GPU) && !device_exists(PAGED_STANDIN))
+        printf("This build has no stand-in for a GPU, which needs x86-64 or AArch64.\n");
     return fflush(stdout) != 0 || ferror(stdout);  // output that cannot be written is a failure
 }
 

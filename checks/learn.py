@@ -385,6 +385,93 @@ def check_refusals():
     report('make hunt there', [text] * ('Traceback' in text or 'build: ' not in text))
 
 
+GERMAN = """#!/bin/sh
+# A compiler that speaks German, but for LC_ALL=C.
+said=$(LC_ALL=C %s "$@" 2>&1); status=$?
+[ "$LC_ALL" = C ] || said=$(echo "$said" | sed -e 's/error:/Fehler:/; s/warning:/Warnung:/' \\
+    -e 's/of function/der Funktion/; s/undefined reference to/Nicht definierter Verweis auf/')
+echo "$said" >&2
+exit $status
+"""
+NO_LIMIT = """#!/bin/sh
+# A shell without ulimit -v, such as that of macOS.
+shift
+ulimit='ulimit() { case $* in *-v*) echo "ulimit: -v: invalid" >&2 && return 1; esac; command ulimit "$@"; }'
+script=$1; shift
+exec /bin/sh -c "$ulimit
+$script" "$@"
+"""
+NO_TOOL = """#!/bin/sh
+echo "$0: not found" >&2
+exit 127
+"""
+
+
+def check_other_systems():
+    """A compiler that speaks another language; a shell without a limit, no nproc."""
+    folder = os.path.abspath(SCRATCH + '/other')
+    copy_project(folder)
+    german, sh, nproc = folder + '/german', folder + '/bin/sh', folder + '/bin/nproc'
+    for path, text in (german, GERMAN % ' '.join(plant.CC)), (sh, NO_LIMIT), (nproc, NO_TOOL):
+        write(path, text)
+        os.chmod(path, 0o755)
+
+    def stage(number, old, new):
+        write(folder + '/learn/paged.cu.c',
+              learn.skeleton(ENGINE.replace(old, new), STAGES, number))
+        return make_in(folder, 'stage', 'N=%d' % number, 'CC=' + german,
+                       LC_ALL='de_DE.UTF-8')[1]
+
+    text = stage(1, 'return i * c->head_dim;', 'int n = 1; return i * c->head_dim;')
+    report('warnings of a compiler that speaks German', [text] * ('unused variable' not in text))
+    text = stage(7, '__shfl_xor_sync(ALL_LANES, score', '__shfl_down_sync(ALL_LANES, score')
+    report('errors of a compiler that speaks German', [text] * ('The stand-in has' not in text))
+    text = call(['sh', '-c', '. checks/report.sh; echo $LC_ALL'],
+                env={**os.environ, 'LC_ALL': 'de_DE.UTF-8'})[1]
+    report('the language of checks/*.sh', [text] * (text != 'C\n'))
+
+    os.remove(folder + '/learn/paged.cu.c')
+    path = folder + '/bin:' + os.environ['PATH']
+    for target, says in ('show', 'Stage 1.'), ('stage', 'The first one that fails'):
+        text = make_in(folder, target, 'N=1', 'SHELL=' + sh, PATH=path)[1]
+        report('make %s without ulimit -v and nproc' % target,
+               [text] * ('ulimit' in text or 'nproc' in text or says not in text))
+
+
+def check_without_standin(everything):
+    """All stages can be reached in a build without a stand-in. What needs one says so, and no more."""
+    folder = SCRATCH + '/no-standin'
+    copy_project(folder)
+    write(folder + '/learn/paged.cu.c', learn.skeleton(ENGINE, STAGES, 12))
+    os.mkdir(folder + '/examples')
+    for path in 'tests.c', 'examples/llama.c', *glob.glob('examples/*.h'), *glob.glob('examples/*.bin'):
+        shutil.copy(path, '%s/%s' % (folder, path))
+
+    def says(parts, *arguments, only=False):
+        flags = ' '.join([*plant.CPPFLAGS, '-DPAGED_NO_STANDIN'])
+        text = make_in(folder, *arguments, 'CPPFLAGS=' + flags)[1]
+        words = ' '.join(re.sub('^make: .*', '', text, flags=re.M).split())
+        problems = ['it does not say "%s"' % part for part in parts if part not in words]
+        problems += ['it says more'] * (only and words != plant.NO_STANDIN)
+        problems += ['a warning'] * ('warning:' in text)
+        report('without a stand-in: make ' + ' '.join(arguments), problems and problems + [text])
+
+    number = len(STAGES) if everything else len(STAGES) - 1  # the last one has a suite
+    says(['Skipped in stages 7 and 12: what runs kernels. ' + plant.NO_STANDIN,
+          'Stages 1 to %d: all tests pass' % number], 'stage', 'N=%d' % number)
+    says(['This is that of stage 5', plant.NO_STANDIN, 'The finished engine says the same'],
+         'story', 'N=7')
+    for number in 2, 9, 11, 13:
+        says([], 'hunt', 'N=%d' % number, only=True)
+    says(['too few free blocks', 'make hunt N=1 ANSWER'], 'hunt', 'N=1')
+    says([], 'show', 'N=7', only=True)
+    says([], 'exercise', 'N=7a', 'ANSWER=24 48 84060', only=True)
+    says(['Your copy of', plant.NO_STANDIN], 'exercise', 'N=7b')
+    says([], 'paged')
+    text = call([folder + '/paged'])[1]
+    report('without a stand-in: ./paged', [text] * (plant.NO_STANDIN not in text))
+
+
 def check_read():
     said = [call(['make', '-s', 'read', *arguments], env={**os.environ, 'PAGER': 'cat'})[1]
             for arguments in ([], ['N=3'], ['N=3', 'SHOW=1'])]
@@ -457,6 +544,8 @@ def check_track(everything):
     check_show(known)
     check_commands()
     check_refusals()
+    check_other_systems()
+    check_without_standin(everything)
     write(SCRATCH + '/skeleton/paged.cu.c', learn.skeleton(ENGINE, STAGES))
     said = call([*plant.CC, '-O2', '-Wall', '-Wextra', '-I.', *plant.CPPFLAGS, '-c',
                  SCRATCH + '/skeleton/paged.cu.c', '-o', os.devnull])[1]

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Plants the bugs of checks/bugs.txt in the engine, for a reader or for the tests to find.
 
-`make help` lists the commands: hunt, mutant, mutants. Three more: `plant.py mutants NAME...`;
-`plant.py mutants --check`, which only asks whether each bug still has its place and compiles; and
-`plant.py mutants --states`, where checks/states.c is the only test: how many bugs does it find?
+`make help` lists the commands hunt and mutant; `plant.py mutants` is in `make check C=planted`.
+Three more: `plant.py mutants NAME...`; `plant.py mutants --check`, which only asks whether each bug
+still has its place and compiles; and `plant.py mutants --states`, where checks/states.c is the only
+test: how many bugs does it find?
 
 In a hunt, the engine reaches the compiler through a pipe, so no file contains the bug, and the
 debugger shows the text without it. A mutant is a folder in build/mutants: tests.c beside the
@@ -13,6 +14,7 @@ import argparse
 import codecs
 import collections
 import difflib
+import functools
 import os
 import re
 import shlex
@@ -29,6 +31,8 @@ CC = shlex.split(os.environ.get('CC', 'cc'))
 CPPFLAGS = shlex.split(os.environ.get('CPPFLAGS', ''))
 SOURCES = ('tests.c', 'checks/states.c', 'checks/search.h', 'paged.h', 'paged.cu.c', 'fast/fast.c',
            'fast/gpu.c')
+
+NO_STANDIN = 'This build has no stand-in for a GPU, which needs x86-64 or AArch64.'
 
 # The test of huge pools is skipped under --quick, so it has a run of its own.
 HUGE = ['offsets_reach_beyond_2_to_the_31']
@@ -79,6 +83,12 @@ def compiles(*options):
     """Whether the compiler can make a program with these options."""
     probe = [*CC, *options, '-x', 'c', '-', '-o', os.devnull]
     return call(probe, input='int main(void) { return 0; }')[0] == 0
+
+
+@functools.lru_cache(None)
+def has_standin():
+    """Whether the compiler sees a stand-in in the engine, by its macros."""
+    return '#define PAGED_NO_STANDIN' not in call([*CC, *CPPFLAGS, '-E', '-dM', 'paged.cu.c'])[1]
 
 
 def refuse(text):
@@ -222,8 +232,10 @@ def hunt_command(options):
         print(textwrap.fill(f'Hint: {hunt["hint"]}', 79))
         return 0
     program = build_hunt(number, bug)
-    print(f'Hunt {number}. {hunt["title"]}\n\n'
-          f'$ {program} {number}\n{run_hunt(program, number, 5)[0]}')
+    printed, _ = run_hunt(program, number, 5)
+    if NO_STANDIN in printed:
+        raise SystemExit(NO_STANDIN)
+    print(f'Hunt {number}. {hunt["title"]}\n\n$ {program} {number}\n{printed}')
     print(f'Which function of paged.cu.c has the bug? To look in gdb (help user-defined):\n'
           f'    gdb -x debugger/paged.gdb --args {program} {number}')
     for command in hunt.get('look', 'break noticed; run; up 2').split('; '):

@@ -759,6 +759,10 @@ TEST(attention_keeps_nan)
         EQUAL(isnan(out[row]), 1, "its scores are NaN and -infinity: only if all are -infinity, 0");
 }
 
+#ifdef PAGED_NO_STANDIN
+static int gpu_lane_order;
+#endif
+
 // Compares attention of the newest `rows` of n tokens with the oracle, which has no blocks; on the
 // stand-in in both orders of the lanes. Later tokens have larger scores.
 static void against_oracle(int dim, int n, int rows, int q_heads)
