@@ -112,7 +112,7 @@ learn:            ## writes learn/paged.cu.c, for you to finish; FORCE=1: start 
 stage:            ## tests your functions: N=4, SHOW=seq_append; without N: list
 	@$(PYTHON3) learn/learn.py stage "$$N" --show="$$SHOW" || [ $$? != 2 ]
 
-debug-stage:      ## gdb in the first of these tests that fails: N=4
+debug-stage:      ## gdb or lldb in the first of these tests that fails: N=4
 	@$(PYTHON3) learn/learn.py debug "$$N" || [ $$? != 2 ]
 
 show:             ## your engine, call by call: N=8, one stage; PLAY=1, by itself
@@ -130,7 +130,7 @@ story:            ## what your engine can say, from stage 5 on: N=7, with stage 
 exercise:         ## N=5b, or N=1a ANSWER=10; N=5: answers to questions of chapter 5
 	@$(PYTHON3) learn/learn.py exercise "$$N" --answer="$$ANSWER" || [ $$? != 2 ]
 
-hunt:             ## a bug to find in gdb: N=7, HINT=1, ANSWER=name; without N: list
+hunt:             ## a bug to find in a debugger: N=7, HINT=1, ANSWER=name; without N: list
 	@$(PYTHON3) learn/plant.py hunt "$$N" $(if $(HINT),--hint) --answer="$$ANSWER" \
 	    | fold -s -w 80 | sed 's/ *$$//'
 
@@ -145,10 +145,11 @@ build/debug-tour: examples/tour.c examples/util.h $(ENGINE)
 	@mkdir -p build
 	$(DEBUG) -DPAGED_NO_MAIN examples/tour.c paged.cu.c -o $@ -lm
 
-debug:            ## gdb in ./paged, with the commands of debugger/paged.gdb
-	@command -v gdb >/dev/null || { echo "gdb is not installed: sudo apt-get install gdb"; exit 1; }
+debug:            ## gdb or lldb in ./paged, with the commands of debugger/
 	@$(MAKE) -s build/debug build/debug-tour
-	gdb -x debugger/paged.gdb --args build/debug
+	@if command -v gdb; then gdb -x debugger/paged.gdb --args build/debug; \
+	elif command -v lldb; then lldb -Q -s debugger/paged.lldb -- build/debug; \
+	else echo "gdb is not installed: sudo apt-get install gdb"; exit 1; fi
 
 ## Maintain
 tests: tests.c $(ENGINE)  ## builds ./tests, and runs nothing: ./tests --list

@@ -1470,10 +1470,9 @@ void oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_he
 // ---- stand-in ---------------------------------------------------------------------------------
 // Enough of a GPU to run the kernels without one. Each thread is a coroutine with its own stack and
 // runs alone up to its next barrier or shuffle. So gdb can stop in any lane, and sanitizers see
-// every access. It is stricter than a GPU: a barrier that waits for a thread that has returned is a
-// deadlock. With -fsanitize=thread, it reports races: two threads use one address, one of them
-// writes, and no launch, barrier or __syncwarp() is between them. (A shuffle orders no memory.)
-// Start at launch().
+// every access. A barrier that waits for a thread that has returned is a deadlock. Built with
+// -fsanitize=thread, it reports races: two threads use one address, one of them writes, and no
+// launch, barrier or __syncwarp() is between them (a shuffle orders no memory). Start at launch().
 
 #if !defined(__CUDACC__) && !defined(PAGED_NO_STANDIN)
 
@@ -1524,10 +1523,9 @@ static struct {
     __attribute__((aligned(16))) char stacks[THREADS][128 << 10];
 } gpu;
 
-// gpu_switch() continues on another stack. It pushes the registers that a function must preserve,
-// saves the stack pointer in *from, and pops what was pushed when the other stack was left; so it
-// returns to there. It pops FRAME words; word ADDRESS is where it returns to. (In Apple's assembler,
-// a semicolon starts a comment.)
+// gpu_switch() continues on another stack: it pushes the registers that a function must preserve,
+// saves the stack pointer in *from, and pops FRAME words, which were pushed when it left the other
+// stack; word ADDRESS is where it returns to. (In Apple's assembler, a semicolon starts a comment.)
 #ifdef __x86_64__
 enum { FRAME = 7, ADDRESS = 6 };
 #define SWITCH \

@@ -23,7 +23,7 @@ make check C=...
   threads      the same for more tests, for threads of attend(), pools in two threads
   valgrind     the tests under valgrind
   compilers    all compilers here as C and C++, -O0 to -O3, fast paths or not
-  portability  32-bit x86, AArch64, big-endian s390x, musl
+  portability  32-bit x86, AArch64, big-endian s390x, musl; macOS, but for running there
   coverage     lines of the engine that the tests never run; conditions that never differ
   states       every call in every state of a pool of 4 blocks: half a minute
   floats       all floats to 16 bits, against the processor's instructions
@@ -177,6 +177,72 @@ machine() {
     done
 }
 
+# zig TARGET FILE...: compiles these files of $OUT/reader for another system, with zig's compiler.
+zig() {
+    target=$1 to=$OUT/$1; shift
+    mkdir -p $to
+    for file in "$@"; do
+        case $file in
+        examples/draw.c) needs= ;;
+        examples/* | learn/hunts.c)
+            needs="-DPAGED_FAST -DPAGED_NO_MAIN $OUT/reader/paged.cu.c" ;;
+        *) needs= ;;
+        esac
+        quietly "$target: $file" python3 -m ziglang cc -target $target -O1 $WARN $CPPFLAGS \
+            -isystem $OUT/include -I$OUT/reader $OUT/reader/$file $needs ${options-} \
+            -o $to/$(basename $file .c) -lm || return
+    done
+    ok "$target ${options-}: $# programs compile and link"
+}
+
+# What zig() has made for musl does what it does elsewhere. zig's own calloc() touches all memory.
+musl() {
+    to=$OUT/$(uname -m)-linux-musl
+    [ "$(uname)" = Linux ] && [ -d $to ] || { skip "musl: not run on this system"; return; }
+    check "musl: ./paged" $to/paged.cu
+    check "musl: tests" $to/tests --quick --cpu \
+        $($to/tests --list | grep -vE "$LEFT_OUT|exactly_its_memory")
+    check "musl: the kernels" $to/tests --quick --standin $kernels
+    check "musl: states" $to/states 2 1 2
+    check "musl: llama" env LLAMA=$to/llama $to/llama_tests --quick
+    check "musl: replay" env REPLAY=$to/replay TRACE=none sh checks/replay.sh
+    check "musl: paged, tour" env PAGED=$to/paged.cu TOUR=$to/tour REPLAY=$to/replay \
+        COMPILERS=none sh checks/programs.sh
+    check "musl: bench" $to/bench --quick
+    check "musl: pictures, stages, shows, hunts, exercises" musl_learns
+}
+
+musl_learns() {
+    for name in table warps; do $to/draw $name | cmp - docs/$name.svg || return; done
+    for test in $(sed -n 's/^tests //p' learn/stages.txt); do $to/stage_tests $test || return; done
+    for stage in 1 2 3 4 5 6 7 8 9 10 11 12; do $to/show $stage </dev/null || return; done
+    for hunt in 1 2 3 4 5 6 7 8 9 10 11 12 13; do $to/hunts $hunt || return; done
+    for exercise in learn/[0-9]*.c; do
+        $to/$(basename $exercise .c) | grep ': not yet: ' || return
+    done
+    $to/predict 7a 24 48 84060 && $to/add
+}
+
+# What a reader compiles, for macOS on both processors and for musl, where it is run, too. The copy
+# has no file of the reader's; at last `make learn` writes its engine there.
+foreign() {
+    python3 -m ziglang version >"$LOG" 2>&1 || { skip "macOS: no zig: pip install ziglang"; return; }
+    rm -rf $OUT/reader $OUT/*-macos $OUT/*-musl
+    mkdir $OUT/reader
+    cp -R paged.h paged.cu.c tests.c checks examples fast learn $OUT/reader
+    rm -f $OUT/reader/learn/my-* $OUT/reader/learn/paged.cu.c*
+    targets="x86_64-macos aarch64-macos x86_64-linux-musl aarch64-linux-musl"
+    all="paged.cu.c tests.c checks/states.c checks/llama_tests.c $(echo examples/[bdlrt]*.c)
+         $(cd $OUT/reader && echo learn/*.c)"
+    for target in $targets; do zig $target $all; done
+    musl
+    options=-DPAGED_NO_STANDIN
+    zig aarch64-macos $(echo "$all" | sed 's|learn/add.c||')  # which is for the stand-in
+    options=
+    check "make learn" python3 $OUT/reader/learn/learn.py make
+    for target in $targets; do zig $target learn/paged.cu.c learn/stage_tests.c learn/show.c; done
+}
+
 # On Debian: gcc-12-multilib libc6-dev-i386 qemu-user-static gcc-12-aarch64-linux-gnu
 # libc6-dev-arm64-cross gcc-12-s390x-linux-gnu libc6-dev-s390x-cross musl-tools libstb-dev
 portability() {
@@ -186,6 +252,7 @@ portability() {
         [ -d $folder ] && ln -sfn $folder $OUT/include/stb
     done
     kernels=every_kernel_agrees_with_the_oracle
+    foreign
     for cc in gcc clang; do
         for opt in -O0 -O2; do
             machine "x86-32, $cc $opt" "" "$LEFT_OUT" $cc -m32 -msse2 -mfpmath=sse $opt

@@ -311,9 +311,10 @@ def check_commands():
     learn.run_suite = run_suite
     written(3, 'if (needed > pool->num_free)', 'if (0)')
     learn.compile_mine = lambda: None  # as that was just done
-    debugger = check_debugger()
+    check_debugger(plant.LLDB, '-x', '--batch')
+    gdb = check_debugger(plant.GDB, '-nx', '-batch', '-iex', 'set debuginfod enabled off')
     learn.compile_mine = compile_mine
-    expect('crash', 1, ['signal 11'] + ['It crashes in attend_row(), at ' + learn.MINE] * debugger,
+    expect('crash', 1, ['signal 11'] + ['It crashes in attend_row(), at ' + learn.MINE] * gdb,
            *written(5, 'double m = -DBL_MAX;', 'double m = *(volatile float *)8;'))
     for number, name, last in (5, 'attend_row', 'i'), (7, 'attend_tokens', 'd'):
         expect('crash in what is given, called by ' + name, 1,
@@ -490,17 +491,18 @@ def check_read():
     report('make read', problems)
 
 
-def check_debugger():
-    if not shutil.which('gdb'):
-        report('debugger', [], 'there is no gdb')
+def check_debugger(debugger, *options):
+    name = debugger.name
+    if not shutil.which(name):
+        report(name, [], 'there is no ' + name)
         return False
+    learn.debugger = lambda: debugger
     with contextlib.redirect_stdout(io.StringIO()):
         words = learn.debug(3, STAGES, lambda name, arguments: arguments)
-    text, _ = plant.run([words[0], '-nx', '-batch', '-iex', 'set debuginfod enabled off',
-                         *words[1:]], 60)
-    stopped = re.search(r'panic \((.|\n)* in seq_append \((.|\n)* in main \(', text)
-    report('debugger', [] if stopped else ['gdb does not stop there:\n' + text],
-           'gdb cannot run a program here' if 'ptrace' in text else '')
+    text, _ = plant.run([name, *options, *words[1:]], 60)
+    stopped = re.search(r'\bpanic ?\((.|\n)*\bseq_append ?\((.|\n)*\bmain ?\(', text)
+    report(name, [] if stopped else [name + ' does not stop there:\n' + text],
+           name + ' cannot run a program here' if re.search('ptrace|personality', text) else '')
     return bool(stopped)
 
 

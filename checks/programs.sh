@@ -330,7 +330,7 @@ check "tour: each scene alone prints its part" scenes
 check "tour: --help has the scenes and the legend" help
 check "tour: --step" stepwise
 check "tour: a chapter that has no scene is refused" refused "5 has no scene; 1-4" 5
-check "tour: an unknown option is refused" refused "nonsense'" --nonsense
+check "tour: an unknown option is refused" refused nonsense --nonsense
 
 # ---- the pictures
 

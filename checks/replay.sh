@@ -19,8 +19,9 @@ header=TIMESTAMP,ContextTokens,GeneratedTokens
 ends() {
     expected=$1 text=$2; shift 2
     rm -f $dir/csv
-    "$REPLAY" --csv $dir/csv "$@" >$dir/out 2>&1
+    "$REPLAY" --csv $dir/csv "$@" >$dir/out 2>$dir/err
     status=$?
+    cat $dir/err >>$dir/out  # not into the middle of a line
     [ $status = "$expected" ] && grep -e "^$text" $dir/out || { cat $dir/out; return 1; }
 }
 

@@ -423,6 +423,9 @@ static void draw_walk(void)
 // Chapter 7: what a thread block leaves in its shared memory.
 static void draw_warps(void)
 {
+#ifdef PAGED_NO_STANDIN
+    die(1, "this picture needs the stand-in for a GPU");
+#else
     enum { LENGTH = 10, DIM = 8 };
     const float *v = numbers + LENGTH * DIM;
     const float *q = v + LENGTH * DIM;
@@ -464,6 +467,7 @@ static void draw_warps(void)
     text(MARGIN, 244, "", "After a barrier, thread d merges element d.");
     text(MARGIN, 304, "", "After another, thread d: out[d] = o[d] / l.");
     draw_strip(451, 286, DIM, 6, 0, "");
+#endif
 }
 
 // Chapter 6: the weights of four tokens, each time the newest has the largest score so far.

@@ -18,7 +18,8 @@ import textwrap
 
 sys.dont_write_bytecode = True
 import plant  # noqa: E402
-from plant import CC, CPPFLAGS, call, find, functions, near, read, refuse, run, write  # noqa: E402
+from plant import (CC, CPPFLAGS, call, debugger, find, functions, near, read,  # noqa: E402
+                   refuse, run, write)
 
 MINE = 'learn/paged.cu.c'
 BUILD = 'build/learn'
@@ -44,7 +45,8 @@ ORACLE = '''\
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 // The linker wants shared memory of a program with a stand-in, and so far no kernel has any.
-__attribute__((used)) __shared__ float nothing_yet;
+__shared__ volatile float nothing_yet;
+__attribute__((constructor)) static void use_it(void) { nothing_yet = 0; }
 
 '''
 
@@ -306,7 +308,7 @@ def what_to_do(number, stage, name):
         state = 'to write' if unwritten(mine, other) else 'written'
         say('  %-23s line %d, %s; %s' % (other, line_of(mine, other), state, what), 26)
     if name or not any(unwritten(mine, other) for other in contracts):
-        print('In gdb: make debug-stage N=%d\nA solution: make stage N=%d SHOW=%s'
+        print('In a debugger: make debug-stage N=%d\nA solution: make stage N=%d SHOW=%s'
               % (number, number, name or 'NAME, with one of these names'))
 
 
@@ -461,7 +463,7 @@ def show(number, name, stages):
 
 
 def debug(number, stages, start=os.execvp):
-    """gdb in the first test that fails."""
+    """gdb or lldb in the first test that fails."""
     compile_mine()
     for stage, failures in results(stages[:number]):
         for test in [test for test in failures if failures[test]]:
@@ -471,15 +473,20 @@ def debug(number, stages, start=os.execvp):
                 name = re.findall(r'FAILED: .* (\w+)\n', failures[test])
                 program = [BUILD + '/tests', *test.split()[1:3], *name]
                 stops = ['panic', 'failed']
-            if not shutil.which('gdb'):
+            name, begin, _, before_command, before_program = debugger()
+            if not shutil.which(name):
                 refuse('gdb is not installed: sudo apt-get install gdb')
-            print('Stage %d: %s.\ngdb stops where the test fails: from failed(), up 2 goes to the '
+            print('Stage %d: %s.\n%s stops where the test fails: from failed(), up 2 goes to the '
                   'test. To step\nthrough your function: break NAME, then run, then y.'
-                  % (stage.number, test), flush=True)
-            return start('gdb', ['gdb', '-q', '-x', 'debugger/paged.gdb',
-                                 '-ex', 'handle SIGABRT nostop noprint',  # of expected panics
-                                 *[word for stop in stops for word in ('-ex', 'break ' + stop)],
-                                 '-ex', 'run', '-ex', 'backtrace -8', '--args', *program])
+                  % (stage.number, test, name), flush=True)
+            first, last = 'handle SIGABRT nostop noprint', 'backtrace -8'  # of expected panics
+            if name == 'lldb':  # which needs a process for that
+                first, last = ('breakpoint set -n main -o true -G true -C '
+                               '"process handle -s false -n false SIGABRT"'), 'bt 8'
+            commands = [first, *('break ' + stop for stop in stops), 'run', last]
+            return start(name, [*shlex.split(begin),
+                                *(word for line in commands for word in (before_command, line)),
+                                before_program, *program])
     print('All tests of stages 1 to %d pass.' % number)
     return 0
 

@@ -43,6 +43,10 @@ SECONDS = 60  # of processor time for a test; one that takes longer hangs
 
 Function = collections.namedtuple('Function', 'name start body end')
 Bug = collections.namedtuple('Bug', 'name old new expect')
+# A debugger with the commands of debugger/; what comes before a command and before the program.
+Debugger = collections.namedtuple('Debugger', 'name start help before_command before_program')
+GDB = Debugger('gdb', 'gdb -q -x debugger/paged.gdb', 'help user-defined', '-ex', '--args')
+LLDB = Debugger('lldb', 'lldb -Q -s debugger/paged.lldb', 'help', '-o', '--')
 
 
 def read(path):
@@ -102,6 +106,10 @@ def start(main):
         sys.exit(main())
     except OSError as error:  # the folder cannot be written, say
         refuse(f'{error.filename}: {error.strerror}')
+
+
+def debugger():
+    return LLDB if shutil.which('lldb') and not shutil.which('gdb') else GDB
 
 
 # ---- functions and bugs ----
@@ -236,10 +244,11 @@ def hunt_command(options):
     if NO_STANDIN in printed:
         raise SystemExit(NO_STANDIN)
     print(f'Hunt {number}. {hunt["title"]}\n\n$ {program} {number}\n{printed}')
-    print(f'Which function of paged.cu.c has the bug? To look in gdb (help user-defined):\n'
-          f'    gdb -x debugger/paged.gdb --args {program} {number}')
+    name, begin, more, _, before_program = debugger()
+    print(f'Which function of paged.cu.c has the bug? To look in {name} ({more}):\n'
+          f'    {begin} {before_program} {program} {number}')
     for command in hunt.get('look', 'break noticed; run; up 2').split('; '):
-        print(f'    (gdb) {command}')
+        print(f'    ({name}) {command}')
     print(f'Then: make hunt N={number} HINT=1, or make hunt N={number} ANSWER=function')
     return 0
 
@@ -335,9 +344,10 @@ def mutant_command(options):
     error = build_tests(folder, sources, path)
     if error:
         raise SystemExit(error)
+    name, start, _, before_command, before_program = debugger()
     print(f'Which tests fail?  {folder}/tests --quick\n'
-          f'One of them in gdb, which also stops if the engine panics:\n'
-          f'    gdb -x debugger/paged.gdb -ex "break failed" --args \\\n'
+          f'One of them in {name}, which also stops if the engine panics:\n'
+          f'    {start} {before_command} "break failed" {before_program} \\\n'
           f'        {folder}/tests --quick TEST')
     return 0
 
