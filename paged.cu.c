@@ -201,8 +201,7 @@ size_t pool_bytes_per_token(const PoolConfig *c)
 
 size_t pool_bytes_per_block(const PoolConfig *c)
 {
-    if (!config_ok(c)) return 0;
-    return multiply(pool_bytes_per_token(c), c->block_size);
+    return c ? multiply(pool_bytes_per_token(c), c->block_size) : 0;
 }
 
 // Removes a free block from the ring, wherever it is: its links become -1, num_free falls by 1.
@@ -616,25 +615,26 @@ typedef struct Plan {
 } Plan;
 
 // Validates a batch, marks its sequences with a new number, and counts its query tokens and the
-// entries of its block tables. Returns 0 if the batch is invalid.
+// entries of its block tables.
 static int batch_check(Pool *pool, const Batch *batch, int64_t *num_tokens, int64_t *num_entries)
 {
-    if (!batch || batch->num_seqs < 0 || batch->num_seqs > arrlen(pool->seqs)) return 0;
-    if (batch->num_seqs > 0 && (!batch->seqs || !batch->num_tokens)) return 0;
+    if (!pool || !batch) return PAGED_BAD_ARGUMENT;
+    if (batch->num_seqs < 0 || batch->num_seqs > arrlen(pool->seqs)) return PAGED_BAD_ARGUMENT;
+    if (batch->num_seqs > 0 && (!batch->seqs || !batch->num_tokens)) return PAGED_BAD_ARGUMENT;
     *num_tokens = *num_entries = 0;
     pool->batch_number++;
     for (int i = 0; i < batch->num_seqs; i++) {
         Seq *seq = batch->seqs[i];
         int n = batch->num_tokens[i];
-        if (!seq || seq->pool != pool || n < 0 || n > seq->length) return 0;
-        if (seq->batch_number == pool->batch_number) return 0;  // it is in the batch twice
+        if (!seq || seq->pool != pool || n < 0 || n > seq->length) return PAGED_BAD_ARGUMENT;
+        if (seq->batch_number == pool->batch_number) return PAGED_BAD_ARGUMENT;  // it is in twice
         seq->batch_number = pool->batch_number;
-        if (n == 0) continue;                                      // the sequence is left out
-        if (seq->length - n > seq->num_computed_tokens) return 0;  // attention would read garbage
+        if (n == 0) continue;  // the sequence is left out
+        if (seq->length - n > seq->num_computed_tokens) return PAGED_NOT_READY;
         *num_tokens += n;
         *num_entries += arrlen(seq->block_table);
     }
-    return *num_tokens <= INT_MAX;
+    return *num_tokens > INT_MAX ? PAGED_BAD_ARGUMENT : PAGED_OK;
 }
 
 // Places the arrays of a job in one piece of memory.
@@ -648,10 +648,10 @@ static void place_arrays(Job *job, void *memory)
 int pool_plan(Pool *pool, const Batch *batch)
 {
     int64_t num_tokens, num_entries;
-    if (!pool || !batch_check(pool, batch, &num_tokens, &num_entries)) return PAGED_BAD_ARGUMENT;
+    int error = batch_check(pool, batch, &num_tokens, &num_entries);
+    if (error) return error;
 
-    // 1. Memory. The arrays are built in host memory, then copied to the device: even for a CPU
-    //    pool, so that there is only one code path.
+    // 1. Memory to build the arrays in, and memory of the device for them, even if that is the CPU.
     int device = pool->config.device;
     int64_t bytes = ((int64_t)batch->num_seqs + 1) * sizeof(SeqOffset);
     bytes += num_tokens * sizeof(QueryToken) + num_entries * sizeof(int);
@@ -705,11 +705,6 @@ int pool_plan(Pool *pool, const Batch *batch)
     place_arrays(job, pool->plan_memory.p);
     memory_copy(device, pool->plan_memory.p, plan->memory, (size_t)bytes);
     return PAGED_OK;
-}
-
-static int plan_usable(const Pool *pool, int layer)
-{
-    return pool && layer >= 0 && layer < pool->config.num_layers && pool->plan_number != 0;
 }
 
 // ---- numbers ----------------------------------------------------------------------------------
@@ -784,10 +779,9 @@ HD static inline void store_element(void *plane, size_t i, int dtype, float x)
 }
 
 // ---- K and V ----------------------------------------------------------------------------------
-// Writing and gathering move tokens between the blocks of the cache and dense tensors,
-// [tokens][num_kv_heads][head_dim]. write_token() and gather_token() each do one independent part
-// of a job: one token. On a GPU, `threads` threads share a part; thread number `thread` takes every
-// threads-th element, starting at `thread`. The CPU does one part after another, as thread 0 of 1.
+// write_token() and gather_token() move a token between the blocks of the cache and dense tensors,
+// [tokens][num_kv_heads][head_dim]. On a GPU, `threads` threads share this work: thread number
+// `thread` takes every threads-th element, starting at `thread`. The CPU does it as thread 0 of 1.
 
 // Where the vector of a token and head begins in a dense copy of all the sequences.
 HD static size_t dense_offset(const Job *job, SeqOffset begin, int position, int kv_head)
@@ -906,14 +900,10 @@ enum { WARP = 32, THREADS = 128, WARPS = THREADS / WARP, PER_LANE = PAGED_MAX_HE
 #define ALL_LANES 0xffffffffu
 
 #ifdef __CUDACC__
-
-// First it clears any earlier error code, such as a query's "not ready". A sticky error is still
-// there after the launch.
+// It clears an earlier error code first. A sticky error is still there after the launch.
 #define LAUNCH(kernel, x, y, z, job) \
     ((void)cudaGetLastError(), kernel<<<dim3(x, y, z), THREADS>>>(job), CUDA(cudaPeekAtLastError()))
-
 #else
-
 // Here a kernel is an ordinary function. To follow one lane, set a breakpoint in the kernel: a step
 // from LAUNCH goes to launch(), and from there to one thread after another.
 #define __global__
@@ -943,7 +933,6 @@ static void launch(void (*kernel)(Job), const char *name, int x, int y, int z, J
 static struct Index {
     unsigned x, y, z;
 } threadIdx, blockIdx, gridDim;
-
 #endif
 
 // K and V are moved by the same code as on the CPU.
@@ -1088,13 +1077,14 @@ __global__ static void attend_paged(Job job)
 
 int pool_write(Pool *pool, int layer, const float *k, const float *v)
 {
-    if (!plan_usable(pool, layer)) return PAGED_BAD_ARGUMENT;
+    if (!pool || layer < 0 || layer >= pool->config.num_layers) return PAGED_BAD_ARGUMENT;
+    if (pool->plan_number == 0) return PAGED_NOT_READY;
     Plan *plan = pool->plan;
     Job job = plan->job;
     if (job.num_query_tokens == 0) return PAGED_OK;
     if (!k || !v) return PAGED_BAD_ARGUMENT;
     if (plan->sealed) return PAGED_BLOCK_SHARED;
-    if (layer > plan->num_written_layers) return PAGED_BAD_ARGUMENT;
+    if (layer > plan->num_written_layers) return PAGED_NOT_READY;
     job.layer = layer;
     job.k = k;
     job.v = v;
@@ -1156,15 +1146,17 @@ int seq_gather(const Seq *seq, int layer, float *k, float *v)
 int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const float *q,
            float *out, float *lse)
 {
-    if (!plan_usable(pool, layer) || flags & ~(ATTEND_GATHER | ATTEND_FAST) || !isfinite(scale))
-        return PAGED_BAD_ARGUMENT;
+    if (!pool || layer < 0 || layer >= pool->config.num_layers) return PAGED_BAD_ARGUMENT;
+    if (flags & ~(ATTEND_GATHER | ATTEND_FAST) || !isfinite(scale)) return PAGED_BAD_ARGUMENT;
     const PoolConfig *c = &pool->config;
     const Plan *plan = pool->plan;
     if (num_q_heads < 1 || num_q_heads > PAGED_MAX_Q_HEADS || num_q_heads % c->num_kv_heads != 0)
         return PAGED_BAD_ARGUMENT;
+    if (pool->plan_number == 0) return PAGED_NOT_READY;
     Job job = plan->job;
     if (job.num_query_tokens == 0) return PAGED_OK;
-    if (!q || !out || layer >= plan->num_written_layers) return PAGED_BAD_ARGUMENT;
+    if (!q || !out) return PAGED_BAD_ARGUMENT;
+    if (layer >= plan->num_written_layers) return PAGED_NOT_READY;
     job.layer = layer;
     job.num_q_heads = num_q_heads;
     job.scale = scale;
@@ -1227,8 +1219,9 @@ const char *paged_error(int error)
                                         "longer than the whole pool",
                                         "out of memory",
                                         "the block is shared or published",
-                                        "no GPU, or no such device in this build"};
-    if (error < 0 || error > PAGED_NO_GPU) return "unknown error code";
+                                        "no GPU, or no such device in this build",
+                                        "not ready: no plan, or K and V are not written"};
+    if (error < 0 || error > PAGED_NOT_READY) return "unknown error code";
 #ifdef __CUDACC__
     if (error == PAGED_NO_GPU && !device_exists(PAGED_GPU))  // the driver may be too old
         return cudaGetErrorString(cudaGetLastError());
@@ -1477,10 +1470,9 @@ void oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_he
 // ---- stand-in ---------------------------------------------------------------------------------
 // Enough of a GPU to run the kernels without one. Each thread is a coroutine with its own stack and
 // runs alone up to its next barrier or shuffle. So gdb can stop in any lane, and sanitizers see
-// every access. It is stricter than a GPU: a barrier that waits for a thread that has returned is a
-// deadlock. With -fsanitize=thread, it reports races: two threads use one address, one of them
-// writes, and no launch, barrier or __syncwarp() is between them. A shuffle orders no memory.
-// Without a race, a kernel computes the same in every order of its threads. Start at launch().
+// every access. A barrier that waits for a thread that has returned is a deadlock. Built with
+// -fsanitize=thread, it reports races: two threads use one address, one of them writes, and no
+// launch, barrier or __syncwarp() is between them (a shuffle orders no memory). Start at launch().
 
 #if !defined(__CUDACC__) && !defined(PAGED_NO_STANDIN)
 
@@ -1531,10 +1523,9 @@ static struct {
     __attribute__((aligned(16))) char stacks[THREADS][128 << 10];
 } gpu;
 
-// gpu_switch() leaves this stack and continues on another. It pushes the registers that a function
-// must preserve, saves the stack pointer in *from, and pops what it pushed when it left the other
-// stack, so it returns to where that was. It pops FRAME words; word ADDRESS is where it returns to.
-// (In Apple's assembler, a semicolon starts a comment.)
+// gpu_switch() continues on another stack: it pushes the registers that a function must preserve,
+// saves the stack pointer in *from, and pops FRAME words, which were pushed when it left the other
+// stack; word ADDRESS is where it returns to. (In Apple's assembler, a semicolon starts a comment.)
 #ifdef __x86_64__
 enum { FRAME = 7, ADDRESS = 6 };
 #define SWITCH \
@@ -1658,12 +1649,11 @@ UNSEEN static float gpu_shuffle_xor(unsigned mask, float x, int bits, const char
     return values[threadIdx.x % WARP ^ bits];
 }
 
-// Runs a thread block: the threads take turns, each running as far as it can.
+// Runs a thread block: the threads take turns, each as far as it can. Shared memory starts as NaN.
 UNSEEN static void gpu_run_block(void)
 {
     int turn = 0;
     int idle = 0;  // turns since a thread last ran
-    // NaN, so that reading unwritten shared memory shows up
     memset(__start_gpu_shared, 0xff, __stop_gpu_shared - __start_gpu_shared);
     memset(gpu.waits, 0, sizeof gpu.waits);
     TSAN(__tsan_release(&gpu.job));
@@ -1817,6 +1807,8 @@ int main(void)
            "no blocks and computes in double precision:\n");
     for (int device = PAGED_CPU; device <= PAGED_STANDIN; device++)
         if (device_exists(device)) show_attention(device, names[device]);
+    if (!device_exists(PAGED_GPU) && !device_exists(PAGED_STANDIN))
+        printf("This build has no stand-in for a GPU, which needs x86-64 or AArch64.\n");
     return fflush(stdout) != 0 || ferror(stdout);  // output that cannot be written is a failure
 }
 

@@ -60,12 +60,13 @@ enum { PAGED_MAX_HEAD_DIM = 256, PAGED_MAX_Q_HEADS = 65535 };
 
 enum {  // what calls return
     PAGED_OK = 0,
-    PAGED_BAD_ARGUMENT,   // null, out of range, from another pool, or the plan is out of date
+    PAGED_BAD_ARGUMENT,   // null, out of range, or from another pool
     PAGED_OUT_OF_BLOCKS,  // too few free blocks at the moment: retry after a release
     PAGED_TOO_LONG,       // the sequence would not fit into the whole pool: waiting will not help
     PAGED_OUT_OF_MEMORY,  // the machine has too little memory, or the size overflows size_t
     PAGED_BLOCK_SHARED,   // a write to a block that another sequence uses, or to a published one
     PAGED_NO_GPU,         // there is no GPU, or this build has no code for it or for the device
+    PAGED_NOT_READY,      // a step has no valid plan, or needs K and V that are not written yet
 };
 
 enum { PAGED_F32, PAGED_F16, PAGED_BF16 };  // PoolConfig.dtype: how K and V are stored
@@ -249,8 +250,8 @@ int seq_lookup(Seq *seq, const int *tokens, int n);
 // replaces it. Any later edit of one of its sequences (an append, fork or rewind of at least one
 // token, a release, a publish that changes something) makes the plan out of date, and pool_write()
 // and attend() refuse it. The arrays of `batch` may change as soon as this returns.
-// Errors: PAGED_BAD_ARGUMENT (also if a token before the new ones is not computed: attention would
-// read what was never written), PAGED_OUT_OF_MEMORY; the previous plan stays.
+// Errors: PAGED_BAD_ARGUMENT, PAGED_OUT_OF_MEMORY; PAGED_NOT_READY if a token before the new ones
+// is not computed: attention would read what was never written. The previous plan stays.
 int pool_plan(Pool *pool, const Batch *batch);
 
 // Stores K and V of one layer for the query tokens of the plan.
@@ -258,9 +259,9 @@ int pool_plan(Pool *pool, const Batch *batch);
 // ties to even; values too large for f16 become infinity). The layers are written in order, from 0
 // on; after the last one, the tokens count as computed. A layer may be written again. A new plan
 // starts over at layer 0, unless all its tokens are computed.
-// Errors: PAGED_BAD_ARGUMENT (also without a valid plan, or if an earlier layer is not written);
-// PAGED_BLOCK_SHARED if, when the step was planned, a query token was in a block with a count above
-// one (because of a fork after the append) or in a published one.
+// Errors: PAGED_BAD_ARGUMENT; PAGED_NOT_READY without a valid plan, or if an earlier layer is not
+// written; PAGED_BLOCK_SHARED if, when the step was planned, a query token was in a block with a
+// count above one (because of a fork after the append) or in a published one.
 int pool_write(Pool *pool, int layer, const float *k, const float *v);
 
 // Causal attention of the query tokens of the plan over their sequences. Token i of the n new ones
@@ -284,8 +285,8 @@ int pool_write(Pool *pool, int layer, const float *k, const float *v);
 //                 to q, in float32, so q * scale must not overflow
 //   q, out        [total_tokens][num_q_heads][head_dim], float32
 //   lse           [total_tokens][num_q_heads], the natural log of the sum of exp(score); or NULL
-// Errors: PAGED_BAD_ARGUMENT (also without a valid plan, or if K and V of the query tokens are not
-// written in this layer), PAGED_OUT_OF_MEMORY.
+// Errors: PAGED_BAD_ARGUMENT, PAGED_OUT_OF_MEMORY; PAGED_NOT_READY without a valid plan, or if K
+// and V of the query tokens are not written in this layer.
 int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const float *q,
            float *out, float *lse);
 

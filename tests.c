@@ -136,6 +136,7 @@ static int num_tests;
         if (fingerprint(pool) != before_) failed(PLACE, #call, "it changed something"); \
     } while (0)
 #define BAD(call) KEEPS(pool, PAGED_BAD_ARGUMENT, call)
+#define EARLY(call) KEEPS(pool, PAGED_NOT_READY, call)
 
 static uint64_t fingerprint(const Pool *pool);  // of all there is to know about a pool
 
@@ -877,7 +878,7 @@ TEST(a_refused_sequence_call_changes_nothing, ON_CPU)
 {
     const int wrong[] = {-1, 11, INT_MAX, INT_MIN};
     const char *const words[] = {"ok",     "argument", "free blocks", "whole pool",
-                                 "memory", "shared",   "GPU"};  // of the text of each error
+                                 "memory", "shared",   "GPU",         "not ready"};  // of the texts
     Pool *pool = new_pool(small_config(4, 8));
     Seq *seq = new_seq(pool, 10), *result = seq;
     float *x = random_floats(10 * 2 * 4);
@@ -900,10 +901,10 @@ TEST(a_refused_sequence_call_changes_nothing, ON_CPU)
     }
     CHECK(result == seq);
     Seq *empty = new_seq(pool, 0), *two = bare_seq(pool, 2);  // which are not computed
-    BAD(plan_one(two, 1));
+    EARLY(plan_one(two, 1));
     CHECK_OK(plan_one(two, 2));
-    BAD(t_attend(pool, ATTEND_PAGED, 0, 2, 0, x, x, NULL));
-    BAD(t_write(pool, 1, x, x));
+    EARLY(t_attend(pool, ATTEND_PAGED, 0, 2, 0, x, x, NULL));
+    EARLY(t_write(pool, 1, x, x));
     CHECK_OK(plan_one(seq, 10));
     KEEPS(pool, PAGED_BLOCK_SHARED, t_write(pool, 0, x, x));
     const int *tokens = *tokens_of(seq);
@@ -928,13 +929,13 @@ TEST(a_refused_sequence_call_changes_nothing, ON_CPU)
     pool->config.poison = 1;
     pool->config.block_size = 4;
     seq_release(NULL);
-    for (int i = 0; i <= PAGED_NO_GPU; i++) {  // CUDA has its own words for why there is no GPU
+    for (int i = 0; i <= PAGED_NOT_READY; i++) {  // CUDA has its own words for why there is no GPU
         if (i == PAGED_NO_GPU && (int)OTHER_DEVICE == PAGED_GPU && !device_exists(PAGED_GPU))
             continue;
         CHECK_HAS(paged_error(i), words[i]);
     }
     CHECK_TEXT(paged_error(-1), "unknown error code");
-    CHECK_TEXT(paged_error(PAGED_NO_GPU + 1), "unknown error code");
+    CHECK_TEXT(paged_error(PAGED_NOT_READY + 1), "unknown error code");
 }
 
 // Every way to plan a wrong batch: nothing changes, and the plan before it stays. A batch without
@@ -986,10 +987,10 @@ TEST(a_refused_batch_keeps_the_plan_before_it, ON_BOTH)
     end_pool(other_pool);
 
     pool = new_pool(small_config(4, 8));  // in which no step has been planned
-    BAD(t_write(pool, 0, x, x));
-    BAD(t_attend(pool, ATTEND_PAGED, 0, 4, 0, x, out, lse));
+    EARLY(t_write(pool, 0, x, x));
+    EARLY(t_attend(pool, ATTEND_PAGED, 0, 4, 0, x, out, lse));
     BAD(pool_plan(pool, &bad[0]));
-    BAD(t_write(pool, 0, x, x));
+    EARLY(t_write(pool, 0, x, x));
     for (int i = 0; i < 8; i++) CHECK(out[i] == 7 && lse[i] == 7);
 }
 
@@ -3156,12 +3157,13 @@ TEST(the_stand_in_panics_on_wrong_kernels, ON_DEVICE)
 {
     const char *const whole = "the stand-in knows shuffles of whole warps only";
     const char *const lane = "wrong_kernel, thread block (0, 0, 0), warp 0, lane 0:";
-    PANICS("the other threads wait at another barrier", "warp 1, lane 0:\n" __FILE__ ":", (run_wrong_kernel(BARRIERS, "0"), 0));
+    PANICS("the other threads wait at another barrier", "warp 1, lane 0:\n" __FILE__ ":",
+           (run_wrong_kernel(BARRIERS, "0"), 0));
     PANICS(whole, "paged.cu.c:", (run_wrong_kernel(HALF_A_WARP, "0"), 0));
     PANICS(whole, "paged.cu.c:", (run_wrong_kernel(TWO_WARPS, "0"), 0));
     PANICS("deadlock", lane, (run_wrong_kernel(AT_A_BARRIER, "0"), 0));
     PANICS("deadlock", lane, (run_wrong_kernel(ALONE, "0"), 0));
-    run_wrong_kernel(UNWRITTEN, "1");       // in descending order, each warp to its end
+    run_wrong_kernel(UNWRITTEN, "1");  // in descending order, each warp to its end
     CHECK_EQ(num_crooked, 0);
     CHECK_EQ(num_nan, 2 * (3 * WARP + 1));  // twice: warps 3 to 1, and the first lane of warp 0
 }

@@ -28,7 +28,10 @@ make check C=...
   states       every call in every state of a pool of 4 blocks: half a minute
   floats       all floats to 16 bits, against the processor's instructions
   cuda         three generations of GPUs, and the benchmark, llama and replay
-  all          all of these, the planted bugs and every stage of learn/
+  planted      every bug of make mutant: does a test find it? ten minutes; every stage of learn/
+  fuzz         calls and files, SECONDS=60 for each target; needs clang
+  gpu          all checks on a real GPU: PART=tests, DEPS=folder
+  all          all of these but fuzz and gpu
 END
 }
 
@@ -376,6 +379,12 @@ END
 
 # ---- which ---------------------------------------------------------------------------------------
 
+# shown NAME COMMAND...: passes if the command does, which prints what it finds.
+shown() {
+    shown=$1; shift
+    if "$@"; then ok "$shown"; else bad "$shown"; fi
+}
+
 [ $# -gt 0 ] || { list; exit; }
 [ "$*" != all ] ||
     set -- sanitizers threads valgrind compilers portability lint coverage states floats cuda planted
@@ -386,10 +395,12 @@ for part in "$@"; do
     valgrind) valgrind_runs ;;
     cuda) check "the CUDA build" sh checks/cuda.sh --all ;;
     planted)
-        check "the planted bugs" python3 learn/plant.py mutants
+        shown "the planted bugs" python3 learn/plant.py mutants
         found=$(python3 learn/plant.py mutants --states | sed -n 's/ passed.*//p')
         check "chapter 12 says how many states.c finds" grep "finds $found (" walkthrough.md
         check "each stage of learn/" python3 checks/learn.py --all ;;
+    fuzz) shown fuzzing sh checks/fuzz.sh --look ;;
+    gpu) shown "on a GPU" sh checks/cuda.sh --gpu ${PART-} ;;
     *) echo "there is no check called $part"; list; exit 2 ;;
     esac
 done

@@ -7,9 +7,9 @@
 #                                     the tests and the fast kernels; with a GPU, the tests run
 #     sh checks/cuda.sh --all         make check C=cuda: the kernels for four generations, and the
 #                                     benchmark, llama and replay
-#     sh checks/cuda.sh --gpu [PART]  make gpu-check: all that can be seen on a real GPU, each part
-#                                     in at most nine minutes. Exit status 3: incomplete, for want
-#                                     of a tool that works here
+#     sh checks/cuda.sh --gpu [PART]  make check C=gpu: all that can be seen on a real GPU, each
+#                                     part in at most nine minutes. Exit status 3: incomplete, for
+#                                     want of a tool that works here
 #     SIM=folder sh checks/cuda.sh --sim
 #                                     rungs 1 to 3 in GPGPU-Sim 4.2, a simulator of a GPU: results,
 #                                     then cycles, in about 15 minutes. It was built in that folder,

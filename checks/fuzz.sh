@@ -4,8 +4,8 @@
 # inputs from seeds.
 #
 #     sh checks/fuzz.sh           part of make test: the inputs of all seeds
-#     sh checks/fuzz.sh --look    make fuzz: looks for other inputs with libFuzzer, SECONDS=60 for
-#                                 each target, or for TARGETS="api model tokenizer"
+#     sh checks/fuzz.sh --look    make check C=fuzz: looks for other inputs with libFuzzer,
+#                                 SECONDS=60 for each target, or for TARGETS="api model tokenizer"
 #
 # Looking needs clang; what it finds stays in build/fuzz. Ends with the usual line.
 set -u

@@ -1,17 +1,15 @@
 """Attention and K/V against numpy in float64: no code of the engine, none of the oracle.
 
-The engine is a shared library: plain, on the stand-in, and with the fast paths at 4, 8 and 16 lanes
-where the processor has them. Each shape is a pool with a few sequences that are appended to in
-chunks, forked, rewound and released, with blocks in no order; after each step a ragged batch is
+examples/paged.py loads the engine: plain, on the stand-in, and with the fast paths at 4, 8 and 16
+lanes where the processor has them. Each shape is a pool with a few sequences that are appended to
+in chunks, forked, rewound and released, with blocks in no order; after each step a ragged batch is
 written and attended to, gathered and paged, plain and fast. numpy keeps its own copy of every K and
 V, rounded to the type of the cache by numpy's float16 or by hand for bfloat16. Ends with "N passed,
 N failed, N skipped".
 """
 
-import ctypes
 import math
 import os
-import shlex
 import subprocess
 import sys
 
@@ -25,19 +23,12 @@ except ImportError:
     print("0 passed, 0 failed, 1 skipped")
     sys.exit()
 
-F32, F16, BF16 = range(3)
-CPU, GPU, STANDIN = range(3)
-GATHER, FAST = 1, 2
-
-
-class PoolConfig(ctypes.Structure):
-    NAMES = "num_layers num_kv_heads head_dim block_size num_blocks dtype poison device".split()
-    _fields_ = [(name, ctypes.c_int) for name in NAMES]
-
-
-class Batch(ctypes.Structure):
-    _fields_ = [("num_seqs", ctypes.c_int), ("seqs", ctypes.POINTER(ctypes.c_void_p)),
-                ("num_tokens", ctypes.POINTER(ctypes.c_int))]
+os.chdir(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, "examples")
+sys.dont_write_bytecode = True
+os.environ.pop("MAKEFLAGS", None)  # of the make that runs this: its own would warn
+import paged  # noqa: E402  (after the path is set)
+from paged import BF16, CPU, F16, F32, FAST, GATHER, STANDIN  # noqa: E402
 
 
 def rounded(x, dtype):
@@ -73,48 +64,42 @@ class Sequence:
 class Shape:
     """One pool and its sequences, and their twins in numpy."""
 
-    def __init__(self, lib, rng, device, dtype):
-        self.lib, self.rng = lib, rng
+    def __init__(self, rng, device, dtype):
+        self.rng = rng
         groups = [(8, 1), (4, 2), (2, 4), (1, 8), (1, 7), (5, 1), (3, 12)]
         kv_heads, self.group = groups[rng.integers(7)]
         dim = int(rng.choice([1, 3, 8, 20, 32, 64, 80, 96, 112, 128, 256]))
         block = int(rng.choice([1, 2, 3, 4, 7, 8, 16, 17, 32, 256]))
         self.longest = int(rng.choice([20, 40, 130])) if device == CPU else 20
         blocks = 6 * (self.longest // block + 2)
-        self.c = PoolConfig(int(rng.integers(1, 4)), kv_heads, dim, block, blocks, dtype, 1, device)
-        self.pool = ctypes.c_void_p()
-        self.call("pool_create", ctypes.byref(self.c), ctypes.byref(self.pool))
+        self.pool = paged.pool_create(
+            num_layers=int(rng.integers(1, 4)), num_kv_heads=kv_heads, head_dim=dim,
+            block_size=block, num_blocks=blocks, dtype=dtype, poison=1, device=device)
+        self.c = self.pool.contents.config
         self.seqs = []
         self.rows = 0  # of attention that were compared
 
     def __str__(self):
-        return "group %d, %s" % (self.group, {x: getattr(self.c, x) for x in self.c.NAMES})
-
-    def call(self, name, *arguments):
-        error = getattr(self.lib, name)(*arguments)
-        if error:
-            raise AssertionError("%s returned %d" % (name, error))
+        return "group %d, %s" % (self.group, {x: getattr(self.c, x) for x in paged.CONFIG})
 
     def edit(self):
         """A random edit of the tables."""
-        kind, handle = self.rng.integers(4), ctypes.c_void_p()
+        kind = self.rng.integers(4)
         if not self.seqs or (kind == 0 and len(self.seqs) < 4):
-            self.call("seq_create", self.pool, ctypes.byref(handle))
             rows = (self.c.num_layers, 0, self.c.num_kv_heads, self.c.head_dim)
             empty = np.zeros(rows, np.float32)
-            self.seqs.append(Sequence(handle, empty, empty))
+            self.seqs.append(Sequence(paged.seq_create(self.pool), empty, empty))
             return
         i = int(self.rng.integers(len(self.seqs)))
         seq = self.seqs[i]
         at = int(self.rng.integers(len(seq) + 1))
         if kind == 1 and len(self.seqs) < 4:
-            self.call("seq_fork", seq.handle, at, ctypes.byref(handle))
-            self.seqs.append(Sequence(handle, seq.k[:, :at], seq.v[:, :at]))
+            self.seqs.append(Sequence(paged.seq_fork(seq.handle, at), seq.k[:, :at], seq.v[:, :at]))
         elif kind == 2:
-            self.call("seq_rewind", seq.handle, len(seq) - at)
+            paged.seq_rewind(seq.handle, len(seq) - at)
             seq.k, seq.v = seq.k[:, :at], seq.v[:, :at]
         elif kind == 3 and self.rng.integers(3) == 0:
-            self.lib.seq_release(seq.handle)
+            paged.seq_release(seq.handle)
             self.seqs.pop(i)
 
     def step(self):
@@ -124,12 +109,10 @@ class Shape:
         counts = []
         for seq in order:
             n = min(int(rng.choice([0, 1, 1, 2, 3, 17, 37])), self.longest - len(seq))
-            self.call("seq_append", seq.handle, n)
+            paged.seq_append(seq.handle, n)
             counts.append(n)
         total, layers = sum(counts), c.num_layers
-        handles = (ctypes.c_void_p * max(1, len(order)))(*[s.handle for s in order])
-        batch = Batch(len(order), handles, (ctypes.c_int * max(1, len(order)))(*counts))
-        self.call("pool_plan", self.pool, ctypes.byref(batch))
+        self.metadata = paged.pool_plan(self.pool, [seq.handle for seq in order], counts)
         spread = float(rng.choice([1, 1, 1, 5]))  # with large scores, some weights vanish
         k, v = (rng.uniform(-1, 1, (layers, total, c.num_kv_heads, c.head_dim)).astype(np.float32)
                 for _ in range(2))
@@ -142,17 +125,28 @@ class Shape:
             row += n
         scale = 0.25 if spread == 1 and rng.integers(2) else 0  # 0: 1 / sqrt(head_dim)
         for layer in range(layers):
-            self.call("pool_write", self.pool, layer, pointer(k[layer]), pointer(v[layer]))
+            paged.pool_write(self.pool, layer, k[layer], v[layer])
+            self.compare_cache(layer, order, k[layer], v[layer])
             self.compare(layer, q[layer], order, counts, scale)
 
+    def compare_cache(self, layer, order, k, v):
+        """What a kernel that takes vLLM's metadata would find in the cache."""
+        block_tables, seq_lens, slot_mapping = self.metadata
+        for name, cache, new in zip("kv", paged.cache(self.pool, layer), (k, v)):
+            if self.c.dtype == BF16:
+                cache = (cache.astype(np.uint32) << 16).view(np.float32)
+            slots = cache.reshape(-1, *cache.shape[2:])
+            assert np.array_equal(slots[slot_mapping], rounded(new, self.c.dtype)), "slot_mapping"
+            for seq, table, length in zip(order, block_tables, seq_lens):
+                found = cache[table[table >= 0]].reshape(-1, *cache.shape[2:])[:length]
+                assert np.array_equal(found, getattr(seq, name)[layer]), "block_tables, seq_lens"
+
     def compare(self, layer, q, order, counts, scale):
-        heads = self.c.num_kv_heads * self.group
         outs, lses = [], []
         for flags in (0, GATHER, FAST, GATHER | FAST):
-            outs.append(np.full_like(q, np.nan))
-            lses.append(np.full(q.shape[:2], np.nan, np.float32))
-            self.call("attend", self.pool, flags, layer, heads, ctypes.c_float(scale), pointer(q),
-                      pointer(outs[-1]), pointer(lses[-1]))
+            out, lse = paged.attend(self.pool, flags, layer, q, scale)
+            outs.append(out)
+            lses.append(lse)
         for results in (outs, lses):
             for plain in (0, FAST):
                 assert results[plain].tobytes() == results[plain | GATHER].tobytes(), \
@@ -175,7 +169,7 @@ class Shape:
         for seq in self.seqs:
             for layer in range(self.c.num_layers):
                 k, v = np.zeros_like(seq.k[layer]), np.zeros_like(seq.v[layer])
-                self.call("seq_gather", seq.handle, layer, pointer(k), pointer(v))
+                paged.seq_gather(seq.handle, layer, k, v)
                 assert k.tobytes() == np.ascontiguousarray(seq.k[layer]).tobytes(), "K differs"
                 assert v.tobytes() == np.ascontiguousarray(seq.v[layer]).tobytes(), "V differs"
 
@@ -185,14 +179,9 @@ class Shape:
             self.step()
         self.gather()
         assert self.seqs and self.rows >= 20, "only %d rows were compared" % self.rows
-        wrong = self.lib.pool_check(self.pool)
+        wrong = paged.lib.pool_check(self.pool)
         assert wrong is None, wrong
-        self.lib.pool_destroy(self.pool)
-
-
-def pointer(array):
-    assert array.flags.c_contiguous
-    return ctypes.c_void_p(array.ctypes.data if array.size else None)
+        paged.pool_destroy(self.pool)
 
 
 LIBRARIES = [
@@ -209,33 +198,45 @@ def lacking(flags):
     return [flag for flag in flags.split() if flag.startswith("-m") and flag[2:] not in known]
 
 
-def load(name, flags):
-    """The engine as a library, compiled with these flags."""
-    os.makedirs("build/golden", exist_ok=True)
-    path = os.path.abspath("build/golden/%s.so" % name.replace(" ", "-"))
-    command = [os.environ.get("CC", "cc"), "-O1", *flags.split(), "-fPIC", "-shared",
-               "-DPAGED_NO_MAIN", *shlex.split(os.environ.get("CPPFLAGS", "")), "paged.cu.c", "-o",
-               path, "-lm"]
-    subprocess.run(command, check=True)
-    lib = ctypes.CDLL(path)
-    lib.pool_check.restype = ctypes.c_char_p
-    for function in (lib.pool_destroy, lib.pool_check, lib.seq_release):
-        function.argtypes = [ctypes.c_void_p]
-    return lib
+def judge(source):
+    """What examples/judge.py prints to both streams, and its exit status."""
+    done = subprocess.run([sys.executable, "-c", source], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, universal_newlines=True,
+                          env={**os.environ, "PYTHONPATH": "examples"})
+    return done.stdout, done.returncode
+
+
+def judges():
+    """README.md shows what it prints, and it notices a kernel that forgets the scale."""
+    with open("examples/judge.py") as file, open("README.md") as readme:
+        source, shown = file.read(), readme.read().split("python3 examples/judge.py\n")[1]
+    printed, status = judge(source)
+    for line in shown.split("```")[0].replace("...", "").split("\n"):
+        assert status == 0 and line in printed.split("\n") + [""], printed
+    assert len(shown.split("```")[0]) > 50, "README.md shows nothing"
+    printed, status = judge(source.replace(" / HEAD_DIM ** .5", ""))
+    assert status and "out differs by" in printed, "a wrong kernel was right"
 
 
 def main():
-    os.chdir(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     states = []
+    try:
+        judges()
+        states.append("passed")
+        print("ok    examples/judge.py")
+    except AssertionError as error:
+        states.append("failed")
+        print("FAIL  examples/judge.py: %s" % error)
     for number, (name, device, flags) in enumerate(LIBRARIES):
         if lacking(flags):
             print("skip  golden, %s: this processor has no %s" % (name, lacking(flags)))
             states.append("skipped")
             continue
-        lib = load(name, flags)
+        path = "build/golden-%s.so" % name.replace(" ", "-")
+        paged.lib = paged.load(path, "-B", "CFLAGS=-O1 " + flags)
         for i in range(4 if device == CPU else 2):
             seed = number * 1000003 + i
-            shape = Shape(lib, np.random.default_rng(seed), device, (F16, BF16, F32)[i % 3])
+            shape = Shape(np.random.default_rng(seed), device, (F16, BF16, F32)[i % 3])
             try:
                 shape.run()
                 states.append("passed")

@@ -316,6 +316,11 @@ def check_commands():
     learn.compile_mine = compile_mine
     expect('crash', 1, ['signal 11'] + ['It crashes in attend_row(), at ' + learn.MINE] * gdb,
            *written(5, 'double m = -DBL_MAX;', 'double m = *(volatile float *)8;'))
+    for number, name, last in (5, 'attend_row', 'i'), (7, 'attend_tokens', 'd'):
+        expect('crash in what is given, called by ' + name, 1,
+               ['signal 11'] + ['It crashes in %s(), at %s' % (name, learn.MINE)] * debugger,
+               *written(number, 'q[i] * load_element(job->k_plane, at + ' + last,
+                        'q[i] * load_element((void *)8, at + ' + last))
     expect('to blame in a stage', 1, [
         "engine's seq_append() in place of yours (stages 3 and 8)", 'SHOW=seq_append'],
         *written(8, 'if (filled > 0) block_poison', 'if (0) block_poison'))
@@ -344,6 +349,128 @@ def check_commands():
            learn.story, 9, STAGES)
     expect('return forgotten', 1, ['return-type', 'does not compile'],
            *written(1, 'return i * c->head_dim;', ';'))
+
+
+def make_in(folder, *arguments, **environment):
+    return call(['make', '-s', *arguments], cwd=folder, env={**os.environ, **environment},
+                stdin=subprocess.DEVNULL)
+
+
+def check_refusals():
+    """What a command is asked is never run by a shell. What it cannot do, it says."""
+    folder = SCRATCH + '/refusals'
+    copy_project(folder)
+    os.remove(folder + '/learn/paged.cu.c')
+    for target in 'read', 'stage', 'story', 'debug-stage', 'show', 'exercise', 'hunt', 'mutant':
+        text = make_in(folder, target, *('%s=`touch run-%s`' % (name, target) for name in (
+            'N', 'SHOW', 'ANSWER', 'BUG')), PAGER='cat')[1]
+        report('make %s runs no command of N' % target,
+               [text] * os.path.exists('%s/run-%s' % (folder, target)))
+
+    def refuses(name, parts, *arguments):
+        status, text = make_in(folder, *arguments)
+        problems = ['exit status 0'] * (status == 0) + ['a traceback'] * ('Traceback' in text)
+        problems += ['it does not say "%s"' % part for part in parts if part not in text]
+        report(name, problems and problems + [text])
+
+    make_in(folder, 'exercise', 'N=1a', 'ANSWER=4;touch run-exercise')
+    report('make exercise runs no command of ANSWER',
+           ['a command was run'] * os.path.exists(folder + '/run-exercise'))
+    refuses('no such exercise', ['There is no exercise 99.'], 'exercise', 'N=99')
+    refuses('no such stage', ['There are stages 1 to 12.'], 'stage', 'N=99')
+    shutil.rmtree(folder + '/build')
+    write(folder + '/build', 'nothing can be written here')
+    refuses('make stage where nothing can be written', ['build/learn: '], 'stage')
+    refuses('make exercise where nothing can be written', ['build: '], 'exercise', 'N=1a')
+    text = make_in(folder, 'hunt', 'N=1')[1]  # its status is that of a filter
+    report('make hunt there', [text] * ('Traceback' in text or 'build: ' not in text))
+
+
+GERMAN = """#!/bin/sh
+# A compiler that speaks German, but for LC_ALL=C.
+said=$(LC_ALL=C %s "$@" 2>&1); status=$?
+[ "$LC_ALL" = C ] || said=$(echo "$said" | sed -e 's/error:/Fehler:/; s/warning:/Warnung:/' \\
+    -e 's/of function/der Funktion/; s/undefined reference to/Nicht definierter Verweis auf/')
+echo "$said" >&2
+exit $status
+"""
+NO_LIMIT = """#!/bin/sh
+# A shell without ulimit -v, such as that of macOS.
+shift
+ulimit='ulimit() { case $* in *-v*) echo "ulimit: -v: invalid" >&2 && return 1; esac; command ulimit "$@"; }'
+script=$1; shift
+exec /bin/sh -c "$ulimit
+$script" "$@"
+"""
+NO_TOOL = """#!/bin/sh
+echo "$0: not found" >&2
+exit 127
+"""
+
+
+def check_other_systems():
+    """A compiler that speaks another language; a shell without a limit, no nproc."""
+    folder = os.path.abspath(SCRATCH + '/other')
+    copy_project(folder)
+    german, sh, nproc = folder + '/german', folder + '/bin/sh', folder + '/bin/nproc'
+    for path, text in (german, GERMAN % ' '.join(plant.CC)), (sh, NO_LIMIT), (nproc, NO_TOOL):
+        write(path, text)
+        os.chmod(path, 0o755)
+
+    def stage(number, old, new):
+        write(folder + '/learn/paged.cu.c',
+              learn.skeleton(ENGINE.replace(old, new), STAGES, number))
+        return make_in(folder, 'stage', 'N=%d' % number, 'CC=' + german,
+                       LC_ALL='de_DE.UTF-8')[1]
+
+    text = stage(1, 'return i * c->head_dim;', 'int n = 1; return i * c->head_dim;')
+    report('warnings of a compiler that speaks German', [text] * ('unused variable' not in text))
+    text = stage(7, '__shfl_xor_sync(ALL_LANES, score', '__shfl_down_sync(ALL_LANES, score')
+    report('errors of a compiler that speaks German', [text] * ('The stand-in has' not in text))
+    text = call(['sh', '-c', '. checks/report.sh; echo $LC_ALL'],
+                env={**os.environ, 'LC_ALL': 'de_DE.UTF-8'})[1]
+    report('the language of checks/*.sh', [text] * (text != 'C\n'))
+
+    os.remove(folder + '/learn/paged.cu.c')
+    path = folder + '/bin:' + os.environ['PATH']
+    for target, says in ('show', 'Stage 1.'), ('stage', 'The first one that fails'):
+        text = make_in(folder, target, 'N=1', 'SHELL=' + sh, PATH=path)[1]
+        report('make %s without ulimit -v and nproc' % target,
+               [text] * ('ulimit' in text or 'nproc' in text or says not in text))
+
+
+def check_without_standin(everything):
+    """All stages can be reached in a build without a stand-in. What needs one says so, and no more."""
+    folder = SCRATCH + '/no-standin'
+    copy_project(folder)
+    write(folder + '/learn/paged.cu.c', learn.skeleton(ENGINE, STAGES, 12))
+    os.mkdir(folder + '/examples')
+    for path in 'tests.c', 'examples/llama.c', *glob.glob('examples/*.h'), *glob.glob('examples/*.bin'):
+        shutil.copy(path, '%s/%s' % (folder, path))
+
+    def says(parts, *arguments, only=False):
+        flags = ' '.join([*plant.CPPFLAGS, '-DPAGED_NO_STANDIN'])
+        text = make_in(folder, *arguments, 'CPPFLAGS=' + flags)[1]
+        words = ' '.join(re.sub('^make: .*', '', text, flags=re.M).split())
+        problems = ['it does not say "%s"' % part for part in parts if part not in words]
+        problems += ['it says more'] * (only and words != plant.NO_STANDIN)
+        problems += ['a warning'] * ('warning:' in text)
+        report('without a stand-in: make ' + ' '.join(arguments), problems and problems + [text])
+
+    number = len(STAGES) if everything else len(STAGES) - 1  # the last one has a suite
+    says(['Skipped in stages 7 and 12: what runs kernels. ' + plant.NO_STANDIN,
+          'Stages 1 to %d: all tests pass' % number], 'stage', 'N=%d' % number)
+    says(['This is that of stage 5', plant.NO_STANDIN, 'The finished engine says the same'],
+         'story', 'N=7')
+    for number in 2, 9, 11, 13:
+        says([], 'hunt', 'N=%d' % number, only=True)
+    says(['too few free blocks', 'make hunt N=1 ANSWER'], 'hunt', 'N=1')
+    says([], 'show', 'N=7', only=True)
+    says([], 'exercise', 'N=7a', 'ANSWER=24 48 84060', only=True)
+    says(['Your copy of', plant.NO_STANDIN], 'exercise', 'N=7b')
+    says([], 'paged')
+    text = call([folder + '/paged'])[1]
+    report('without a stand-in: ./paged', [text] * (plant.NO_STANDIN not in text))
 
 
 def check_read():
@@ -418,6 +545,9 @@ def check_track(everything):
     check_stories()
     check_show(known)
     check_commands()
+    check_refusals()
+    check_other_systems()
+    check_without_standin(everything)
     write(SCRATCH + '/skeleton/paged.cu.c', learn.skeleton(ENGINE, STAGES))
     said = call([*plant.CC, '-O2', '-Wall', '-Wextra', '-I.', *plant.CPPFLAGS, '-c',
                  SCRATCH + '/skeleton/paged.cu.c', '-o', os.devnull])[1]
@@ -465,11 +595,11 @@ def name_of(path):
 
 
 def copy_project(folder):
-    """What exercises need, beside an engine that a reader has not finished."""
-    for path in ['Makefile', 'paged.cu.c', 'paged.h', *glob.glob('fast/*.c'),
-                 'learn/answers.txt', 'learn/read.awk', 'learn/stages.txt',
-                 *glob.glob('learn/*.p*'), *glob.glob('learn/[!p]*.[ch]')]:
-        write('%s/%s' % (folder, path), read(path))
+    """What a reader needs, beside an engine that is not finished."""
+    for path in ['Makefile', 'paged.cu.c', 'paged.h', 'walkthrough.md', 'checks/bugs.txt',
+                 *glob.glob('fast/*.c'), *glob.glob('learn/*.*')]:
+        if not re.match('learn/(my-|paged)', path):  # of whoever runs this
+            write('%s/%s' % (folder, path), read(path))
     write(folder + '/learn/paged.cu.c', '#error "unfinished"\n')
 
 

@@ -801,6 +801,40 @@ TEST(a_checkpoint_of_the_other_byte_order_is_named, ON_CPU)
     fails("--steps 4", 1, format_text("llama: %s/model: a checkpoint of the other byte", folder));
 }
 
+TEST(a_later_version_of_the_checkpoint_is_named, ON_CPU)
+{
+    const int numbers[7] = {0x616b3432, 2, 288, 768, 6, 6, 6};
+    draw_model();
+    save("model", numbers, sizeof numbers);
+    fails("--steps 4", 1, format_text("llama: %s/model: a checkpoint of version 2", folder));
+}
+
+TEST(a_tokenizer_of_another_size_is_named, ON_CPU)
+{
+    const char one_more[] = {0, 0, 0, 0, 1, 0, 0, 0, 'x'};  // a score, a length, a byte
+    int vocab_size, length;
+    draw_model();
+    memcpy(&vocab_size, load("model") + 20, sizeof vocab_size);
+    vocab_size = abs(vocab_size);
+    char *bytes = load("tokenizer");
+    long last = 0, end = 4;  // where the last token begins and ends
+    for (int i = 0; i < vocab_size; i++) {
+        last = end;
+        memcpy(&length, bytes + end + 4, sizeof length);
+        end += 8 + length;
+    }
+    save("tokenizer", bytes, last);
+    fails("--steps 4", 1,
+          format_text("llama: %s/tokenizer: %d tokens, and the model has %d\n", folder,
+                      vocab_size - 1, vocab_size));
+    memcpy(bytes + end, one_more, sizeof one_more);
+    save("tokenizer", bytes, end + sizeof one_more);
+    fails("--steps 4", 1,
+          format_text("llama: %s/tokenizer: more tokens than the model, which has "
+                      "%d\n",
+                      folder, vocab_size));
+}
+
 // A file with a hole takes no room on the disk, but would take memory.
 TEST(weights_that_do_not_fit_into_memory_are_refused_at_once, ON_CPU)
 {
@@ -851,7 +885,7 @@ TEST(no_file_is_read_further_than_it_has_to_be, ON_CPU)
     CHECK_HAS(err, "llama: /dev/stdin: not a checkpoint");
     files = format_text("%s/model /dev/stdin", folder);
     CHECK_EQ(run(format_text("%s | %s %s -n 9", zeros, path, files)), 1);
-    CHECK_HAS(err, "llama: /dev/stdin: not the tokenizer");
+    CHECK_HAS(err, "llama: /dev/stdin: more tokens than the model");
     CHECK(access(all, F_OK) != 0);
 }
 

@@ -198,6 +198,62 @@ done
 if [ -z "$file" ]; then check "llama2.c: the same text with the lines of README.md" same_text
 else skip "llama2.c: no $file: LLAMA2C=folder MODELS=folder sh checks/programs.sh"; fi
 
+# ---- the Makefile
+
+# A copy of what make needs, with a compiler for WebAssembly that only leaves a file, and a sed that
+# refuses what only GNU's knows: a brace that follows a command, \n and \t in what is inserted.
+tree=$dir/tree
+mkdir -p "$tree/build" "$tree/bin"
+cp -R Makefile paged.cu.c paged.h tests.c fast examples checks "$tree"
+cat >"$tree/wasm" <<'END'
+#!/bin/sh
+while [ $# -gt 1 ]; do shift; done
+echo wasm >"$1"
+END
+cat >"$tree/bin/sed" <<END
+#!/bin/sh
+for word; do
+    case \$word in *[a-z]}* | *\\\\[nt]*) echo "only GNU's sed knows: \$word" >&2 && exit 1 ;; esac
+done
+exec $(command -v sed) "\$@"
+END
+chmod +x "$tree/bin/sed" "$tree/wasm"
+
+# there TARGET...: make in this copy, with its sed.
+there() { (cd "$tree" && MAKEFLAGS= PATH=$tree/bin:$PATH make -s "$@"); }
+
+help_lists_all() {
+    there help >"$dir/help" && narrow "$dir/help" &&
+        [ "$(grep -c '^  [a-z-]*  *[^ ]' "$dir/help")" = "$(grep -c '^[a-z-]*:.*## ' Makefile)" ]
+}
+
+# Three lines of play.html are replaced by a file each; two files are added.
+page_has_all_parts() (
+    there play WASM=./wasm PAGE=build/play.html && cd "$tree" || exit
+    lines=$(cat examples/play.html examples/play.css examples/play_stories.js \
+        examples/play_kernel.js build/kernel.txt build/play.base64 | wc -l)
+    ! grep '^PLAY_' build/play.html && [ "$(wc -l <build/play.html)" -eq $((lines - 3)) ]
+)
+
+quick_starts_kernels() {
+    sed 's/^    gpu.name = name;/& fprintf(stderr, "[%s]", name);/' paged.cu.c \
+        >"$tree/paged.cu.c"
+    [ ! -x build/states ] || cp build/states "$tree/build"
+    there quick >"$dir/quick" 2>&1 || return
+    sed -n 's/^__global__ static void \([a-z_0-9]*\)(.*/\1/p' paged.cu.c fast/gpu.c >"$dir/kernels"
+    [ -s "$dir/kernels" ] || return
+    while read -r kernel; do
+        grep -F "[$kernel]" "$dir/quick" >"$dir/start" || { echo "not started: $kernel"; return 1; }
+    done <"$dir/kernels"
+    wc -l <"$dir/kernels"
+}
+
+if [ "$COMPILERS" != none ]; then  # none: for the programs alone
+    check "make help lists all targets, with a sed that is not GNU's" help_lists_all
+    check "make play has all parts of the page, with such a sed" page_has_all_parts
+    check "make quick starts each kernel" quick_starts_kernels
+fi
+
 # ---- output that cannot be written, and ./paged
 
 full() {

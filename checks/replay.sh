@@ -32,9 +32,13 @@ while IFS='|' read -r line message; do
     trace "2023-11-16 18:15:46.6805900,374,44\n$line"
     check "refused: '$line'" ends 1 "replay: $dir/trace.csv:3: $message" $dir/trace.csv
 done <<'END'
-2023-11-16 18:15:47,374,4.5|expected 1 to
-2023-11-16 18:15:47,0,44|expected 1 to
+2023-11-16 18:15:47,374,4.5|GeneratedTokens is not
+2023-11-16 18:15:47,374,44,|GeneratedTokens is not
+2023-11-16 18:15:47,374|GeneratedTokens is not
+2023-11-16 18:15:47,0,44|ContextTokens is not
+2023-11-16 18:15:47,3 74,44|ContextTokens is not
 2023-11-16,374,44|TIMESTAMP is not a time
+2023-11-16 18:15:47+01:00,374,44|TIMESTAMP is not a time
 2023-11-16 18:15:46.6805899,374,44|TIMESTAMP is before
 2023-11-16 18:15:47,374,44\0000|not a line of text
 END
@@ -83,6 +87,13 @@ marked() {
         ends 0 "5 requests" $dir/trace.csv && cmp $dir/csv $dir/marked-csv
 }
 check "a byte order mark and blank lines are read over" marked
+
+# The same as the trace of 2024 writes it, and with a Z.
+zone() {
+    sed '2,$s/,/+00:00,/; 4s/+00:00/Z/' $dir/trace.csv >$dir/zone.csv
+    ends 0 "5 requests" $dir/zone.csv && cmp $dir/csv $dir/marked-csv
+}
+check "a time may end with +00:00 or Z" zone
 
 # table BLOCKS OPTIONS... <LINES: with these blocks of 2 slots, --csv has these lines.
 table() {

@@ -3,6 +3,7 @@
 passed=0 failed=0 skipped=0
 LOG=${LOG:-build/log}
 export UBSAN_OPTIONS=print_stacktrace=1
+export LC_ALL=C  # what compilers and debuggers say is read here
 mkdir -p build
 
 ok() { printf 'ok    %s\n' "$1"; passed=$((passed + 1)); }

@@ -115,8 +115,9 @@ static int make_plan(void)
         const Sequence *q = &s->seqs[one];
         int tokens = s->num_tokens[i] = choose(-1, q->length + 1);
         s->batch[i] = pool->seqs[one];
-        if (tokens < 0 || tokens > q->length || named >> one & 1) want = PAGED_BAD_ARGUMENT;
-        if (tokens > 0 && q->length - tokens > q->computed) want = PAGED_BAD_ARGUMENT;
+        int bad = tokens < 0 || tokens > q->length || named >> one & 1;
+        if (bad && !want) want = PAGED_BAD_ARGUMENT;
+        if (tokens > 0 && q->length - tokens > q->computed && !want) want = PAGED_NOT_READY;
         if (tokens > 0 && q->length > q->computed) s->writable = 1;
         for (int t = q->length - tokens; t < q->length && !want; t++)
             s->sealed |= sealed(s->batch[i]->block_table[t / block_size]);
@@ -131,7 +132,7 @@ static int make_step(int layer, int x)
 {
     static const float query[ROWS];
     float k[ROWS], v[ROWS], sum[ROWS] = {0}, out[ROWS], lse[ROWS];
-    int rows = 0, want = layer + (kind == ATTEND) >= s->writable;
+    int rows = 0, want = layer + (kind == ATTEND) >= s->writable ? PAGED_NOT_READY : PAGED_OK;
     if (kind == WRITE && s->sealed) want = PAGED_BLOCK_SHARED;
     if (layer < 0 || layer >= LAYERS) want = PAGED_BAD_ARGUMENT;
     if (layer + 1 == s->writable) s->writable++;
@@ -149,7 +150,8 @@ static int make_step(int layer, int x)
     if (kind == WRITE) return judge(pool_write(pool, layer, k, v), want);
     for (int i = 0; i < rows; i++) out[i] = NAN;  // not that of another call
     int error = attend(pool, x, layer, 1, 1, query, out, lse);
-    for (int i = 0; i < rows; i++) check(error || fabs(out[i] / sum[i] - 1) < 1e-6, "the mean of V");
+    for (int i = 0; i < rows; i++)
+        check(error || fabs(out[i] / sum[i] - 1) < 1e-6, "the mean of V");
     return judge(error, want);
 }
 

@@ -414,7 +414,8 @@ def self_test():
                    if (a.kind, a.lines) != (b.kind, b.lines)]
         states = [state for state, _, _ in judge_all(changed)]
         state = {('failed',): 'passed', ('skipped',): 'skipped'}.get(tuple(states), 'failed')
-        results.append((state, state != 'passed' and f'FAIL  {state} with the edit {edit}', None))
+        word = 'skip ' if state == 'skipped' else 'FAIL '
+        results.append((state, state != 'passed' and f'{word} with the edit {edit}', None))
     return results
 
 

@@ -69,11 +69,7 @@ static const float *take_floats(const File *file, uint64_t count)
     return floats;
 }
 
-static void expect_end(const File *file, const char *kind)
-{
-    if (fgetc(file->in) != EOF) die(1, "%s: not %s: too long", file->path, kind);
-    fclose(file->in);
-}
+static int at_end(const File *file) { return ungetc(fgetc(file->in), file->in) == EOF; }
 
 // ---- the checkpoint ---------------------------------------------------------------------------
 // A checkpoint is seven int32 and then all weights as float32, in one fixed order. They are
@@ -114,6 +110,9 @@ static int take_header(Model *m, const File *file)
 {
     int32_t numbers[7];
     take(file, numbers, sizeof numbers);
+    if (numbers[0] == 0x616b3432)  // "ak42" begins the versions that have a number
+        die(1, "%s: a checkpoint of version %d of export.py; only version 0 is read here",
+            file->path, numbers[1]);
     if (!is_model(numbers, m)) {
         for (int i = 0; i < 7; i++) numbers[i] = (int32_t)__builtin_bswap32(numbers[i]);
         if (is_model(numbers, m)) die(1, "%s: a checkpoint of the other byte order", file->path);
@@ -158,7 +157,8 @@ static void read_model(Model *m, File file)
     const float *next = take_floats(&file, count);
     for (int i = 0; i < 13; next += parts[i++].count) *parts[i].weights = next;
     if (!separate) m->classifier = m->embedding;
-    expect_end(&file, "a checkpoint");
+    if (!at_end(&file)) die(1, "%s: not a checkpoint: too long", file.path);
+    fclose(file.in);
 }
 
 // ---- the tokenizer ----------------------------------------------------------------------------
@@ -183,6 +183,8 @@ static void read_tokenizer(Tokenizer *t, File file, int vocab_size)
     t->longest = 1;
     sh_new_strdup(t->ids);
     for (int token = 0; token < vocab_size; token++) {
+        if (at_end(&file))
+            die(1, "%s: %d tokens, and the model has %d", file.path, token, vocab_size);
         take(&file, arraddnptr(t->scores, 1), sizeof *t->scores);
         int length = take_int(&file);
         if (length < 0 || length > longest || length > MAX_TEXT)
@@ -194,7 +196,9 @@ static void read_tokenizer(Tokenizer *t, File file, int vocab_size)
         if (shgeti(t->ids, t->pair) < 0) shput(t->ids, t->pair, token);  // of equals, the first
         arrput(t->text, t->ids[shgeti(t->ids, t->pair)].key);
     }
-    expect_end(&file, "the tokenizer of this checkpoint");
+    if (!at_end(&file))
+        die(1, "%s: more tokens than the model, which has %d", file.path, vocab_size);
+    fclose(file.in);
     arrsetlen(t->pair, 2 * t->longest + 1);
 }
 

@@ -90,16 +90,22 @@ static struct {
 static const char *parse_line(const char *line, Request *r)
 {
     struct tm date = {0};
-    int end = 0;
     char *rest = strptime(line, "%Y-%m-%d %H:%M:%S", &date);
-    if (!rest || !strchr(".,", *rest)) return "TIMESTAMP is not a time like 2023-11-16 18:15:46.68";
-    r->arrival = (int64_t)timegm(&date) * TICKS;
-    r->arrival += llround(fmin(strtod(rest, &rest), 1) * TICKS);
-    int fields = sscanf(rest, ",%8d,%8d%n", &r->context, &r->generated, &end);
-    if (fields == 2 && !rest[end] && r->context >= 1 && r->context <= MAX_TOKENS &&
-        r->generated >= 0 && r->generated <= MAX_TOKENS)
-        return NULL;
-    return "expected 1 to 2^24 ContextTokens, 0 to 2^24 GeneratedTokens";
+    double fraction = rest && *rest == '.' ? fmin(strtod(rest, &rest), 1) : 0;
+    if (rest && *rest == 'Z') rest += 1;
+    if (rest && strncmp(rest, "+00:00", 6) == 0) rest += 6;
+    if (!rest || *rest != ',') return "TIMESTAMP is not a time like 2023-11-16 18:15:46.68";
+    r->arrival = (int64_t)timegm(&date) * TICKS + llround(fraction * TICKS);
+    int end = 0;
+    if (sscanf(rest, ",%8d%n", &r->context, &end) != 1 || (rest[end] && rest[end] != ',') ||
+        r->context < 1 || r->context > MAX_TOKENS)
+        return "ContextTokens is not a number from 1 to 2^24";
+    rest += end;
+    end = 0;
+    if (sscanf(rest, ",%8d%n", &r->generated, &end) != 1 || rest[end] || r->generated < 0 ||
+        r->generated > MAX_TOKENS)
+        return "GeneratedTokens is not a number from 0 to 2^24";
+    return NULL;
 }
 
 static void add_request(Request r)

@@ -12,6 +12,10 @@
 #define EXERCISE "7b"
 #include "exercise.h"
 
+#ifdef PAGED_NO_STANDIN
+static int gpu_lane_order;
+#endif
+
 enum { DIM = 40, KV_HEADS = 2, Q_HEADS = 10, LENGTH = 70, ROWS = 3, SIZE = ROWS * Q_HEADS * DIM };
 
 int main(void)

@@ -4,7 +4,8 @@
 //     #include "exercise.h"
 //
 // An exercise ends at the first mistake, with "5b: not yet: ..." and exit status 1, or with
-// "5b: solved" and 0. new_pool() creates a float32 pool on the CPU, with poison.
+// "5b: solved" and 0. Status 2: it needs the stand-in, and there is none. new_pool() creates a
+// float32 pool on the CPU, with poison.
 
 #define PAGED_NO_MAIN
 #ifdef ENGINE
@@ -44,9 +45,16 @@ static inline void must(int error)
     if (error) not_yet("a call of the engine fails: %s", paged_error(error));
 }
 
+__attribute__((noreturn)) static inline void no_standin(void)
+{
+    printf("This build has no stand-in for a GPU, which needs x86-64 or AArch64.\n");
+    exit(2);
+}
+
 static inline Pool *new_pool_of(PoolConfig config)
 {
     Pool *pool;
+    if (!device_exists(config.device)) no_standin();
     must(pool_create(&config, &pool));
     return pool;
 }

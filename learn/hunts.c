@@ -33,7 +33,12 @@ static Pool *new_pool(int num_layers, int num_heads, int block_size, int num_blo
 {
     PoolConfig config = {num_layers, num_heads, DIM, block_size, num_blocks, PAGED_F16, 0, device};
     Pool *pool;
-    must(pool_create(&config, &pool), "pool_create()");
+    int error = pool_create(&config, &pool);
+    if (error == PAGED_NO_GPU) {
+        printf("This build has no stand-in for a GPU, which needs x86-64 or AArch64.\n");
+        exit(2);
+    }
+    must(error, "pool_create()");
     return pool;
 }
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The build track: the reader writes the engine, stage by stage.
+"""The build track: the reader writes the engine, stage by stage. And the exercises.
 
-`make help` lists the commands: learn, stage, debug-stage, story. They return 0 whatever the tests
-say, but `python3 learn/learn.py stage 4` returns 1 if one fails. They work on learn/paged.cu.c: the
-engine without the bodies of the functions in stages.txt. What the reader writes may be wrong in any
-way, so each test is a process with its own limits.
+`make help` lists the commands: learn, stage, debug-stage, story, exercise. They return 0 whatever
+the tests say, but `python3 learn/learn.py stage 4` returns 1 if one fails, and 2 if it cannot run
+them. They work on learn/paged.cu.c: the engine without the bodies of the functions in stages.txt.
+What the reader writes may be wrong in any way, so each test is a process with its own limits.
 """
 import argparse
 import functools
@@ -17,8 +17,9 @@ import sys
 import textwrap
 
 sys.dont_write_bytecode = True
+import plant  # noqa: E402
 from plant import (CC, CPPFLAGS, call, debugger, find, functions, near, read,  # noqa: E402
-                   run, write)
+                   refuse, run, write)
 
 MINE = 'learn/paged.cu.c'
 BUILD = 'build/learn'
@@ -175,6 +176,20 @@ def run_races(test, program=None):
     return text if re.search(r'^stage \d+: write ', text, re.M) else None
 
 
+def leave_out_kernels(stages, number):
+    """Without a stand-in, no kernel runs: leaves out the tests and the tale that need one."""
+    skipped = []
+    for stage in stages:
+        before = stage.tests + stage.suite
+        stage.tests = [test for test in stage.tests if not test.startswith(('kernel_', 'races_'))]
+        stage.suite = [words for words in stage.suite if '--standin' not in words]
+        stage.story = [words for words in stage.story if '--device standin' not in words]
+        skipped += [str(stage.number)] * (before != stage.tests + stage.suite)
+    if number == 0 or number >= int(skipped[0]):
+        say('Skipped in stages %s: what runs kernels. %s' % (' and '.join(skipped),
+                                                             plant.NO_STANDIN))
+
+
 def run_test(test, program=None):
     """Returns None if it passes, otherwise what it printed."""
     if test.startswith('races_'):
@@ -193,12 +208,15 @@ def run_test(test, program=None):
 
 
 def crash(test):
-    """Where in the reader's engine a test crashes, as a line of text, if gdb can say it."""
+    """Where in what the reader wrote a test crashes, as a line of text, if gdb can say it."""
     text = shutil.which('gdb') and run(
         ['gdb', '-nx', '-batch', '-iex', 'set debuginfod enabled off', '-ex', 'run',
          '-ex', 'backtrace', '--args', BUILD + '/stage_tests', '--debug', test], 20, LIMITS)[0]
-    where = re.search(r'(\w+) \([^\n]*\)\s+at (?:\./)?(%s:\d+)' % re.escape(MINE), text or '')
-    return 'It crashes in %s(), at %s.\n' % where.groups() if where else ''
+    frames = re.findall(r'(\w+) \([^\n]*\)\s+at (?:\./)?(%s:\d+)' % re.escape(MINE), text or '')
+    given = {function.name for function in functions(read('paged.cu.c'))}
+    given -= {name for stage in read_stages() for name in stage.write}
+    frames = [frame for frame in frames if frame[0] not in given] or frames
+    return 'It crashes in %s(), at %s.\n' % frames[0] if frames else ''
 
 
 def run_suite(arguments, engine=None):
@@ -428,8 +446,8 @@ def story(number, stages):
 def show(number, name, stages):
     known = [function.name for function in functions(read('paged.cu.c'))]
     if name not in known:
-        raise SystemExit('The engine has no function %s.%s\nmake stage lists those to write.'
-                         % (name, near(name, known)))
+        refuse('The engine has no function %s.%s\nmake stage lists those to write.'
+               % (name, near(name, known)))
     later = [stage for stage in stages[number:] if name in stage.again]
     simple = later and not any(name in stage.again for stage in stages[:number])
     if later and not simple:
@@ -457,7 +475,7 @@ def debug(number, stages, start=os.execvp):
                 stops = ['panic', 'failed']
             name, begin, _, before_command, before_program = debugger()
             if not shutil.which(name):
-                raise SystemExit('gdb is not installed: sudo apt-get install gdb')
+                refuse('gdb is not installed: sudo apt-get install gdb')
             print('Stage %d: %s.\n%s stops where the test fails: from failed(), up 2 goes to the '
                   'test. To step\nthrough your function: break NAME, then run, then y.'
                   % (stage.number, test, name), flush=True)
@@ -473,22 +491,83 @@ def debug(number, stages, start=os.execvp):
     return 0
 
 
+def copy_for(name, original, stages):
+    """Makes the reader's file for an exercise of code, and prints the task. It is a copy of a file
+    of learn/ or of an engine: the reader's if there is one, as the finished one has all solutions.
+    Returns its path, or None if the reader's engine does not go so far yet."""
+    path = 'learn/my-%s.c' % name
+    if os.path.exists(path):
+        return path
+    if original == 'paged.cu.c' and os.path.exists(MINE):
+        number = min(int(name[:-1]), len(stages))
+        if call([sys.executable, 'learn/learn.py', 'stage', str(number)])[0]:
+            print('Your engine will be copied as soon as make stage N=%d passes. To work in the\n'
+                  'finished one, with all solutions: cp paged.cu.c %s' % (number, path))
+            return None
+        original = MINE
+    write(path, read(original))
+    task = re.sub('^// ?', '', read('learn/%s.c' % name).partition('\n\n')[0], flags=re.M)
+    print(fold(task) + 'Your copy of %s: %s' % (original, path))
+    return path
+
+
+def fold(text):
+    return call(['awk', '-f', 'learn/read.awk'], input=text)[1]
+
+
+def exercise(name, answer, stages):
+    """An exercise of numbers or of code: the task, or what is wrong with the reader's solution. A
+    chapter: the answers to its questions."""
+    answers = re.search(r'^chapter %s\n((?:(?!chapter ).*\n)+)' % re.escape(name),
+                        read('learn/answers.txt'), re.M)
+    if answers:
+        print(fold(answers[1]), end='')
+        return 0
+    source, patch = ['learn/predict.c'], 'learn/%s.patch' % name
+    if os.path.exists(patch):
+        original = read(patch).splitlines()[0][6:]  # after --- a/
+        path = copy_for(name, original, stages)
+        if not path:
+            return 1
+        source = [path]
+        if original == 'paged.cu.c':
+            source = ['-DENGINE="my-%s.c"' % name, '-I.', 'learn/%s.c' % name]
+        if plant.compiles('-fsanitize=address'):
+            source.append('-fsanitize=address')
+    os.makedirs('build', exist_ok=True)
+    status, text = call([*CC, '-O0', '-g', '-Wall', '-Wextra', *CPPFLAGS, *source,
+                         '-o', 'build/exercise', '-lm'])
+    say(text, 0)
+    if status:
+        return 1
+    os.environ['ASAN_OPTIONS'] = 'detect_leaks=0'
+    status, text = call(['build/exercise', *filter(None, [name]), *answer.replace(',', ' ').split()])
+    say(text + 'killed by signal %d\n' % -status * (status < 0), 0)
+    return status
+
+
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument('command', choices=['make', 'stage', 'debug', 'story'])
-    parser.add_argument('number', nargs='?', default='0')
+    parser.add_argument('command', choices=['make', 'stage', 'debug', 'story', 'exercise'])
+    parser.add_argument('name', nargs='?', default='')
     parser.add_argument('--force', action='store_true')
     parser.add_argument('--show')
+    parser.add_argument('--answer', default='')
     options = parser.parse_args()
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # for | head
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     stages = read_stages()
-    if options.number not in map(str, range(len(stages) + 1)):
-        raise SystemExit('There are stages 1 to %d.' % len(stages))
-    number = int(options.number)
+    if options.command == 'exercise':
+        return exercise(options.name, options.answer, stages)
+    if options.name not in ['', *map(str, range(len(stages) + 1))]:
+        refuse('There are stages 1 to %d.' % len(stages))
+    number = int(options.name or 0)
     if options.command == 'make' or not os.path.exists(MINE):
         make(options.force)
     if options.command == 'make':
         return 0
+    if not plant.has_standin():
+        leave_out_kernels(stages, number)
     if options.show:
         return show(number or len(stages), options.show, stages)
     if options.command == 'debug':
@@ -499,4 +578,4 @@ def main():
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    plant.start(main)

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Plants the bugs of checks/bugs.txt in the engine, for a reader or for the tests to find.
 
-`make help` lists the commands: hunt, mutant, mutants. Three more: `plant.py mutants NAME...`;
-`plant.py mutants --check`, which only asks whether each bug still has its place and compiles; and
-`plant.py mutants --states`, where checks/states.c is the only test: how many bugs does it find?
+`make help` lists the commands hunt and mutant; `plant.py mutants` is in `make check C=planted`.
+Three more: `plant.py mutants NAME...`; `plant.py mutants --check`, which only asks whether each bug
+still has its place and compiles; and `plant.py mutants --states`, where checks/states.c is the only
+test: how many bugs does it find?
 
 In a hunt, the engine reaches the compiler through a pipe, so no file contains the bug, and the
 debugger shows the text without it. A mutant is a folder in build/mutants: tests.c beside the
@@ -13,6 +14,7 @@ import argparse
 import codecs
 import collections
 import difflib
+import functools
 import os
 import re
 import shlex
@@ -24,10 +26,13 @@ import textwrap
 from concurrent.futures import ThreadPoolExecutor
 
 os.chdir(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+os.environ['LC_ALL'] = 'C'  # what compilers and debuggers say is read here
 CC = shlex.split(os.environ.get('CC', 'cc'))
 CPPFLAGS = shlex.split(os.environ.get('CPPFLAGS', ''))
 SOURCES = ('tests.c', 'checks/states.c', 'checks/search.h', 'paged.h', 'paged.cu.c', 'fast/fast.c',
            'fast/gpu.c')
+
+NO_STANDIN = 'This build has no stand-in for a GPU, which needs x86-64 or AArch64.'
 
 # The test of huge pools is skipped under --quick, so it has a run of its own.
 HUGE = ['offsets_reach_beyond_2_to_the_31']
@@ -63,8 +68,10 @@ def call(command, **options):
 
 
 def run(command, seconds, limits='true'):
-    """Returns what a program printed, and its exit status: None if it took too long."""
-    shell = ['sh', '-c', 'ulimit -c 0; ulimit -f 2048; %s; exec "$@"' % limits, 'sh']
+    """Returns what a program printed, and its exit status: None if it took too long. A limit that
+    the system does not have is ignored."""
+    limits = '{ ulimit -c 0; ulimit -f 2048; %s; } 2>/dev/null; exec "$@"' % limits
+    shell = ['sh', '-c', limits, 'sh']
     with tempfile.TemporaryFile() as output:
         try:
             status = subprocess.run(shell + command, stdin=subprocess.DEVNULL, stdout=output,
@@ -74,6 +81,31 @@ def run(command, seconds, limits='true'):
             status = None
         output.seek(0)
         return output.read().decode('utf-8', 'replace'), status
+
+
+def compiles(*options):
+    """Whether the compiler can make a program with these options."""
+    probe = [*CC, *options, '-x', 'c', '-', '-o', os.devnull]
+    return call(probe, input='int main(void) { return 0; }')[0] == 0
+
+
+@functools.lru_cache(None)
+def has_standin():
+    """Whether the compiler sees a stand-in in the engine, by its macros."""
+    return '#define PAGED_NO_STANDIN' not in call([*CC, *CPPFLAGS, '-E', '-dM', 'paged.cu.c'])[1]
+
+
+def refuse(text):
+    """Ends a command that cannot do its work."""
+    print(text, file=sys.stderr)
+    sys.exit(2)
+
+
+def start(main):
+    try:
+        sys.exit(main())
+    except OSError as error:  # the folder cannot be written, say
+        refuse(f'{error.filename}: {error.strerror}')
 
 
 def debugger():
@@ -192,12 +224,12 @@ def judge_answer(number, hunt, bug, answer):
 
 def hunt_command(options):
     hunts = read_hunts()
-    if not options.names:
+    number = ''.join(options.names)
+    if not number:
         print('Thirteen bugs to find, easy ones first, and the chapter to read before each:')
         for number, hunt in hunts.items():
             print(f'{number:>4}  {hunt["after"]:10}  {hunt["title"]}')
         return 0
-    number = options.names[0]
     if number not in hunts:
         raise SystemExit(f'There are hunts 1 to {len(hunts)}.')
     hunt = hunts[number]
@@ -208,11 +240,13 @@ def hunt_command(options):
         print(textwrap.fill(f'Hint: {hunt["hint"]}', 79))
         return 0
     program = build_hunt(number, bug)
-    print(f'Hunt {number}. {hunt["title"]}\n\n'
-          f'$ {program} {number}\n{run_hunt(program, number, 5)[0]}')
-    name, start, more, _, before_program = debugger()
+    printed, _ = run_hunt(program, number, 5)
+    if NO_STANDIN in printed:
+        raise SystemExit(NO_STANDIN)
+    print(f'Hunt {number}. {hunt["title"]}\n\n$ {program} {number}\n{printed}')
+    name, begin, more, _, before_program = debugger()
     print(f'Which function of paged.cu.c has the bug? To look in {name} ({more}):\n'
-          f'    {start} {before_program} {program} {number}')
+          f'    {begin} {before_program} {program} {number}')
     for command in hunt.get('look', 'break noticed; run; up 2').split('; '):
         print(f'    ({name}) {command}')
     print(f'Then: make hunt N={number} HINT=1, or make hunt N={number} ANSWER=function')
@@ -236,8 +270,7 @@ def build_tests(folder, sources, place, *flags):
 
 def native():
     """The compiler option for this processor's vector instructions, if there is one."""
-    probe = [*CC, '-march=native', '-x', 'c', '-', '-o', os.devnull]
-    return [] if call(probe, input='int main(void) { return 0; }')[0] else ['-march=native']
+    return ['-march=native'] if compiles('-march=native') else []
 
 
 def first_failure(folder, arguments):
@@ -354,8 +387,7 @@ def mutants_command(options):
                 raise SystemExit(f'the unchanged engine fails: {text}\n'
                                  '0 passed, 1 failed, 0 skipped')
         races = [name for name in chosen if is_race(bugs[name].expect)]
-        probe = [*CC, '-fsanitize=thread', '-x', 'c', '-', '-o', os.devnull]
-        if races and not flags and call(probe, input='int main(void) { return 0; }')[0]:
+        if races and not flags and not compiles('-fsanitize=thread'):
             print(f'skip  {len(races)} races: {CC[0]} has no ThreadSanitizer')
             chosen = [name for name in chosen if name not in races]
         passed, asked = 0, len(options.names or bugs)
@@ -383,4 +415,4 @@ def main():
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    start(main)

@@ -140,9 +140,9 @@ static void equal(long long actual, long long expected, const char *name, int is
     static const char *const codes[] = {
         "PAGED_OK",       "PAGED_BAD_ARGUMENT",  "PAGED_OUT_OF_BLOCKS",
         "PAGED_TOO_LONG", "PAGED_OUT_OF_MEMORY", "PAGED_BLOCK_SHARED",
-        "PAGED_NO_GPU"};
+        "PAGED_NO_GPU",   "PAGED_NOT_READY"};
     if (actual == expected) return;
-    if (strncmp(name, "PAGED_", 6) == 0 && actual >= 0 && actual <= PAGED_NO_GPU)
+    if (strncmp(name, "PAGED_", 6) == 0 && actual >= 0 && actual <= PAGED_NOT_READY)
         failed("expected %s (%lld), got %s (%lld)", name, expected, codes[actual], actual);
     if (strstr(now.what, "f16")) failed("expected %#llx, got %#llx", expected, actual);
     if (is_unsigned) failed("expected %lld, got %llu", expected, actual);
@@ -758,6 +758,10 @@ TEST(attention_keeps_nan)
     for (int row = 0; row < 3; row++)
         EQUAL(isnan(out[row]), 1, "its scores are NaN and -infinity: only if all are -infinity, 0");
 }
+
+#ifdef PAGED_NO_STANDIN
+static int gpu_lane_order;
+#endif
 
 // Compares attention of the newest `rows` of n tokens with the oracle, which has no blocks; on the
 // stand-in in both orders of the lanes. Later tokens have larger scores.
