@@ -318,7 +318,7 @@ def check_commands():
            *written(5, 'double m = -DBL_MAX;', 'double m = *(volatile float *)8;'))
     for number, name, last in (5, 'attend_row', 'i'), (7, 'attend_tokens', 'd'):
         expect('crash in what is given, called by ' + name, 1,
-               ['signal 11'] + ['It crashes in %s(), at %s' % (name, learn.MINE)] * debugger,
+               ['signal 11'] + ['It crashes in %s(), at %s' % (name, learn.MINE)] * gdb,
                *written(number, 'q[i] * load_element(job->k_plane, at + ' + last,
                         'q[i] * load_element((void *)8, at + ' + last))
     expect('to blame in a stage', 1, [
