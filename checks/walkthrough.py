@@ -17,6 +17,8 @@ must be noticed. Run it after `make all build/llama-tests`, as commands start ./
     ```gdb       `$ gdb -x debugger/paged.gdb --args build/debug-tour ARGS`, then `(gdb) command`s,
                  each with what one sees; addresses, line numbers, process ids and blank lines do
                  not count. build/debug is ./paged, build/debug-tour is ./tour, both with -O0 -g3
+    ```lldb      likewise, `$ lldb -Q -s debugger/paged.lldb -- build/debug-tour ARGS`. lldb may show
+                 late what the program writes, so lines may come anywhere after their command
     prose        what it names exists: functions, fields and other names of the code, files, links,
                  make targets, tests, options of programs, bugs, exercises, chapters, stages, scenes
     ```text      a drawing or a table: it is not checked
@@ -38,6 +40,8 @@ ENV = {**os.environ, 'LC_ALL': 'C', 'NO_COLOR': '1', 'TERM': 'dumb', 'DEBUGINFOD
        'OMP_WAIT_POLICY': 'passive', 'MAKEFLAGS': ''}
 DOCUMENTS = ['walkthrough.md', 'README.md', 'docs/systems.md', 'checks/sessions.md']
 PROGRAMS = ['build/debug', 'build/debug-tour']
+DEBUGGERS = {'gdb': '$ gdb -x debugger/paged.gdb --args',
+             'lldb': '$ lldb -Q -s debugger/paged.lldb --'}
 
 
 class Failed(Exception):
@@ -171,13 +175,15 @@ def commands(lines, prompt):
     return result
 
 
-def compare(session, prompt, outputs, clean, actual):
-    """Fails with the first command whose output is not as expected, both once cleaned."""
+def compare(session, prompt, outputs, clean, actual, late=False):
+    """Fails with the first command whose output is not as expected, both once cleaned; if it may
+    come late, among other lines and those of later commands."""
     wrong = []
-    for (command, expected), output in zip(session, outputs):
-        message = difference(clean(expected), clean(output))
+    for i, (command, expected) in enumerate(session):
+        actual = actual + [prompt + command] + outputs[i]
+        seen = sum(outputs[i:], []) if late else outputs[i]
+        message = difference(clean(['...', *expected, '...'] if late else expected), clean(seen))
         wrong += [f'{prompt}{command}: {message}'] if message else []
-        actual = actual + [prompt + command] + output
     if wrong or not session:
         raise Failed((wrong or ['expected a command'])[0], actual)
 
@@ -199,7 +205,8 @@ NOISE = re.compile(r'Starting program|Run till exit|\[(New )?Thread|\[(At|De)tac
                    r'Using host libthread_db|Reading symbols')
 # What may differ from one machine, or one edit of the sources, to another.
 VARYING = [(r'0x[0-9a-f]{4,}', '0x...'), (r'\.(c|h):\d+', r'.\1:N'), (r'\bline \d+', 'line N'),
-           (r'^\d+\t', 'N\t'), (r'\bprocess \d+', 'process N'), (r'(reakpoint \d+)\.\d+,', r'\1,')]
+           (r'^\d+\t', 'N\t'), (r'\bprocess \d+', 'process N'), (r'(reakpoint \d+)\.\d+,', r'\1,'),
+           (r'^(\([\w *]+\)) \$\d+ = ', r'\1 '), (r'^  \(\w+\) \[', '  [')]  # lldb 14, not 19
 
 
 def normal(lines):
@@ -222,32 +229,47 @@ def gdb(program, arguments, session):
     return [part.split('\n') for part in parts] + [['gdb has ended']] * len(session)
 
 
-@functools.lru_cache(1)
-def gdb_problem():
-    """Builds both programs and says why no session can be held here, or None."""
-    for tool in ('gdb', 'stdbuf', 'make'):
+def lldb(program, arguments, session):
+    """The lines after each command."""
+    line = ['lldb', '-x', '--batch', '-s', 'debugger/paged.lldb']  # without -Q: shows commands
+    for command in session:
+        line += ['-o', command]
+    text, parts = run([*line, '--', program, *arguments], stderr=subprocess.STDOUT).stdout, []
+    for command in session + ['']:
+        part, _, text = text.partition(f'(lldb) {command}\n')
+        parts.append(part.split('\n'))
+    return parts[1:]
+
+
+@functools.lru_cache(None)
+def problem(debugger):
+    """Builds both programs and says why it can hold no session here, or None."""
+    for tool in (debugger, 'make') + ('stdbuf',) * (debugger == 'gdb'):
         if not shutil.which(tool):
             return f'there is no {tool}'
     if run(['make', '-s', *PROGRAMS], stderr=None).returncode:
         raise SystemExit(f'{PROGRAMS} do not compile')
-    got = gdb(PROGRAMS[0], [], ['break main', 'run', 'print $_thread'])[2]
-    return None if '$1 = 1' in got else 'gdb cannot run a program here'
+    hold = gdb if debugger == 'gdb' else lldb
+    got = normal(hold('build/debug-tour', [], ['break main', 'run', 'print argc'])[2])
+    return None if {'$1 = 1', '(int) 1'} & set(got) else f'{debugger} cannot run a program here'
 
 
-def check_gdb(block):
-    if gdb_problem():
-        raise Skipped(gdb_problem())
-    start = shlex.split((block.lines or [''])[0])
-    if start[:5] != '$ gdb -x debugger/paged.gdb --args'.split() or \
-            start[5:6] not in [[program] for program in PROGRAMS]:
-        raise Failed('expected first "$ gdb -x debugger/paged.gdb --args build/debug..."')
-    session = commands(block.lines[1:], '(gdb) ')
-    outputs = gdb(start[5], start[6:], [command for command, _ in session])
+def check_session(block):
+    if problem(block.kind):
+        raise Skipped(problem(block.kind))
+    expected, prompt = DEBUGGERS[block.kind], f'({block.kind}) '
+    start = (block.lines or [''])[0]
+    program, *arguments = shlex.split(start[len(expected):]) or ['']
+    if not start.startswith(expected + ' ') or program not in PROGRAMS:
+        raise Failed(f'expected first "{expected} build/debug..."')
+    session = commands(block.lines[1:], prompt)
+    hold = gdb if block.kind == 'gdb' else lldb
+    outputs = hold(program, arguments, [command for command, _ in session])
     # gdb 13 cannot write the registers of a processor that has AMX, which a call needs.
     if any("Couldn't write extended state status" in line for x in outputs for line in x):
         raise Skipped('gdb here cannot call a function of the program')
     outputs = [[re.sub(*VARYING[0], line) for line in x if not NOISE.match(line)] for x in outputs]
-    compare(session, '(gdb) ', outputs, normal, [block.lines[0]])  # shown without the noise
+    compare(session, prompt, outputs, normal, [start], hold == lldb)  # shown without the noise
 
 
 def exists(*path):
@@ -306,7 +328,8 @@ def check_prose(block):
         raise Failed('; '.join(wrong))
 
 
-KINDS = {'c': check_c, 'console': check_console, 'gdb': check_gdb, 'prose': check_prose}
+KINDS = {'c': check_c, 'console': check_console, 'gdb': check_session, 'lldb': check_session,
+         'prose': check_prose}
 
 
 def judge(block):
@@ -314,7 +337,7 @@ def judge(block):
     where = f'{block.path}:{block.number}: {block.kind}'
     try:
         if block.kind not in KINDS:
-            raise Failed('expected c, console, gdb, text or sh')
+            raise Failed('expected c, console, gdb, lldb, text or sh')
         for name in block.needs:
             if not found(name):
                 raise Skipped(f'no {name}' + ': MODELS=folder python3 checks/walkthrough.py' *
@@ -331,8 +354,8 @@ def judge(block):
 
 
 def judge_all(blocks):
-    if any(block.kind == 'gdb' for block in blocks):
-        gdb_problem()  # before two threads build it
+    for debugger in {block.kind for block in blocks} & set(DEBUGGERS):
+        problem(debugger)  # before two threads build it
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(judge, blocks))
 
@@ -365,13 +388,21 @@ Breakpoint 1, seq_append (seq=0x..., n=38) at paged.cu.c:1
 (gdb) print n
 $1 = 38
 ```
+```lldb
+$ lldb -Q -s debugger/paged.lldb -- build/debug-tour 4
+(lldb) break seq_append if n == 38
+(lldb) run
+(lldb) print n
+(int) 38
+```
 # In other systems
 | `block_take()` | theirs(), `their.c` |
 '''
 EDITS = r'''ceil_div()>ceil_dif() | paged.h)>paged.k) | cks/rep>cks/red | make debug>make debud
 sts >sts x | d_paged>d_pages | a + b - 1>a + b - 2 | free_list_remove>free_list_removf
-\nb\n`>\nc\n` | ...\nb>..\nb | n=38>n=39 | $1 = 38>$1 = 39 | ```c\n>```C\n | --list>--lst
-C=lint>C=lind | num_f>num_g | block_take>block_tale | chapter 3>chapter 33 | BUG=cow>BUG=cov | tour 3>tour 5
+\nb\n`>\nc\n` | ...\nb>..\nb | n=38>n=39 | $1 = 38>$1 = 39 | (int) 38>(int) 39 | ```c\n>```C\n
+ --list>--lst | C=lint>C=lind | num_f>num_g | block_take>block_tale | chapter 3>chapter 33
+ BUG=cow>BUG=cov | tour 3>tour 5
 static void free_list_remove(Pool *pool, int block)>    block_poison(pool, block, 0);'''
 
 
@@ -386,7 +417,8 @@ def self_test():
                    if (a.kind, a.lines) != (b.kind, b.lines)]
         states = [state for state, _, _ in judge_all(changed)]
         state = {('failed',): 'passed', ('skipped',): 'skipped'}.get(tuple(states), 'failed')
-        results.append((state, state != 'passed' and f'FAIL  {state} with the edit {edit}', None))
+        word = 'skip ' if state == 'skipped' else 'FAIL '
+        results.append((state, state != 'passed' and f'{word} with the edit {edit}', None))
     return results
 
 
