@@ -130,7 +130,7 @@ story:            ## what your engine can say, from stage 5 on: N=7, with stage 
 exercise:         ## N=5b, or N=1a ANSWER=10; N=5: answers to questions of chapter 5
 	@$(PYTHON3) learn/learn.py exercise "$$N" --answer="$$ANSWER" || [ $$? != 2 ]
 
-hunt:             ## a bug to find in a debugger: N=7, HINT=1, ANSWER=name; without N: list
+hunt:             ## a bug to debug: N=7, HINT=1, ANSWER=name; without N: list
 	@$(PYTHON3) learn/plant.py hunt "$$N" $(if $(HINT),--hint) --answer="$$ANSWER" \
 	    | fold -s -w 80 | sed 's/ *$$//'
 

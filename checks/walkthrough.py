@@ -401,8 +401,8 @@ $ lldb -Q -s debugger/paged.lldb -- build/debug-tour 4
 EDITS = r'''ceil_div()>ceil_dif() | paged.h)>paged.k) | cks/rep>cks/red | make debug>make debud
 sts >sts x | d_paged>d_pages | a + b - 1>a + b - 2 | free_list_remove>free_list_removf
 \nb\n`>\nc\n` | ...\nb>..\nb | n=38>n=39 | $1 = 38>$1 = 39 | (int) 38>(int) 39 | ```c\n>```C\n
- --list>--lst | C=lint>C=lind | num_f>num_g | block_take>block_tale | chapter 3>chapter 33
- BUG=cow>BUG=cov | tour 3>tour 5
+--list>--lst | C=lint>C=lind | num_f>num_g | block_take>block_tale | chapter 3>chapter 33
+BUG=cow>BUG=cov | tour 3>tour 5
 static void free_list_remove(Pool *pool, int block)>    block_poison(pool, block, 0);'''
 
 
