@@ -1,27 +1,11 @@
 // Does random deeds on docs/play.html: checks/play.sh adds this to the end of its script. In the
 // console appear all calls with their states and, after "! ", what the page shows that is wrong
-// when the queue is empty. #random=SEED,N: N deeds; #random=SEED,N,type.shape: of these kinds.
+// when the queue is empty. ?random=SEED,N: N deeds; ?random=SEED,N,type.shape: of these kinds.
 
 async function drive(seed, n, kinds) {
   const random = n => (seed = seed * 48271 % 2147483647) % n;
   const pick = things => things[random(things.length)];
   const rows = () => [...document.querySelectorAll('.seq:not([hidden])')];
-  const event = (type, more) => ({bubbles: true, cancelable: true, ...more});
-  function press(key, ctrlKey = false, repeat = false) {
-    const input = document.activeElement;
-    const down = new KeyboardEvent('keydown', event('', {key, ctrlKey, repeat}));
-    if (!input.dispatchEvent(down)) return;
-    if (ctrlKey || input.localName !== 'input' || input.readOnly) return;
-    const remove = key === 'Backspace', {selectionStart: from, selectionEnd: to} = input;
-    const more = event('', {inputType: remove ? 'deleteContentBackward' : 'insertText',
-      data: remove ? null : key});
-    if (key.length > 1 && !remove) return;
-    if (!input.dispatchEvent(new InputEvent('beforeinput', more))) return;
-    if (!remove && input.value.length > 31) return;
-    input.setRangeText(remove ? '' : key, Math.max(0, from - (remove && from === to)), to, 'end');
-    input.dispatchEvent(new InputEvent('input', more));
-  }
-  const texts = (things, between = '') => [...things].map(one => one.textContent).join(between);
   function shown() {
     const lines = rows().filter(({dataset: {name}}) => isLive(name)).map(({children, lastChild}) =>
       [texts([children[0]]), telling() ? texts(lastChild.querySelectorAll('span'))
@@ -115,7 +99,6 @@ async function drive(seed, n, kinds) {
       say(`! ${name}: "${value}" and ${fork ? 'Enter and ' : ''}"${more}" at ${at} is "${
         $(fork ? child : name).value}"`);
   }
-  const say = text => { for (const line of text.split('\n')) if (line) console.log(line); };
   async function settle() {
     while (coming) await new Promise(done => setTimeout(done));
     await ended();
@@ -137,10 +120,6 @@ async function drive(seed, n, kinds) {
     if (random(4) === 0) await settle(), await typeAlone();
   }
   await settle();
-}
-
-async function ended() {
-  for (let last; last !== queue;) await (last = queue);
 }
 
 // For engines that are wrong on purpose: looks twice, types, and tells what the page says.
@@ -196,7 +175,7 @@ function fewest_steps() {
           n + (n > 0 && n < textFor(names[i]).length && set >> i & 1)));
   }
 }
-const [, seed, n, kinds] = location.hash.match(/^#random=(\d+),(\d+),?(.*)/) ?? [];
+const [, seed, n, kinds] = location.search.match(/^\?random=(\d+),(\d+),?(.*)/) ?? [];
 if (seed) await drive(Number(seed), Number(n), kinds);
 else if (challenged()) console.log(`${$('said').textContent} ${fewest_steps()}`);
 else if (telling()) await tell_tales();

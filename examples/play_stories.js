@@ -83,6 +83,7 @@ function tally() {
     const length = seqs[name]?.length;
     if (verb === 'seq_fork') computed[call.at(-2)] = seqs[call.at(-2)]?.length;
     if (verb === 'seq_create' || verb === 'seq_lookup') computed[name] = length;
+    if (verb === 'seq_rewind') computed[name] = Math.min(computed[name], length);
     if (verb === 'seq_release' && states[i - 1].seqs[name]?.length === textFor(name).length)
       served[name] = true;
     if (verb !== 'step' || code) return;
@@ -106,10 +107,15 @@ function verdict() {
 const question = ({story, asked} = moment()) => STORIES[story][5 + asked];
 const capital = text => text[0].toUpperCase() + text.slice(1);
 const WISH = /^(step|(begin|find|publish|release) [a-e]|fork [a-e] \d+ [a-e])$/;
+function linked(text) {  // a link that cannot be read is a text like others
+  try { return decodeURIComponent(text).split('='); } catch { return [text]; }
+}
 const open = link => later(async () => {
-  const [key, deeds = ''] = decodeURIComponent(link).split('=');
-  const story = key in STORIES ? key : 'sampling', [, size, count, wishes, told] = STORIES[story];
-  if (hasModel(story)) files ??= await bring();
+  const [key, deeds = ''] = linked(link);
+  if (key && !Object.hasOwn(STORIES, key)) problem = `There is no story "${key}". `;
+  if (hasModel(key)) files ??= await bring().catch(error => { problem = `${error.message} `; });
+  const story = key && !problem ? key : 'sampling', [, size, count, wishes, told] = STORIES[story];
+  if (problem) $(story).focus({preventScroll: true});
   $('stories').scrollLeft = $(story).offsetLeft - 24;
   const back = at && moment().mine ? ' Undo brings your lines back.' : '';
   hand = 'a';
