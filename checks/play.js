@@ -24,6 +24,33 @@ async function drive(seed, n, kinds) {
       .join('') + (ref_count ? ` ×${ref_count}` : '') + (serial ? ` #${serial}` : ''));
     return [...lines, free.join(' ') || 'empty', ...pool].join('; ');
   }
+  function story(link) {  // its event comes later
+    if (link && link.hash !== location.hash) coming++;
+    link?.click();
+  }
+  async function judge_race() {
+    race.stop();
+    await race.stepping;
+    race.sides.forEach(({state: {tales = {}, seqs = {}}, size}, i) => {
+      const side = $('sides').children[i], names = Object.keys(tales);
+      const count = what => names.filter(name => tales[name].state === what).length;
+      const taken = name => [...side.querySelectorAll('.taken')].filter(({style}) =>
+        style.getPropertyValue('--of') === `var(--${name})`);
+      const wanted = [count('running'), Object.values(seqs).reduce((n, {length}) => n + length, 0),
+        count('waiting'), ...Object.keys(seqs).flatMap(name =>
+          [seqs[name].table.length * size / 16, seqs[name].length])];
+      const is = [...texts(side.querySelectorAll('b'), ' ').split(' '), ...Object.keys(seqs).flatMap(
+        name => [taken(name).length,
+          taken(name).reduce((n, {style}) => n + +style.getPropertyValue('--n'), 0)])];
+      if (`${is}` !== `${wanted}`) say(`! the race: ${is}, not ${wanted}`);
+      names.forEach((name, n) => {
+        const text = side.querySelectorAll('.tail')[n].textContent, {state, words} = tales[name];
+        if (state === 'waiting' ? text !== 'waits' : !text || !words.join('').endsWith(text))
+          say(`! the race: ${name} ${state}: ${text}`.replaceAll('\n', '/'));
+      });
+    });
+    if (random(2)) race.run();
+  }
   const deed = {
     type() {
       pick(rows()).children[1].focus();
@@ -51,14 +78,15 @@ async function drive(seed, n, kinds) {
       button.click();
     },
     undo: () => document.querySelector(`[data-do=${pick(['undo', 'redo'])}]`).click(),
-    look: () => pick(['look', 'step', 'step', 'run'].map($).filter(one => !one.hidden))?.click(),
-    story() {
-      if (random(3)) return;
-      const link = pick([...$('stories').children]);
-      if (link.hash !== hash) coming++;
-      hash = link.hash;
-      link.click();
+    look: () => pick([...$('look').parentNode.querySelectorAll('button')]
+      .filter(one => one.checkVisibility()))?.click(),
+    race() {  // its engines work beside the page's
+      $('speed').value = random(5);
+      $(pick(['racing', 'pace', 'pace'])).click();
     },
+    lead: () => random(3) || story([...$('leads').querySelectorAll('a')].find(({hash}) =>
+      STORIES[hash.slice(1)])),
+    story: () => random(3) || story(pick([...$('stories').children])),
     shape() {
       const box = pick([$('size'), $('count')]);
       if (random(3) || box.disabled) return;
@@ -110,7 +138,7 @@ async function drive(seed, n, kinds) {
     if (document.activeElement === document.body) say('! the focus is lost');
     if (moment().answer.includes('in this engine')) say(`! ${moment().answer}`);
   }
-  let {hash} = location, coming = 0;  // a click on a story: its event comes later
+  let coming = 0;  // clicks on stories: their events come later
   addEventListener('hashchange', () => { coming--; });
   seconds = 60;
   $('a').focus();
@@ -118,8 +146,13 @@ async function drive(seed, n, kinds) {
     deed[pick(kinds ? kinds.split('.') : Object.keys(deed))]();
     if (random(3) === 0) await settle();
     if (random(4) === 0) await settle(), await typeAlone();
+    if (random(20) === 0) await judge_race();
   }
   await settle();
+  await judge_race();
+  race.stop();
+  await race.stepping;
+  for (const side of race.sides) say(side.log);
 }
 
 // For engines that are wrong on purpose: looks twice, types, and tells what the page says.

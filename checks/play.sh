@@ -63,6 +63,17 @@ cases() {
     (driver=checks/play_cases.js && console docs/play.html "cases=${1-}") >$out/cases
     ! grep '^!' $out/cases && grep -q '^END' $out/cases
 }
+calm() { look=--force-prefers-reduced-motion cases race && grep 'motion: true' $out/cases; }
+leads() {  # to a chapter that there is, and a function in its line
+    sed -n 's/^lead: //p' $out/cases | sort -u >$out/leads
+    sed -n 's/^## //p' walkthrough.md | tr 'A-Z ' 'a-z-' | tr -d '.,:' >$out/chapters
+    sed -n 's/^walkthrough.md#\(.*\): .*/\1/p' $out/leads | grep -v -x -F -f $out/chapters && return 1
+    sed -n 's/^paged.cu.c: \(.*\)(), line \([0-9]*\) .*/\2 \1/p' $out/leads >$out/lines
+    while read -r line name; do
+        sed -n "${line}p" paged.cu.c | grep -q " $name(" || { echo "$name: $line" && return 1; }
+    done <$out/lines
+    grep -c . $out/leads
+}
 cases_in_forced_colours() { look=--force-high-contrast cases forced && grep 'colours: true' $out/cases; }
 copied() {  # the calls that the last case copied compile, as their first line says, and run
     sed -n 's/^copied: //p' $out/cases | awk 'NR > 1 && /^\/\/ / { exit } 1' >$out/copied.c
@@ -165,9 +176,11 @@ the_page() {
     else skip "play: there is no Firefox"; fi
     check "what was wrong once is right, at 320 and 390 pixels, too" cases
     check "the calls that it copies compile and run" copied
+    check "a story leads to chapters and lines that there are" leads
     if [ "$browser" = "$chromium" ]; then
+        check "with reduced motion, the race steps only" calm
         check "in forced colours, who holds what is visible" cases_in_forced_colours
-    else skip "play: forced colours: there is no Chromium"; fi
+    else skip "play: forced colours, reduced motion: there is no Chromium"; fi
     check "before its script runs, there is a sentence and no button" before
     check "without tales.js, the page says so and opens the first story" without_tales
     check "the challenge: a best play" play "$best" \

@@ -18,6 +18,69 @@ async function put(id, text) {  // as if it were pasted at the cursor
   await ended();
 }
 const cases = {
+  async 'the race begins by itself; with reduced motion it only steps'() {
+    const words = () => race.sides[1].state.tales?.a.words.length ?? 0, [run, step] = [$('racing'), $('pace')];
+    say(`reduced motion: ${calm.matches}`);
+    same('it runs', Boolean(race.turn), !calm.matches);
+    same('its button is hidden', run.hidden, calm.matches);
+    if (race.turn) run.click();
+    await race.stepping;
+    const before = words();
+    step.click();
+    step.click();
+    await race.stepping;
+    same('the words after two steps', words(), before + 2);
+    same('it runs', Boolean(race.turn), false);
+    if (calm.matches) return;
+    $('speed').value = 4;
+    run.click();
+    while (!race.isOver() && race.turn) await new Promise(done => setTimeout(done, 99));
+    await race.stepping;
+    see($('lap').textContent, /Six tales are told with paging, two/.test($('lap').textContent));
+    step.click();
+    await race.stepping;
+    same('the words after a step from the end', words(), 2);
+  },
+  async 'an answer is right or wrong, and then the look'() {
+    for (const [story, i, said, taken] of [['sampling', 0, 'Right: none. ', 2],
+      ['sampling', 2, 'No: none. ', 2], ['full', 2, 'Right: PAGED_TOO_LONG. ', 3]]) {
+      await to(story);
+      const button = $('answers').children[i];
+      button.focus();
+      button.click();
+      await ended();
+      see(`"${$('said').textContent}"`, $('said').textContent.startsWith(said));
+      same('blocks taken', now().blocks.length - now().free.length, taken);
+      see('the focus is lost', document.activeElement === button);
+    }
+    deeds.look();
+    await ended();
+    $('answers').children[0].focus();
+    $('answers').children[0].click();
+    await ended();
+    see('the focus is lost at the end', document.activeElement.closest('#leads'));
+  },
+  async 'the end of a story leads on'() {
+    for (const story of Object.keys(STORIES)) {
+      await to(story);
+      while (question()) deeds.look(), await ended();
+      for (const {hash, href, textContent} of $('leads').querySelectorAll('a')) {
+        say(`lead: ${href.replace(/.*\//, '')}: ${textContent}`);
+        see(`${hash}`, !href.includes('play') && !href.includes('driven')
+          || Object.hasOwn(STORIES, hash.slice(1)));
+      }
+    }
+  },
+  async 'each word of a tale is drawn as it comes'() {
+    await to('tales');
+    await later(() => act(['release a', 'tale a 3']));
+    const seen = new Set();
+    const watch = new MutationObserver(() => seen.add(document.querySelectorAll('[data-word]').length));
+    watch.observe($('seqs'), {childList: true, subtree: true});
+    await later(() => act(['tell a 20']));
+    watch.disconnect();
+    see(`numbers of words that were seen: ${[...seen]}`, seen.size >= 20);
+  },
   async 'a link to nothing opens the first story, and says so'() {
     for (const link of ['__proto__', 'constructor', '%', 'lines']) {
       await to('beam');
@@ -168,7 +231,7 @@ addEventListener('error', ({message}) => say(`! ${message}`));
 addEventListener('unhandledrejection', ({reason}) => say(`! ${reason}`));
 async function driveCases() {
   for (const name of Object.keys(cases).filter(name => name.includes(only))) {
-    try { await cases[name](); } catch (error) { say(`! ${error}`); }
+    try { await cases[name](); } catch (error) { say(`! ${error.stack.replaceAll("\n", " ").slice(0, 300)}`); }
     say(`${width}: ${name}`);
   }
 }

@@ -11,12 +11,17 @@ const codeOf = (was, now, all) =>
   codeName(all.findLast(({call}) => call.startsWith('seq_append'))?.code);
 const found = (was, now, all) => word(Object.entries(
   all.find(({call}) => call.startsWith('seq_lookup'))?.seqs ?? {}).at(-1)?.[1].length);
+// The answers that a question offers.
+const offers = measure => measure === codeOf
+  ? ['PAGED_OK', 'PAGED_OUT_OF_BLOCKS', 'PAGED_TOO_LONG']
+  : measure === found ? ['none', 'four', 'eight', 'eleven'] : ['none', 'one', 'two', 'three'];
 // A story: title, block_size, num_blocks, what is done and told at first. Then questions: what is
 // asked, what is done to see it, what to look for, what a right engine shows, and why.
 const STORIES = {
   sampling: ['Parallel sampling', 4, 16, ['a: cloud '], 'a is a prompt that is to get two answers.',
-    ['b is forked from a. How many blocks does that take?', ['fork a 6'], taken, 'none',
-      'Both tables name the same blocks, and each ref_count is 2.'],
+    ['A fork begins with the tokens of another sequence. b is forked from a. How many blocks does ' +
+      'that take?', ['fork a 6'], taken, 'none',
+      'Both tables name the same blocks. ref_count, ×2, says how many tables do.'],
     ['a gets a letter. How many blocks are copied?', ['a: cloud s'], copied, 'one',
       'Its last block was shared.'],
     ['b gets a letter. How many copies now?', ['b: cloud i'], copied, 'none',
@@ -37,8 +42,8 @@ const STORIES = {
     ['a gets a letter. How many copies now?', ['a: once upon a '], copied, 'one',
       'The next append pays for it.']],
   prefix: ['Prefix cache', 4, 8, ['a: be kind. Hi', 'publish a', 'release a'],
-    '"be kind. Hi" was published and has ended. Its blocks are free.',
-    ['"be kind. Bye" comes. How many of its letters are found?', ['b? be kind. Bye'], found,
+    '"be kind. Hi" was published: its full blocks can be found. It has ended; they are free.',
+    ['"be kind. Bye" comes and is looked up. How many of its letters are found?', ['b? be kind. Bye'], found,
       'eight', 'Full blocks are found, each by its letters and all before them.'],
     ['It publishes and ends. A text of 27 letters takes 7 of the 8 blocks. How many of the 3 ' +
       'published blocks remain?', ['publish b', 'release b', 'c? once upon a time, in a land'],
@@ -61,6 +66,26 @@ const STORIES = {
   serve: ['Challenge: serve five', 4, 8, [], 'Serve these five requests in eight blocks. A step ' +
     'adds a letter to each that is running. 11 steps are enough.'],
 };
+// Where a story leads: a chapter of the walkthrough, and what to read of the engine.
+const LEADS = {
+  sampling: ['8-sharing-fork-and-copy-on-write', 'seq_fork'],
+  beam: ['8-sharing-fork-and-copy-on-write', 'seq_append'],
+  draft: ['9-speculative-decoding-and-rewind', 'seq_rewind'],
+  prefix: ['10-the-prefix-cache', 'seq_lookup'],
+  full: ['11-running-out', 'seq_append'],
+  tales: ['13-a-real-model-on-top', 'pool_plan'],
+  crowd: ['11-running-out', 'seq_release'],
+  serve: ['11-running-out', 'seq_publish'],
+};
+function leads({story} = moment()) {
+  const names = Object.keys(STORIES), next = names[(names.indexOf(story) + 1) % names.length];
+  const [chapter, name] = LEADS[story], file = $('engine').textContent;
+  const line = Object.keys(SOURCE).find(n => SOURCE[n].text.includes(` ${name}(`));
+  return ['Next: ', el('a', {href: `#${next}`}, STORIES[next][0]), '. Read ',
+    el('a', {href: `../walkthrough.md#${chapter}`}, `chapter ${parseInt(chapter)}`), ' and ',
+    el('a', {href: `../${file}`}, `${name}(), line ${line} of ${file}`), '. Write it: ',
+    el('code', {}, 'make learn'), '.'];
+}
 // The challenge: five requests, each with a prompt, which is computed at once, and an answer, of
 // which each step brings a letter. A name stands for one request. The link has what you did in it.
 const REQUESTS = {a: ['tell of Ada', ': sun'], b: ['tell of Bo', ': moon'],
@@ -115,8 +140,8 @@ const open = link => later(async () => {
   if (key && !Object.hasOwn(STORIES, key)) problem = `There is no story "${key}". `;
   if (hasModel(key)) files ??= await bring().catch(error => { problem = `${error.message} `; });
   const story = key && !problem ? key : 'sampling', [, size, count, wishes, told] = STORIES[story];
-  if (problem) $(story).focus({preventScroll: true});
-  $('stories').scrollLeft = $(story).offsetLeft - 24;
+  if (problem) $(`to-${story}`).focus({preventScroll: true});
+  $('stories').scrollLeft = $(`to-${story}`).offsetLeft - 24;
   const back = at && moment().mine ? ' Undo brings your lines back.' : '';
   hand = 'a';
   const more = story === 'serve' ? deeds.split('.').filter(wish => WISH.test(wish)) : [];
@@ -124,7 +149,7 @@ const open = link => later(async () => {
     mine: false, longest: story === 'serve' ? 16 : 32, answer: told + back});
 });
 // A story goes on from where it was, whatever you have done since. Undo goes back to that.
-const tell = () => later(async () => {
+const tell = guess => later(async () => {
   const told = past.slice(0, at + 1).findLast(({mine}) => !mine);
   const [, wishes, measure, right, because] = question(told) ?? [];
   if (!wishes) return;
@@ -132,6 +157,7 @@ const tell = () => later(async () => {
   const was = now();
   await act(wishes, {...told, asked: told.asked + 1, answer: ''});
   const shown = measure(was, now(), states.slice(1 + told.calls.length));
-  moment().answer = shown === right ? `${capital(right)}. ${because}`
+  const verdict = !guess ? capital(right) : guess === right ? `Right: ${right}` : `No: ${right}`;
+  moment().answer = shown === right ? `${verdict}. ${because}`
     : `${capital(shown)}, in this engine. The right answer is: ${right}. ${because}`;
 }).then(() => document.querySelector('#blocks .new')?.scrollIntoView({block: 'nearest'}));
