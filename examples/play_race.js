@@ -80,7 +80,7 @@ const race = {
           : words.slice(-60).join(''))));
     };
     const count = (number, what) => el('span', {}, el('b', {}, number), ` ${what}`);
-    return el('div', {class: 'side'}, el('h3', {}, `${title}: ${size} slots ${why}`), el('p', {class: 'counts'},
+    return el('div', {class: 'side'}, el('h2', {}, `${title}: ${size} slots ${why}`), el('p', {class: 'counts'},
       count(this.count(side, 'running'), 'run together'), count(used, `of ${SLOTS} slots used`),
       count(this.count(side, 'waiting'), 'wait')),
     el('div', {class: 'strips'}, ...Array.from({length: SLOTS / STRIP}, strip)),
