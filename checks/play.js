@@ -8,7 +8,7 @@ async function drive(seed, n, kinds) {
   const rows = () => [...document.querySelectorAll('.seq:not([hidden])')];
   function shown() {
     const lines = rows().filter(({dataset: {name}}) => isLive(name)).map(({children, lastChild}) =>
-      [texts([children[0]]), telling() ? texts(lastChild.querySelectorAll('span'))
+      [texts([children[0]]), now().tales ? texts(lastChild.querySelectorAll('span'))
         : children[1].value, texts(children[2].children, ' ')]);
     const pool = [...$('blocks').children].map(({firstChild, lastChild}) =>
       [...firstChild.children].map(slot => slot.textContent || '~').join('') + texts([lastChild]));
@@ -99,7 +99,7 @@ async function drive(seed, n, kinds) {
     },
     again() {  // publishes a text and looks it up, from the new line
       const row = pick(rows().filter(({dataset: {name}}) => isLive(name))), child = free();
-      if (!row || !child || challenged() || telling()) return;
+      if (!row || !child || mode() !== letters) return;
       row.querySelector('[data-do=publish]').click();
       $(child).value = row.children[1].value.slice(0, random(3) ? 32 : 8);
       $(child).parentNode.querySelector('[data-do=find]').click();
@@ -113,7 +113,7 @@ async function drive(seed, n, kinds) {
   // Typing alone: what comes out is known beforehand, unless the page says otherwise.
   async function typeAlone() {
     const row = pick(rows().filter(({dataset: {name}}) => isLive(name)));
-    if (!row || challenged() || telling()) return;
+    if (!row || mode() !== letters) return;
     const input = row.children[1], name = input.id, child = free(), fork = child && random(2);
     input.focus();
     await queue;
@@ -130,8 +130,7 @@ async function drive(seed, n, kinds) {
   async function settle() {
     while (coming) await new Promise(done => setTimeout(done));
     await ended();
-    say(log);
-    log = '';
+    tell_log(place);
     const wanted = to_be_shown(now(), moment());
     if (shown() !== wanted) say(`! it shows "${shown()}", not "${wanted}"`.replaceAll('\n', '/'));
     if ($('blocks').children.length > 64) say('! more than 64 blocks');
@@ -141,6 +140,7 @@ async function drive(seed, n, kinds) {
   let coming = 0;  // clicks on stories: their events come later
   addEventListener('hashchange', () => { coming--; });
   seconds = 60;
+  await listen();
   $('a').focus();
   for (let i = 0; i < n; i++) {
     deed[pick(kinds ? kinds.split('.') : Object.keys(deed))]();
@@ -152,7 +152,7 @@ async function drive(seed, n, kinds) {
   await judge_race();
   race.stop();
   await race.stepping;
-  for (const side of race.sides) say(side.log);
+  for (const {place} of race.sides) tell_log(place);
 }
 
 // For engines that are wrong on purpose: looks twice, types, and tells what the page says.
@@ -160,7 +160,7 @@ async function tell_message() {
   deeds.look();
   deeds.look();
   await ended();
-  const answer = $('said').textContent;
+  const answer = $('says').textContent;
   deeds.release('a');
   await ended();
   $('a').value = 'hi';
@@ -210,7 +210,7 @@ function fewest_steps() {
 }
 const [, seed, n, kinds] = location.search.match(/^\?random=(\d+),(\d+),?(.*)/) ?? [];
 if (seed) await drive(Number(seed), Number(n), kinds);
-else if (challenged()) console.log(`${$('said').textContent} ${fewest_steps()}`);
-else if (telling()) await tell_tales();
+else if (mode() === challenge) console.log(`${$('says').textContent} ${fewest_steps()}`);
+else if (mode() === telling) await tell_tales();
 else await tell_message();
 console.log('END');

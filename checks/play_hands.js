@@ -24,3 +24,27 @@ function press(key, ctrlKey = false, repeat = false) {
   input.setRangeText(remove ? '' : key, Math.max(0, from - (remove && from === to)), to, 'end');
   input.dispatchEvent(new InputEvent('input', more));
 }
+
+// From now on, what the engines print is kept. They begin anew, as the first calls belong to it.
+async function listen() {
+  const {ask} = Place.prototype, runs = race.turn;
+  Place.prototype.ask = function (fresh, calls, take) {
+    return ask.call(this, fresh, calls, state => {
+      this.log = `${this.log ?? ''}${state.printed}`;
+      take(state);
+    });
+  };
+  await ended();
+  race.stop();
+  await race.stepping;
+  for (const {place} of race.sides) delete place.log;
+  race.begun = false;
+  if (runs) race.run();
+  place.worker.terminate();
+  place.worker = null;
+  await run(moment());
+}
+function tell_log(place) {
+  say(place.log ?? '');
+  place.log = '';
+}

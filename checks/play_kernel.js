@@ -85,11 +85,11 @@ async function drive(seed, n) {
     wrong('the oracle', all[0].includes("The oracle's differs by less than 1e-6."), true);
   }
   seconds = 60;
+  await listen();
   for (let i = 0; i < n; i++) {
     deed[pick(Object.keys(deed))]();
     await (random(4) ? told() : unfold());
-    say(log);
-    log = '';
+    tell_log(place);
     judge();
     if (random(2)) input('when', kernelAct.steps.length - 1), judge();
     if (random(2)) input('when', random(kernelAct.steps.length)), judge();

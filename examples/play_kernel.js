@@ -276,9 +276,8 @@ const kernelAct = {
     this.stop();
     Object.assign(this, {name, text, table, fault, key, steps: [], at: 0, state: {}});
     if (!table || !text || text.includes('~') || now().tales) return;
-    await place.ask(false, [`lanes(${name}, "${text}", ${fault})`], state => {
+    await place.ask(false, [make('lanes', name, {text}, fault)], state => {
       Object.assign(this, {state}, state.record && stepsOf(state.record));
-      log += state.log;
     });
   },
   // The token whose K begins at this element of layer 1, and where that is.

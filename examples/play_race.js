@@ -5,21 +5,21 @@
 const SLOTS = 512, STRIP = 16, PAUSES = [1000, 400, 120, 40, 0];
 const race = {
   sides: [['Reserved', 256, 'for the longest tale'], ['Paged', 16, 'at a time']].map(([title, size, why]) =>
-    ({title, size, why, place: new Place(), state: {}, log: ''})),
+    ({title, size, why, place: new Place(), state: {}})),
   turn: null, begun: false, stepping: Promise.resolve(),
 
   ask: (side, fresh, calls) => side.place.ask(fresh, calls, state => {
     side.state = {...side.state, ...state};
-    side.log += state.log;
   }),
   // Each side's next word, after those that have been asked for before.
   step() {
     return this.stepping = this.stepping.then(async () => {
       const fresh = !this.begun || this.isOver(), begin = ({size}) =>
-        [`model(${size}, ${SLOTS / size})`, ...NAMES.map((name, i) => `tale(&${name}, "", ${i})`)];
+        [make('model', size, SLOTS / size), ...NAMES.map((name, i) =>
+          make('tale', `&${name}`, {text: ''}, i))];
       this.begun = true;
       await Promise.all(this.sides.map(side =>
-        this.ask(side, fresh, [...fresh ? begin(side) : [], 'tell()'])));
+        this.ask(side, fresh, [...fresh ? begin(side) : [], make('tell')])));
       this.draw();
     });
   },
