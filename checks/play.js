@@ -1,30 +1,14 @@
 // Does random deeds on docs/play.html: checks/play.sh adds this to the end of its script. In the
 // console appear all calls with their states and, after "! ", what the page shows that is wrong
-// when the queue is empty. #random=SEED,N: N deeds; #random=SEED,N,type.shape: of these kinds.
+// when the queue is empty. ?random=SEED,N: N deeds; ?random=SEED,N,type.shape: of these kinds.
 
 async function drive(seed, n, kinds) {
   const random = n => (seed = seed * 48271 % 2147483647) % n;
   const pick = things => things[random(things.length)];
   const rows = () => [...document.querySelectorAll('.seq:not([hidden])')];
-  const event = (type, more) => ({bubbles: true, cancelable: true, ...more});
-  function press(key, ctrlKey = false, repeat = false) {
-    const input = document.activeElement;
-    const down = new KeyboardEvent('keydown', event('', {key, ctrlKey, repeat}));
-    if (!input.dispatchEvent(down)) return;
-    if (ctrlKey || input.localName !== 'input' || input.readOnly) return;
-    const remove = key === 'Backspace', {selectionStart: from, selectionEnd: to} = input;
-    const more = event('', {inputType: remove ? 'deleteContentBackward' : 'insertText',
-      data: remove ? null : key});
-    if (key.length > 1 && !remove) return;
-    if (!input.dispatchEvent(new InputEvent('beforeinput', more))) return;
-    if (!remove && input.value.length > 31) return;
-    input.setRangeText(remove ? '' : key, Math.max(0, from - (remove && from === to)), to, 'end');
-    input.dispatchEvent(new InputEvent('input', more));
-  }
-  const texts = (things, between = '') => [...things].map(one => one.textContent).join(between);
   function shown() {
     const lines = rows().filter(({dataset: {name}}) => isLive(name)).map(({children, lastChild}) =>
-      [texts([children[0]]), telling() ? texts(lastChild.querySelectorAll('span'))
+      [texts([children[0]]), now().tales ? texts(lastChild.querySelectorAll('span'))
         : children[1].value, texts(children[2].children, ' ')]);
     const pool = [...$('blocks').children].map(({firstChild, lastChild}) =>
       [...firstChild.children].map(slot => slot.textContent || '~').join('') + texts([lastChild]));
@@ -39,6 +23,33 @@ async function drive(seed, n, kinds) {
     const pool = blocks.map(({slots, ref_count, serial}) => [...slots].map(slot => slot ?? '~')
       .join('') + (ref_count ? ` ×${ref_count}` : '') + (serial ? ` #${serial}` : ''));
     return [...lines, free.join(' ') || 'empty', ...pool].join('; ');
+  }
+  function story(link) {  // its event comes later
+    if (link && link.hash !== location.hash) coming++;
+    link?.click();
+  }
+  async function judge_race() {
+    race.stop();
+    await race.stepping;
+    race.sides.forEach(({state: {tales = {}, seqs = {}}, size}, i) => {
+      const side = $('sides').children[i], names = Object.keys(tales);
+      const count = what => names.filter(name => tales[name].state === what).length;
+      const taken = name => [...side.querySelectorAll('.taken')].filter(({style}) =>
+        style.getPropertyValue('--of') === `var(--${name})`);
+      const wanted = [count('running'), Object.values(seqs).reduce((n, {length}) => n + length, 0),
+        count('waiting'), ...Object.keys(seqs).flatMap(name =>
+          [seqs[name].table.length * size / 16, seqs[name].length])];
+      const is = [...texts(side.querySelectorAll('b'), ' ').split(' '), ...Object.keys(seqs).flatMap(
+        name => [taken(name).length,
+          taken(name).reduce((n, {style}) => n + +style.getPropertyValue('--n'), 0)])];
+      if (`${is}` !== `${wanted}`) say(`! the race: ${is}, not ${wanted}`);
+      names.forEach((name, n) => {
+        const text = side.querySelectorAll('.tail')[n].textContent, {state, words} = tales[name];
+        if (state === 'waiting' ? text !== 'waits' : !text || !words.join('').endsWith(text))
+          say(`! the race: ${name} ${state}: ${text}`.replaceAll('\n', '/'));
+      });
+    });
+    if (random(2)) race.run();
   }
   const deed = {
     type() {
@@ -67,14 +78,15 @@ async function drive(seed, n, kinds) {
       button.click();
     },
     undo: () => document.querySelector(`[data-do=${pick(['undo', 'redo'])}]`).click(),
-    look: () => pick(['look', 'step', 'step', 'run'].map($).filter(one => !one.hidden))?.click(),
-    story() {
-      if (random(3)) return;
-      const link = pick([...$('stories').children]);
-      if (link.hash !== hash) coming++;
-      hash = link.hash;
-      link.click();
+    look: () => pick([...$('look').parentNode.querySelectorAll('button')]
+      .filter(one => one.checkVisibility()))?.click(),
+    race() {  // its engines work beside the page's
+      $('speed').value = random(5);
+      $(pick(['racing', 'pace', 'pace'])).click();
     },
+    lead: () => random(3) || story([...$('leads').querySelectorAll('a')].find(({hash}) =>
+      STORIES[hash.slice(1)])),
+    story: () => random(3) || story(pick([...$('stories').children])),
     shape() {
       const box = pick([$('size'), $('count')]);
       if (random(3) || box.disabled) return;
@@ -87,7 +99,7 @@ async function drive(seed, n, kinds) {
     },
     again() {  // publishes a text and looks it up, from the new line
       const row = pick(rows().filter(({dataset: {name}}) => isLive(name))), child = free();
-      if (!row || !child || challenged() || telling()) return;
+      if (!row || !child || mode() !== letters) return;
       row.querySelector('[data-do=publish]').click();
       $(child).value = row.children[1].value.slice(0, random(3) ? 32 : 8);
       $(child).parentNode.querySelector('[data-do=find]').click();
@@ -101,7 +113,7 @@ async function drive(seed, n, kinds) {
   // Typing alone: what comes out is known beforehand, unless the page says otherwise.
   async function typeAlone() {
     const row = pick(rows().filter(({dataset: {name}}) => isLive(name)));
-    if (!row || challenged() || telling()) return;
+    if (!row || mode() !== letters) return;
     const input = row.children[1], name = input.id, child = free(), fork = child && random(2);
     input.focus();
     await queue;
@@ -115,32 +127,32 @@ async function drive(seed, n, kinds) {
       say(`! ${name}: "${value}" and ${fork ? 'Enter and ' : ''}"${more}" at ${at} is "${
         $(fork ? child : name).value}"`);
   }
-  const say = text => { for (const line of text.split('\n')) if (line) console.log(line); };
   async function settle() {
     while (coming) await new Promise(done => setTimeout(done));
     await ended();
-    say(log);
-    log = '';
+    tell_log(place);
     const wanted = to_be_shown(now(), moment());
     if (shown() !== wanted) say(`! it shows "${shown()}", not "${wanted}"`.replaceAll('\n', '/'));
     if ($('blocks').children.length > 64) say('! more than 64 blocks');
     if (document.activeElement === document.body) say('! the focus is lost');
     if (moment().answer.includes('in this engine')) say(`! ${moment().answer}`);
   }
-  let {hash} = location, coming = 0;  // a click on a story: its event comes later
+  let coming = 0;  // clicks on stories: their events come later
   addEventListener('hashchange', () => { coming--; });
   seconds = 60;
+  await listen();
   $('a').focus();
   for (let i = 0; i < n; i++) {
     deed[pick(kinds ? kinds.split('.') : Object.keys(deed))]();
     if (random(3) === 0) await settle();
     if (random(4) === 0) await settle(), await typeAlone();
+    if (random(20) === 0) await judge_race();
   }
   await settle();
-}
-
-async function ended() {
-  for (let last; last !== queue;) await (last = queue);
+  await judge_race();
+  race.stop();
+  await race.stepping;
+  for (const {place} of race.sides) tell_log(place);
 }
 
 // For engines that are wrong on purpose: looks twice, types, and tells what the page says.
@@ -148,7 +160,7 @@ async function tell_message() {
   deeds.look();
   deeds.look();
   await ended();
-  const answer = $('said').textContent;
+  const answer = $('says').textContent;
   deeds.release('a');
   await ended();
   $('a').value = 'hi';
@@ -196,9 +208,9 @@ function fewest_steps() {
           n + (n > 0 && n < textFor(names[i]).length && set >> i & 1)));
   }
 }
-const [, seed, n, kinds] = location.hash.match(/^#random=(\d+),(\d+),?(.*)/) ?? [];
+const [, seed, n, kinds] = location.search.match(/^\?random=(\d+),(\d+),?(.*)/) ?? [];
 if (seed) await drive(Number(seed), Number(n), kinds);
-else if (challenged()) console.log(`${$('said').textContent} ${fewest_steps()}`);
-else if (telling()) await tell_tales();
+else if (mode() === challenge) console.log(`${$('says').textContent} ${fewest_steps()}`);
+else if (mode() === telling) await tell_tales();
 else await tell_message();
 console.log('END');

@@ -14,13 +14,16 @@ firefox=$(command -v firefox-esr || command -v firefox)
 browser=${chromium:-$firefox}
 echo 'user_pref("devtools.console.stdout.content", true);' >$out/user.js
 cp docs/tales.js $out
-# console PAGE HASH: what the page writes to the console when checks/play.js acts on it.
+# console PAGE WHAT: what the page writes to the console when checks/play.js acts on it. A play of the
+# challenge and the tales are links.
 console() {
-    (sed '$d' "$1" && cat ${driver-checks/play.js} && echo '</script>') >$out/driven.html
+    (sed '$d' "$1" && cat checks/play_hands.js ${driver-checks/play.js} && echo '</script>') \
+        >$out/driven.html
+    case $2 in serve=* | tales) url="#$2" ;; *) url="?$2" ;; esac
     : >$out/console  # or the loop below might read the end of an earlier run
-    options="--no-sandbox --user-data-dir=$out/user --enable-logging=stderr"
+    options="--no-sandbox --user-data-dir=$out/user --enable-logging=stderr ${look-}"
     [ "$browser" != "$firefox" ] || options="--no-remote --profile $out"
-    "$browser" --headless $options "file://$PWD/$out/driven.html#$2" >$out/console 2>&1 &
+    "$browser" --headless $options "file://$PWD/$out/driven.html$url" >$out/console 2>&1 &
     tries=0
     until grep -q '"END"' $out/console || [ $((tries += 1)) -gt ${limit-3000} ]; do sleep .2; done
     kill $! && wait $! 2>/dev/null
@@ -54,6 +57,45 @@ bug() {
 
 # act PAGE HASH: the same of the act of the kernel: its numbers are those of ./paged's stand-in.
 act() (driver=checks/play_kernel.js && agrees "$@")
+
+# What was wrong once: checks/play_cases.js.
+cases() {
+    (driver=checks/play_cases.js && console docs/play.html "cases=${1-}") >$out/cases
+    ! grep '^!' $out/cases && grep -q '^END' $out/cases
+}
+calm() { look=--force-prefers-reduced-motion cases race && grep 'motion: true' $out/cases; }
+leads() {  # to a chapter that there is, and a function in its line
+    sed -n 's/^lead: //p' $out/cases | sort -u >$out/leads
+    sed -n 's/^## //p' walkthrough.md | tr 'A-Z ' 'a-z-' | tr -d '.,:' >$out/chapters
+    sed -n 's/^walkthrough.md#\(.*\): .*/\1/p' $out/leads | grep -v -x -F -f $out/chapters && return 1
+    sed -n 's/^paged.cu.c: \(.*\)(), line \([0-9]*\) .*/\2 \1/p' $out/leads >$out/lines
+    while read -r line name; do
+        sed -n "${line}p" paged.cu.c | grep -q " $name(" || { echo "$name: $line" && return 1; }
+    done <$out/lines
+    grep -c . $out/leads
+}
+cases_in_forced_colours() { look=--force-high-contrast cases forced && grep 'colours: true' $out/cases; }
+copied() {  # the calls that the last case copied compile, as their first line says, and run
+    sed -n 's/^copied: //p' $out/cases | awk 'NR > 1 && /^\/\/ / { exit } 1' >$out/copied.c
+    compile=$(sed -n "1s|.*: cc \(.*\) calls.c \(.*\) && .*|${CC:-cc} -w -I. \1 $out/copied.c \2|p" $out/copied.c)
+    [ -n "$compile" ] && $compile -o $out/copied && $out/copied | grep -c '"code":0'
+}
+# What stands there before the script begins: no button, and a sentence.
+before() {
+    printf '%s\n' '</script><script>' \
+        'console.log([...document.querySelectorAll("*")].filter(one => one.checkVisibility() &&' \
+        '(one.localName === "button" || /JavaScript/.test(one.textContent) && !one.firstElementChild))' \
+        '.map(one => one.localName).join()); console.log("END")' >$out/before.js
+    (driver=$out/before.js && console docs/play.html before | grep -x p)
+}
+without_tales() {  # a model's story cannot be told: the first story can
+    echo 'console.log(`${moment().story}: ${$("message").textContent}`); console.log("END")' \
+        >$out/without.js
+    mv $out/tales.js $out/away.js
+    (driver=$out/without.js && console docs/play.html tales >$out/all)
+    mv $out/away.js $out/tales.js
+    grep -x 'sampling: tales.js is not beside this page.' $out/all
+}
 
 # planted WHAT DEEDS EDIT: a mistake in the page, an edit for sed. Deeds of these kinds show it.
 planted() {
@@ -132,6 +174,15 @@ the_page() {
             in_firefox agrees docs/play.html "random=2,$((deeds / 4))"
         check "the kernel, in Firefox" in_firefox act docs/play.html "kernel=2,$((deeds / 8))"
     else skip "play: there is no Firefox"; fi
+    check "what was wrong once is right, at 320 and 390 pixels, too" cases
+    check "the calls that it copies compile and run" copied
+    check "a story leads to chapters and lines that there are" leads
+    if [ "$browser" = "$chromium" ]; then
+        check "with reduced motion, the race steps only" calm
+        check "in forced colours, who holds what is visible" cases_in_forced_colours
+    else skip "play: forced colours, reduced motion: there is no Chromium"; fi
+    check "before its script runs, there is a sentence and no button" before
+    check "without tales.js, the page says so and opens the first story" without_tales
     check "the challenge: a best play" play "$best" \
         '5 of 5 served in 11 steps, 0 tokens computed twice. No solution is shorter. 11$'
     check "the challenge: a greedy play" play "$greedy" '5 of 5 served in 16 steps, '

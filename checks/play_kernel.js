@@ -1,11 +1,8 @@
 // Drives the act of the kernel in docs/play.html: checks/play.sh adds this to the end of its
-// script. #kernel=SEED,N: N random deeds. In the console appear all calls with what they print,
+// script. ?kernel=SEED,N: N random deeds. In the console appear all calls with what they print,
 // which a native program repeats, and after "! " what the act shows that is wrong. Without a seed:
 // the sentence of each step.
 
-async function ended() {
-  for (let last; last !== queue;) await (last = queue);
-}
 async function told() {  // that it is open or closed, too: that event comes later
   await new Promise(done => setTimeout(done));
   await ended();
@@ -14,8 +11,7 @@ async function unfold() {
   $('kernel').open = true;
   await told();
 }
-const say = text => { for (const line of text.split('\n')) if (line) console.log(line); };
-const texts = selector => [...document.querySelectorAll(selector)].map(one => one.textContent);
+const textsOf = selector => [...document.querySelectorAll(selector)].map(one => one.textContent);
 const input = (id, value) => {
   $(id).value = value;
   $(id).dispatchEvent(new Event('input', {bubbles: true}));
@@ -51,7 +47,7 @@ async function drive(seed, n) {
   // What is shown of a step, in words; the same each time.
   const seen = {};
   const shown = () =>
-    [$('tells').textContent, ...texts('#code .at, #tokens li, .warp, #shared div')];
+    [$('tells').textContent, ...textsOf('#code .at, #tokens li, .warp, #shared div')];
   const float = (hex, i) => floatOf(parseInt(hex.slice(i * 8, i * 8 + 8), 16));
   function judge() {
     const {key, at, steps, text, table, fault, state} = kernelAct, {size} = moment(), all = shown();
@@ -65,7 +61,7 @@ async function drive(seed, n) {
     for (const [, w, letter, t] of all.join('\n').matchAll(/warp (\d) has "(.)", t = (\d+)/g)) {
       wrong(`the letter of warp ${w}`, letter, text[t]);
       wrong(`the token of warp ${w}`, t % 4, Number(w));
-      wrong(`the mark of token ${t}`, texts('#tokens .now small').includes(`w${w}`), true);
+      wrong(`the mark of token ${t}`, textsOf('#tokens .now small').includes(`w${w}`), true);
       const block = table[Math.floor(t / size)];
       const where = `warp ${w} "${letter}" in slot ${t % size} of block ${block}`;
       if (steps[at].kind === 'read' && steps[at].warps.includes(Number(w)))
@@ -74,26 +70,26 @@ async function drive(seed, n) {
     const [a, b, sum] = $('who').textContent.replaceAll('−', '-')
       .match(/score (-?[\d.]+) \+ (-?[\d.]+) .*? = (-?[\d.]+)/)?.slice(1).map(Number) ?? [0, 0, 0];
     wrong('the sum of a shuffle', Math.abs(a + b - sum) < .002, true);
-    if (at === 1) wrong('the states', new Set(texts('.warp span + span')).size, 1);
+    if (at === 1) wrong('the states', new Set(textsOf('.warp span + span')).size, 1);
     if (at < steps.length - 1) return;
     wrong('a deadlock', all[0].includes('Deadlock'), fault === 2);
     // Without the barrier: right if warp 0, which merges, comes after all the others.
     if (fault === 1) wrong('garbage', all[0].includes('garbage'), text.length % 4 !== 1);
     if (fault) return;
-    texts('.warp span + span').forEach((head, w) => wrong(`the state of warp ${w}`, head, `m ${
+    textsOf('.warp span + span').forEach((head, w) => wrong(`the state of warp ${w}`, head, `m ${
       exact(float(state.threads, 96 * w))}  l ${exact(float(state.threads, 96 * w + 1))}`));
-    const o = texts('.warp .lanes:last-child i');
+    const o = textsOf('.warp .lanes:last-child i');
     wrong('o', o.join(), o.map((_, i) => short(float(state.threads, 3 * i + 2))).join());
-    const out = texts('#shared div:last-child i');
+    const out = textsOf('#shared div:last-child i');
     wrong('out', out.join(), out.map((_, i) => short(float(state.out, i))).join());
     wrong('the oracle', all[0].includes("The oracle's differs by less than 1e-6."), true);
   }
   seconds = 60;
+  await listen();
   for (let i = 0; i < n; i++) {
     deed[pick(Object.keys(deed))]();
     await (random(4) ? told() : unfold());
-    say(log);
-    log = '';
+    tell_log(place);
     judge();
     if (random(2)) input('when', kernelAct.steps.length - 1), judge();
     if (random(2)) input('when', random(kernelAct.steps.length)), judge();
@@ -104,11 +100,11 @@ async function drive(seed, n) {
   }
 }
 await unfold();
-const [, seed, n] = location.hash.match(/(\d+),(\d+)/) ?? [];
+const [, seed, n] = location.search.match(/(\d+),(\d+)/) ?? [];
 if (seed) await drive(Number(seed), Number(n));
 for (let i = 0; !seed && i < Math.max(1, kernelAct.steps.length); i++) {
   say($('tells').textContent);
-  say(texts('.warp p').join('; '));
+  say(textsOf('.warp p').join('; '));
   click(document.querySelector('[data-move="1"]'));
 }
 console.log('END');

@@ -227,12 +227,12 @@ help_lists_all() {
         [ "$(grep -c '^  [a-z-]*  *[^ ]' "$dir/help")" = "$(grep -c '^[a-z-]*:.*## ' Makefile)" ]
 }
 
-# Three lines of play.html are replaced by a file each; two files are added.
+# Four lines of play.html are replaced by a file each; two files are added.
 page_has_all_parts() (
     there play WASM=./wasm PAGE=build/play.html && cd "$tree" || exit
     lines=$(cat examples/play.html examples/play.css examples/play_stories.js \
-        examples/play_kernel.js build/kernel.txt build/play.base64 | wc -l)
-    ! grep '^PLAY_' build/play.html && [ "$(wc -l <build/play.html)" -eq $((lines - 3)) ]
+        examples/play_kernel.js examples/play_race.js build/kernel.txt build/play.base64 | wc -l)
+    ! grep '^PLAY_' build/play.html && [ "$(wc -l <build/play.html)" -eq $((lines - 4)) ]
 )
 
 quick_starts_kernels() {

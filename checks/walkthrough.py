@@ -80,6 +80,7 @@ WORDS = {word for pattern in ('Makefile', '*.[ch]', *(folder + '/*.[!bm]*' for f
          for name, lines in read(pattern).items() if name != 'checks/walkthrough.py'
          for word in re.findall(r'--[a-z][\w-]*|\w+', '\n'.join(lines))}
 TARGETS = set(re.findall(r'^([a-z-]+):', load(ROOT + '/Makefile'), re.M))
+LISTED = load(ROOT + '/checks/check.sh')
 BUGS = set(re.findall(r'^([a-z][\w-]*) +\|', load(ROOT + '/checks/bugs.txt'), re.M))
 PREDICT = load(ROOT + '/learn/predict.c')
 ANSWERS = load(ROOT + '/learn/answers.txt')
@@ -298,6 +299,7 @@ IN_CODE = [
      exists(f'learn/{x}.c') and exists(f'learn/{x}.patch'), 'is no exercise'),
     (r'((?:\./|build/llama-)tests [a-z]\w*)', lambda x: x in tests(), 'is no test'),
     (r'\bBUG=([\w-]+)', lambda x: x in BUGS, 'is no bug'),
+    (r'\bC=(\w+)', lambda x: f'\n  {x} ' in LISTED, 'is not in the list of make check'),
     (r'((?:\./|build/)[\w-]+(?: [^ |;&<>]+)* --[\w-]+)', lambda x: set(
         re.findall('--[a-z-]+', x)) <= set(OPTIONS.get(x.split()[0], ())), 'is no command'),
     (r'^(--[a-z][\w-]*)', lambda x: x in WORDS, 'is no option')]
@@ -360,7 +362,8 @@ def judge_all(blocks):
 
 SAMPLE = r'''# Sample
 `ceil_div()`, [the header](../paged.h), `checks/report.sh`, `make debug`, `./tests TEST`,
-`attend_paged()`, `num_free`, chapter 3, `make mutant BUG=cow-never`, `./tour 3`, `./tests --list`.
+`attend_paged()`, `num_free`, chapter 3, `make mutant BUG=cow-never`, `./tour 3`, `./tests --list`,
+`make check C=lint`.
 ```c
 HD static int ceil_div(int64_t a, int b) { return (int)((a + b - 1) / b); }
 ...
@@ -398,8 +401,8 @@ $ lldb -Q -s debugger/paged.lldb -- build/debug-tour 4
 EDITS = r'''ceil_div()>ceil_dif() | paged.h)>paged.k) | cks/rep>cks/red | make debug>make debud
 sts >sts x | d_paged>d_pages | a + b - 1>a + b - 2 | free_list_remove>free_list_removf
 \nb\n`>\nc\n` | ...\nb>..\nb | n=38>n=39 | $1 = 38>$1 = 39 | (int) 38>(int) 39 | ```c\n>```C\n
---list>--lst | num_f>num_g | block_take>block_tale | chapter 3>chapter 33 | BUG=cow>BUG=cov
-tour 3>tour 5
+--list>--lst | C=lint>C=lind | num_f>num_g | block_take>block_tale | chapter 3>chapter 33
+BUG=cow>BUG=cov | tour 3>tour 5
 static void free_list_remove(Pool *pool, int block)>    block_poison(pool, block, 0);'''
 
 

@@ -272,13 +272,12 @@ const kernelAct = {
   async look(name, text) {
     const {size, count} = moment(), {table} = now().seqs[name] ?? {};
     const fault = Number($('fault').value), key = `${[name, text, table, size, count, fault]}`;
-    if (!$('kernel').open || key === this.key || !worker) return;
+    if (!$('kernel').open || key === this.key || !place.worker) return;
     this.stop();
     Object.assign(this, {name, text, table, fault, key, steps: [], at: 0, state: {}});
     if (!table || !text || text.includes('~') || now().tales) return;
-    await ask(false, [`lanes(${name}, "${text}", ${fault})`], state => {
+    await place.ask(false, [make('lanes', name, {text}, fault)], state => {
       Object.assign(this, {state}, state.record && stepsOf(state.record));
-      log += state.log;
     });
   },
   // The token whose K begins at this element of layer 1, and where that is.

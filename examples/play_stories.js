@@ -8,15 +8,20 @@ const freed = (was, now) => word(now.free.length - was.free.length);
 const copied = (was, now) => word(now.copies - was.copies);
 const published = (was, now) => word(now.blocks.filter(block => block.serial).length);
 const codeOf = (was, now, all) =>
-  codeName(all.findLast(({call}) => call.startsWith('seq_append'))?.code);
+  codeName(all.findLast(({call}) => call.fn === 'seq_append')?.code);
 const found = (was, now, all) => word(Object.entries(
-  all.find(({call}) => call.startsWith('seq_lookup'))?.seqs ?? {}).at(-1)?.[1].length);
+  all.find(({call}) => call.fn === 'seq_lookup')?.seqs ?? {}).at(-1)?.[1].length);
+// The answers that a question offers.
+const offers = measure => measure === codeOf
+  ? ['PAGED_OK', 'PAGED_OUT_OF_BLOCKS', 'PAGED_TOO_LONG']
+  : measure === found ? ['none', 'four', 'eight', 'eleven'] : ['none', 'one', 'two', 'three'];
 // A story: title, block_size, num_blocks, what is done and told at first. Then questions: what is
 // asked, what is done to see it, what to look for, what a right engine shows, and why.
 const STORIES = {
   sampling: ['Parallel sampling', 4, 16, ['a: cloud '], 'a is a prompt that is to get two answers.',
-    ['b is forked from a. How many blocks does that take?', ['fork a 6'], taken, 'none',
-      'Both tables name the same blocks, and each ref_count is 2.'],
+    ['A fork begins with the tokens of another sequence. b is forked from a. How many blocks does ' +
+      'that take?', ['fork a 6'], taken, 'none',
+      'Both tables name the same blocks. ref_count, ×2, says how many tables do.'],
     ['a gets a letter. How many blocks are copied?', ['a: cloud s'], copied, 'one',
       'Its last block was shared.'],
     ['b gets a letter. How many copies now?', ['b: cloud i'], copied, 'none',
@@ -37,8 +42,8 @@ const STORIES = {
     ['a gets a letter. How many copies now?', ['a: once upon a '], copied, 'one',
       'The next append pays for it.']],
   prefix: ['Prefix cache', 4, 8, ['a: be kind. Hi', 'publish a', 'release a'],
-    '"be kind. Hi" was published and has ended. Its blocks are free.',
-    ['"be kind. Bye" comes. How many of its letters are found?', ['b? be kind. Bye'], found,
+    '"be kind. Hi" was published: its full blocks can be found. It has ended; they are free.',
+    ['"be kind. Bye" comes and is looked up. How many of its letters are found?', ['b? be kind. Bye'], found,
       'eight', 'Full blocks are found, each by its letters and all before them.'],
     ['It publishes and ends. A text of 27 letters takes 7 of the 8 blocks. How many of the 3 ' +
       'published blocks remain?', ['publish b', 'release b', 'c? once upon a time, in a land'],
@@ -53,72 +58,240 @@ const STORIES = {
       'It may try again later. Nothing has changed.'],
     ['b is newer, and gives way. And now?', ['release b', 'a: once upon'], codeOf, 'PAGED_OK',
       'b waits until a ends, and then all its tokens are computed again.']],
-  tales: ['A real model', 4, 64, ['tale a 0', 'tell a 48'], 'Where did the model find the name ' +
+  tales: ['A real model', 4, 64, ['tale a 0', 'tell 48'], 'Where did the model find the name ' +
     'that it has just written? Pick any word to see what it looked at. Fork or rewind there, ' +
     'with another word, and run.'],
-  crowd: ['Tales in a small pool', 4, 48, ['tale a 0', 'tale b 1', 'tale c 2', 'tell a 30'],
+  crowd: ['Tales in a small pool', 4, 48, ['tale a 0', 'tale b 1', 'tale c 2', 'tell 30'],
     'Three tales grow in a pool that holds one and a half. Run: which has to wait?'],
   serve: ['Challenge: serve five', 4, 8, [], 'Serve these five requests in eight blocks. A step ' +
     'adds a letter to each that is running. 11 steps are enough.'],
 };
+// Where a story leads: a chapter of the walkthrough, and what to read of the engine.
+const LEADS = {
+  sampling: ['8-sharing-fork-and-copy-on-write', 'seq_fork'],
+  beam: ['8-sharing-fork-and-copy-on-write', 'seq_append'],
+  draft: ['9-speculative-decoding-and-rewind', 'seq_rewind'],
+  prefix: ['10-the-prefix-cache', 'seq_lookup'],
+  full: ['11-running-out', 'seq_append'],
+  tales: ['13-a-real-model-on-top', 'pool_plan'],
+  crowd: ['11-running-out', 'seq_release'],
+  serve: ['11-running-out', 'seq_publish'],
+};
+function leads({story} = moment()) {
+  const names = Object.keys(STORIES), next = names[(names.indexOf(story) + 1) % names.length];
+  const [chapter, name] = LEADS[story], file = $('engine').textContent;
+  const line = Object.keys(SOURCE).find(n => SOURCE[n].text.includes(` ${name}(`));
+  return ['Next: ', el('a', {href: `#${next}`}, STORIES[next][0]), '. Read ',
+    el('a', {href: `../walkthrough.md#${chapter}`}, `chapter ${parseInt(chapter)}`), ' and ',
+    el('a', {href: `../${file}`}, `${name}(), line ${line} of ${file}`), '. Write it: ',
+    el('code', {}, 'make learn'), '.'];
+}
 // The challenge: five requests, each with a prompt, which is computed at once, and an answer, of
 // which each step brings a letter. A name stands for one request. The link has what you did in it.
 const REQUESTS = {a: ['tell of Ada', ': sun'], b: ['tell of Bo', ': moon'],
   c: ['tell of Cy', ': rain'], d: ['be kind', ' to me'], e: ['be kind', ' now']};
 const textFor = name => REQUESTS[name]?.join('') ?? '';
-const hasModel = story => story === 'tales' || story === 'crowd';
-const telling = () => hasModel(moment().story);
-const challenged = () => moment().story === 'serve';
 const alike = (a, b) => [...a].findIndex((letter, i) => letter !== b[i]);
 // The waiting request that begins most like this sequence, and how many letters they share.
-const heir = name => Object.keys(REQUESTS).filter(other => !isLive(other) && !tally().served[other])
+const heir = name => Object.keys(REQUESTS).filter(waits)
   .map(other => [alike(`${textOf(name)}\0`, textFor(other)), other])
   .sort(([m], [n]) => m - n).at(-1) ?? [0];
+const waits = name => name in REQUESTS && !isLive(name) && !tally().served[name];
 // The score, out of the engine's states.
 function tally() {
   const computed = {}, distinct = new Set(), served = {};
   let total = 0;
-  states.forEach(({call, code, seqs}, i) => {
-    const [, verb, name] = call.match(/^(\w+)\((?:pool, &)?(\w)/) ?? [];
-    const length = seqs[name]?.length;
-    if (verb === 'seq_fork') computed[call.at(-2)] = seqs[call.at(-2)]?.length;
-    if (verb === 'seq_create' || verb === 'seq_lookup') computed[name] = length;
-    if (verb === 'seq_release' && states[i - 1].seqs[name]?.length === textFor(name).length)
+  states.forEach(({call: {fn, args}, code, seqs}, i) => {
+    const name = args.find(arg => /^&?[a-f]$/.test(arg))?.at(-1), length = seqs[name]?.length;
+    const child = args.at(-1)?.[1];
+    if (fn === 'seq_fork') computed[child] = seqs[child]?.length;
+    if (fn === 'seq_create' || fn === 'seq_lookup') computed[name] = length;
+    if (fn === 'seq_rewind') computed[name] = Math.min(computed[name], length);
+    if (fn === 'seq_release' && states[i - 1].seqs[name]?.length === textFor(name).length)
       served[name] = true;
-    if (verb !== 'step' || code) return;
+    if (fn !== 'step' || code) return;
     for (; computed[name] < length; total++)
       distinct.add(textFor(name).slice(0, ++computed[name]));
   });
   const steps = moment().wishes.filter(wish => wish === 'step').length;
   return {served, steps, twice: total - distinct.size, n: Object.keys(served).length};
 }
+
+// ---- modes: what differs from story to story ----------------------------------------------------
+// What is said of it, which rows there are and what their buttons do, and the calls of a wish.
+
+const letters = {
+  start: 'start', types: true, resizes: true, buttons: [],
+  token: () => 'Here a token is a letter.',
+  help: () => 'Fork: another sequence begins with these tokens, in the same blocks. Publish: its full ' +
+    'blocks can be found by their letters. Look up: begins with the blocks that are found. ' +
+    'Release: its blocks are free.',
+  says: () => moment().answer,
+  asks: () => question() ? (moment().mine ? 'Back to the story: ' : '') + question()[0]
+    : 'Go on: type, or choose another block_size.',
+  invites: name => name === free(),
+  row: (name, live) => ({label: `Text of sequence ${name}`, hint: 'a new sequence',
+    ...live ? {fork: 'Fork', publish: 'Publish', release: 'Release'}
+      : {begin: 'New', find: 'Look up'}}),
+  async fork(name, n, typing) {
+    const child = free(), draft = child ? $(child).value : '';
+    await act([`fork ${name} ${n}`]);
+    if (!isLive(child)) return;
+    if (draft && free()) $(free()).value = draft;
+    if (typing) hand = aim = child;
+  },
+  publish: name => act([`publish ${name}`]),
+  begin: (name, kind) => act([`${name}${kind} ${clean($(name).value)}`]),
+  wishes: {
+    *':'(name, text) {
+      const old = textOf(name), same = alike(`${text}\0`, old), more = text.length - same;
+      hand = name;
+      if (!isLive(name)) yield make('seq_create', 'pool', `&${name}`);
+      if (same < old.length) yield make('seq_rewind', name, old.length - same);
+      if (!more) return;
+      yield make('seq_append', name, more);
+      yield make('step', name, {text});
+    },
+    *'?'(name, text) {
+      if (isLive(name)) return;
+      yield make('seq_create', 'pool', `&${name}`);
+      yield make('seq_lookup', name, {tokens: text}, text.length);
+      yield* this[':'](name, text);
+    },
+    *append(name, n) {
+      if (!isLive(name)) yield make('seq_create', 'pool', `&${name}`);
+      yield make('seq_append', name, Number(n));
+    },
+    *fork(name, n, child = free()) {
+      if (!child) problem = 'All six names are in use: release a sequence first.';
+      if (!isLive(name) || !child || isLive(child)) return;
+      yield make('seq_fork', name, Math.min(n, textOf(name).length), `&${child}`);
+    },
+    *publish(name) {
+      const text = textOf(name);
+      if (isLive(name)) yield make('seq_publish', name, {tokens: text}, text.length);
+    },
+    *release(name) { if (isLive(name)) yield make('seq_release', name); },
+  },
+};
+
+const challenge = {...letters,
+  types: false, resizes: false, buttons: ['step', 'link'], step: 'step', help: () => '',
+  says() {
+    const {n, steps, twice} = tally();
+    const advice = n < 5 ? 'Begin requests, step, and end those that are complete.'
+      : steps + twice > 11 ? 'It can be done in 11 steps, without computing anything twice.'
+      : 'No solution is shorter.';
+    return `${n} of 5 served in ${steps} steps, ${twice} tokens computed twice. ${advice}`;
+  },
+  asks: () => STORIES.serve[4],
+  invites: waits,
+  row: (name, live) => ({label: `Text of sequence ${name}`, hint: textFor(name),
+    ...live ? {fork: 'Fork', publish: 'Publish',
+      release: textOf(name) === textFor(name) ? 'End' : 'Preempt'}
+      : {begin: 'Begin', find: 'Look up'}}),
+  fork(name) {
+    const [same, child] = heir(name);
+    if (same > 0) return act([`fork ${name} ${same} ${child}`]);
+    throw Error(`No waiting request begins like ${name}.`);
+  },
+  begin: (name, kind) => act([`${kind === '?' ? 'find' : 'begin'} ${name}`]),
+  wishes: {...letters.wishes,
+    *begin(name) { if (waits(name)) yield* this[':'](name, REQUESTS[name][0]); },
+    *find(name) { if (waits(name)) yield* this['?'](name, REQUESTS[name][0]); },
+    *step() {
+      for (const name of Object.keys(now().seqs))
+        if (textOf(name) !== textFor(name))
+          yield* this[':'](name, textFor(name).slice(0, textOf(name).length + 1));
+    },
+    *fork(name, n, child) {
+      const same = Math.min(n, alike(`${textOf(name)}\0`, textFor(child)));
+      if (!isLive(name) || isLive(child)) return;
+      yield* letters.wishes.fork(name, n, child);
+      yield* this[':'](child, textFor(child).slice(0, Math.max(REQUESTS[child][0].length, same)));
+    },
+  },
+};
+
+const telling = {
+  start: 'model', types: true, resizes: true, buttons: ['step', 'run'], step: 'tell 1', help: () => '',
+  token: () => 'Here a token is a word, or a part of one.',
+  says() {
+    const {steps = 0, computed = 0, recomputed = 0, preemptions = 0} = now();
+    return `${steps} steps, ${computed} tokens computed, ${recomputed} of them again after ${
+      preemptions} preemptions.`;
+  },
+  asks: () => STORIES[moment().story][4],
+  invites: name => name === free(),
+  row(name, live) {
+    const word = name === hand && now().tales?.[name]?.words[sights.t]?.trim();
+    return {label: `Another word for tale ${name}`, hint: live ? 'another word' : 'a new tale',
+      ...live ? {fork: word ? `Fork at "${word}"` : 'Fork', publish: 'Rewind', release: 'Release'}
+        : {begin: 'New'}};
+  },
+  fork: name => telling.turn(name, `fork ${name}`, ` ${free()}`),
+  publish: name => telling.turn(name, `rewind ${name}`, ''),
+  // A tale takes another turn at the word that is picked, or a child of it does.
+  async turn(name, verb, child) {
+    const word = clean($(name).value).trim().split(' ')[0];
+    const t = name === hand && sights.t || now().tales[name].words.length;
+    await act([`${verb} ${t}${child} ${word}`.trim(), 'tell 1']);
+    [picked, hand] = [0, isLive(child.trim()) ? child.trim() : name];
+  },
+  begin: name => act([`tale ${name} ${NAMES.indexOf(name)}`]),
+  wishes: {
+    *tale(name, seed) {
+      yield make('tale', `&${name}`, {text: ''}, Number(seed));
+      yield make('tell');
+    },
+    *tell(n) {
+      for (let told = -1; now().steps > told && n-- > 0 && Object.values(now().tales)
+        .some(({state}) => state !== 'ended'); told = states.at(-2).steps) yield make('tell');
+    },
+    *fork(name, n, child, word) {
+      if (!telling.holds(name, n) || !NAMES.includes(child) || isLive(child)) return;
+      yield make('branch', `&${name}`, Number(n), `&${child}`);
+      if (word) yield make('say', `&${child}`, {text: ` ${word}`});
+    },
+    *rewind(name, n, word) {
+      if (!telling.holds(name, n)) return;
+      yield make('back', `&${name}`, Number(n));
+      if (word) yield make('say', `&${name}`, {text: ` ${word}`});
+    },
+    *release(name) { if (isLive(name)) yield make('forget', `&${name}`); },
+  },
+  holds: (name, n) => isLive(name) && n <= now().tales[name].words.length,
+};
+const modeOf = story => ({serve: challenge, tales: telling, crowd: telling})[story] ?? letters;
+const mode = () => modeOf(moment().story);
+
+// ---- a story -----------------------------------------------------------------------------------
+
 // The weights of the model are in a file beside the page.
 const bring = () => new Promise((done, fail) => document.head.append(Object.assign(
   document.createElement('script'), {src: 'tales.js', onload: () => done(Promise.all(
     tales.map(unpack))), onerror: () => fail(Error('tales.js is not beside this page.'))})));
-function verdict() {
-  const {n, steps, twice} = tally();
-  const advice = n < 5 ? 'Begin requests, step, and end those that are complete.'
-    : steps + twice > 11 ? 'It can be done in 11 steps, without computing anything twice.'
-    : 'No solution is shorter.';
-  return `${n} of 5 served in ${steps} steps, ${twice} tokens computed twice. ${advice}`;
-}
 const question = ({story, asked} = moment()) => STORIES[story][5 + asked];
 const capital = text => text[0].toUpperCase() + text.slice(1);
 const WISH = /^(step|(begin|find|publish|release) [a-e]|fork [a-e] \d+ [a-e])$/;
+function linked(text) {  // a link that cannot be read is a text like others
+  try { return decodeURIComponent(text).split('='); } catch { return [text]; }
+}
 const open = link => later(async () => {
-  const [key, deeds = ''] = decodeURIComponent(link).split('=');
-  const story = key in STORIES ? key : 'sampling', [, size, count, wishes, told] = STORIES[story];
-  if (hasModel(story)) files ??= await bring();
-  $('stories').scrollLeft = $(story).offsetLeft - 24;
+  const [key, deeds = ''] = linked(link);
+  if (key && !Object.hasOwn(STORIES, key)) problem = `There is no story "${key}". `;
+  if (modeOf(key) === telling) files ??= await bring().catch(error => { problem = `${error.message} `; });
+  const story = key && !problem ? key : 'sampling', [, size, count, wishes, told] = STORIES[story];
+  if (problem) $(`to-${story}`).focus({preventScroll: true});
+  $('stories').scrollLeft = $(`to-${story}`).offsetLeft - 24;
   const back = at && moment().mine ? ' Undo brings your lines back.' : '';
   hand = 'a';
   const more = story === 'serve' ? deeds.split('.').filter(wish => WISH.test(wish)) : [];
   return act([...wishes, ...more], {story, asked: 0, size, count, calls: [], wishes: [],
-    mine: false, longest: story === 'serve' ? 16 : 32, answer: told + back});
+    mine: false, answer: told + back});
 });
 // A story goes on from where it was, whatever you have done since. Undo goes back to that.
-const tell = () => later(async () => {
+const tell = guess => later(async () => {
   const told = past.slice(0, at + 1).findLast(({mine}) => !mine);
   const [, wishes, measure, right, because] = question(told) ?? [];
   if (!wishes) return;
@@ -126,6 +299,7 @@ const tell = () => later(async () => {
   const was = now();
   await act(wishes, {...told, asked: told.asked + 1, answer: ''});
   const shown = measure(was, now(), states.slice(1 + told.calls.length));
-  moment().answer = shown === right ? `${capital(right)}. ${because}`
+  const verdict = !guess ? capital(right) : guess === right ? `Right: ${right}` : `No: ${right}`;
+  moment().answer = shown === right ? `${verdict}. ${because}`
     : `${capital(shown)}, in this engine. The right answer is: ${right}. ${because}`;
 }).then(() => document.querySelector('#blocks .new')?.scrollIntoView({block: 'nearest'}));

@@ -541,7 +541,8 @@ def exercise(name, answer, stages):
     if status:
         return 1
     os.environ['ASAN_OPTIONS'] = 'detect_leaks=0'
-    status, text = call(['build/exercise', *filter(None, [name]), *answer.replace(',', ' ').split()])
+    numbers = answer.replace(',', ' ').split()
+    status, text = call(['build/exercise', *filter(None, [name]), *numbers])
     say(text + 'killed by signal %d\n' % -status * (status < 0), 0)
     return status
 

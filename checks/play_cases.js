@@ -1,0 +1,251 @@
+// Cases that docs/play.html once got wrong: checks/play.sh adds this to the end of its script. What
+// is wrong appears in the console after "! ". In narrow frames, too, what is in the window stays in
+// place. ?cases=WORDS: only those with such a name.
+
+const see = (what, right) => { if (!right) say(`! ${what}`); };
+if (window !== top) document.documentElement.style.scrollbarWidth = 'none';
+const width = document.documentElement.clientWidth;
+const same = (what, is, should) => see(`${what}: "${is}", not "${should}"`, is === should);
+const wide = selector => document.querySelector(selector).getBoundingClientRect();
+async function to(link) {
+  open(link);
+  await ended();
+}
+async function put(id, text) {  // as if it were pasted at the cursor
+  $(id).focus();
+  $(id).setRangeText(text, 0, 0, 'end');
+  $(id).dispatchEvent(new InputEvent('input', event('', {inputType: 'insertFromPaste'})));
+  await ended();
+}
+const cases = {
+  async 'the race begins by itself; with reduced motion it only steps'() {
+    const words = () => race.sides[1].state.tales?.a.words.length ?? 0, [run, step] = [$('racing'), $('pace')];
+    say(`reduced motion: ${calm.matches}`);
+    same('it runs', Boolean(race.turn), !calm.matches);
+    same('its button is hidden', run.hidden, calm.matches);
+    if (race.turn) run.click();
+    await race.stepping;
+    const before = words();
+    step.click();
+    step.click();
+    await race.stepping;
+    same('the words after two steps', words(), before + 2);
+    same('it runs', Boolean(race.turn), false);
+    if (calm.matches) return;
+    $('speed').value = 4;
+    run.click();
+    while (!race.isOver() && race.turn) await new Promise(done => setTimeout(done, 99));
+    await race.stepping;
+    see($('lap').textContent, /Six tales are told with paging, two/.test($('lap').textContent));
+    step.click();
+    await race.stepping;
+    same('the words after a step from the end', words(), 2);
+  },
+  async 'an answer is right or wrong, and then the look'() {
+    for (const [story, i, said, taken] of [['sampling', 0, 'Right: none. ', 2],
+      ['sampling', 2, 'No: none. ', 2], ['full', 2, 'Right: PAGED_TOO_LONG. ', 3]]) {
+      await to(story);
+      const button = $('answers').children[i];
+      button.focus();
+      button.click();
+      await ended();
+      see(`"${$('says').textContent}"`, $('says').textContent.startsWith(said));
+      same('blocks taken', now().blocks.length - now().free.length, taken);
+      see('the focus is lost', document.activeElement === button);
+    }
+    deeds.look();
+    await ended();
+    $('answers').children[0].focus();
+    $('answers').children[0].click();
+    await ended();
+    see('the focus is lost at the end', document.activeElement.closest('#leads'));
+  },
+  async 'the end of a story leads on'() {
+    for (const story of Object.keys(STORIES)) {
+      await to(story);
+      while (question()) deeds.look(), await ended();
+      for (const {hash, href, textContent} of $('leads').querySelectorAll('a')) {
+        say(`lead: ${href.replace(/.*\//, '')}: ${textContent}`);
+        see(`${hash}`, !href.includes('play') && !href.includes('driven')
+          || Object.hasOwn(STORIES, hash.slice(1)));
+      }
+    }
+  },
+  async 'each word of a tale is drawn as it comes'() {
+    await to('tales');
+    await later(() => act(['release a', 'tale a 3']));
+    const seen = new Set();
+    const watch = new MutationObserver(() => seen.add(document.querySelectorAll('[data-word]').length));
+    watch.observe($('seqs'), {childList: true, subtree: true});
+    await later(() => act(['tell 20']));
+    watch.disconnect();
+    see(`numbers of words that were seen: ${[...seen]}`, seen.size >= 20);
+  },
+  async 'a link to nothing opens the first story, and says so'() {
+    for (const link of ['__proto__', 'constructor', '%', 'lines']) {
+      await to('beam');
+      await to(link);
+      same(`the story of #${link}`, moment().story, 'sampling');
+      same(`the blocks after #${link}`, now().blocks.length, 16);
+      see(`#${link} is not named: ${$('message').textContent}`,
+        $('message').textContent.includes(`"${link}"`));
+    }
+  },
+  async 'a link to a part of the page leaves the focus somewhere'() {
+    $('a').focus();
+    for (const link of ['#lines', '#beam', '#gpu']) {
+      location.hash = link;
+      await new Promise(done => addEventListener('hashchange', done, {once: true}));
+      await ended();
+      see(`after ${link} the focus is lost`, document.activeElement !== document.body);
+    }
+  },
+  async 'Undo over the beginning of a story: the link is that of the story'() {
+    location.hash = '#draft';
+    await new Promise(done => addEventListener('hashchange', done, {once: true}));
+    location.hash = '#prefix';
+    await new Promise(done => addEventListener('hashchange', done, {once: true}));
+    await ended();
+    for (let i = 0; i < 9 && moment().story === 'prefix'; i++) deeds.undo(), await ended();
+    same('the link', location.hash, '#draft');
+  },
+  async 'a text that does not fit stays out, and nothing is lost'() {
+    await to('full');
+    for (let i = 0; i < 3; i++) deeds.look(), await ended();
+    const text = textOf('a');
+    await put('a', 'é'.repeat(15));
+    same('the text', textOf('a'), text);
+    same('the line', $('a').value, text);
+    for (const part of ['PAGED_TOO_LONG', '"é'])
+      see(`no ${part} in "${$('message').textContent}"`, $('message').textContent.includes(part));
+  },
+  async 'nor when the end of the text was shared'() {
+    await to('sampling');
+    await act(['a: 0123456789', 'fork a 10 b', 'append c 43']);  // a block is free, and two are shared
+    $('count').value = 14;
+    $('count').dispatchEvent(new Event('change', {bubbles: true}));
+    await ended();
+    const text = textOf('a');
+    await put('a', 'xyz');
+    same('the text', textOf('a'), text);
+    see(`no code in "${$('message').textContent}"`, /OUT_OF_BLOCKS/.test($('message').textContent));
+  },
+  async 'the lines of the challenge cannot be typed in'() {
+    await to('sampling');
+    open('serve');
+    $('a').focus();
+    press('Enter');
+    for (const key of 'xyz') press(key);
+    await ended();
+    same('the line', $('a').value, textOf('a'));
+    const calls = moment().calls.map(written).join();
+    see(calls, !/rewind|xyz/.test(calls));
+  },
+  async 'what is rewound in the challenge, and comes again, is computed twice'() {
+    await to('serve');
+    await later(() => act(['begin a', 'step', 'step']));  // tell of Ada:_
+    await later(() => act(['a: tell of']));
+    await later(() => act(['step', 'step']));
+    see($('says').textContent, $('says').textContent.includes(' 2 tokens computed twice'));
+  },
+  async 'a word for a tale is not the text of a sequence'() {
+    await to('tales');
+    const {textContent} = $('where');
+    for (const [id, text] of [['a', 'Gus'], ['b', 'Gustav']]) {
+      $(id).focus();
+      $(id).value = text;
+      $(id).setSelectionRange(2, 2);
+      document.dispatchEvent(new Event('selectionchange'));
+      same(`with the caret in "${text}"`, $('where').textContent, textContent);
+    }
+  },
+  async 'that the calls are copied is said until something else is done'() {
+    await to('sampling');
+    Object.defineProperty(navigator, 'clipboard', {configurable: true, value: {
+      writeText: async text => text.split('\n').forEach(line => say(`copied: ${line}`))}});
+    deeds.copy();
+    await ended();
+    await new Promise(done => setTimeout(done, 99));
+    see('it is not said', texts(document.querySelectorAll('[role=status]')).includes('calls are copied'));
+  },
+  async 'a text box has a name that says what is in it'() {
+    for (const link of ['sampling', 'tales']) {
+      await to(link);
+      const name = $('a').ariaLabel ?? texts($('a').labels);
+      see(`"${name}"`, /\w+ .*\ba\b/.test(name) && name.length > 4);
+    }
+  },
+  async 'the buttons of a story stay in place'() {
+    for (const link of ['sampling', 'beam', 'draft', 'prefix', 'full']) {
+      await to(link);
+      const tops = new Set();
+      for (let i = 0; question(); i++) {
+        tops.add(Math.round(wide('#look').top - wide('#story').top));
+        deeds.look();
+        await ended();
+      }
+      same(`#${link}: the places of Look`, [...tops].join(' '), `${[...tops][0]}`);
+    }
+  },
+  async 'it fits its window, with blocks of any size'() {
+    for (const link of ['sampling', 'crowd', 'tales'])
+      for (const size of [1, 8, 16]) {
+        await to(link);
+        $('size').value = size;
+        $('size').dispatchEvent(new Event('change', {bubbles: true}));
+        $('kernel').open = true;
+        await new Promise(done => setTimeout(done));
+        await ended();
+        same(`#${link}, block_size ${size}: the width`, document.documentElement.scrollWidth, width);
+      }
+    $('kernel').open = false;
+  },
+  async 'who holds a slot is visible in forced colours'() {
+    await to('beam');
+    const look = node => ['backgroundImage', 'backgroundColor'].map(name =>
+      getComputedStyle(node)[name]).join();
+    for (const kind of ['.seq label', '.seq span .chip', '#blocks .held'])
+      for (const node of document.querySelectorAll(kind))
+        see(`${kind} cannot be told from what is free: ${look(node)}`,
+          /gradient|rgb\((?!255, 255, 255|0, 0, 0)/.test(look(node)));
+    say(`forced colours: ${matchMedia('(forced-colors: active)').matches}`);
+  },
+  async 'nothing covers the controls of the kernel'() {
+    await to('sampling');
+    $('kernel').open = true;
+    await new Promise(done => setTimeout(done));
+    await ended();
+    for (const button of document.querySelectorAll('#act .bar button')) {
+      for (const block of ['start', 'center', 'end', 'nearest']) {
+        button.scrollIntoView({block});
+        const {x, y} = button.getBoundingClientRect();
+        see(`${button.textContent} is covered when at ${block}`,
+          document.elementFromPoint(x + 9, y + 9) === button);
+      }
+    }
+    $('kernel').open = false;
+  },
+};
+
+const only = decodeURI(location.search.split('=')[1] ?? '');
+addEventListener('error', ({message}) => say(`! ${message}`));
+addEventListener('unhandledrejection', ({reason}) => say(`! ${reason}`));
+async function driveCases() {
+  const names = Object.keys(cases).filter(name => name.includes(only));
+  for (const name of window === top ? names : names.filter(name => /window|place|covers/.test(name))) {
+    try { await cases[name](); } catch (error) { say(`! ${error.stack.replaceAll("\n", " ").slice(0, 300)}`); }
+    say(`${width}: ${name}`);
+  }
+}
+await driveCases();
+if (window === top)
+  for (const width of [320, 390]) {
+    const frame = el('iframe', {src: location.pathname + location.search, style: `width: ${width}px; height: 800px; border: 0`});
+    await new Promise(done => {
+      onmessage = done;
+      document.body.append(frame);
+    });
+    frame.remove();
+  }
+else parent.postMessage('done', '*');
+if (window === top) console.log('END');
