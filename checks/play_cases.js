@@ -81,6 +81,21 @@ const cases = {
     watch.disconnect();
     see(`numbers of words that were seen: ${[...seen]}`, seen.size >= 20);
   },
+  async 'Run can be stopped, and what was told is told again in another shape'() {
+    await to('tales');
+    await later(() => act(['release a', 'tale a 3']));
+    $('run').click();
+    while ($('run').textContent !== 'Stop') await new Promise(done => setTimeout(done));
+    $('run').click();
+    await ended();
+    const {words, state} = now().tales.a;
+    same('the tale', state, 'running');
+    same('the button', $('run').textContent, 'Run');
+    $('size').value = 8;
+    $('size').dispatchEvent(new Event('change', {bubbles: true}));
+    await ended();
+    same('what is told', now().tales.a.words.join(''), words.join(''));
+  },
   async 'a link to nothing opens the first story, and says so'() {
     for (const link of ['__proto__', 'constructor', '%', 'lines']) {
       await to('beam');

@@ -213,6 +213,7 @@ const challenge = {...letters,
   },
 };
 
+let busy = false, halt = false;  // Run is at work, and is to stop
 const telling = {
   start: 'model', types: true, resizes: true, buttons: ['step', 'run'], step: 'tell 1', help: () => '',
   token: () => 'Here a token is a word, or a part of one.',
@@ -245,8 +246,19 @@ const telling = {
       yield make('tell');
     },
     *tell(n) {
-      for (let told = -1; now().steps > told && n-- > 0 && Object.values(now().tales)
-        .some(({state}) => state !== 'ended'); told = states.at(-2).steps) yield make('tell');
+      const tells = () => Object.values(now().tales).some(({state}) => state !== 'ended');
+      let told = 0;
+      [busy, halt] = [n > 1, false];
+      try {
+        for (let last = -1; told < n && !halt && tells() && now().steps > last; told++) {
+          last = now().steps;
+          yield make('tell');
+        }
+      } finally {
+        const {wishes} = moment();  // so many it has been, if all is done once more
+        if (halt) wishes[wishes.lastIndexOf(`tell ${n}`)] = `tell ${told}`;
+        busy = false;
+      }
     },
     *fork(name, n, child, word) {
       if (!telling.holds(name, n) || !NAMES.includes(child) || isLive(child)) return;
