@@ -159,6 +159,8 @@ async function drive(seed, n, kinds) {
 
 // For engines that are wrong on purpose: looks twice, types, and tells what the page says.
 async function tell_message() {
+  race.stop();
+  await race.stepping;
   deeds.look();
   deeds.look();
   await ended();
@@ -169,7 +171,7 @@ async function tell_message() {
   deeds.begin('a');
   await ended();
   console.log([$('message'), $('calls')].map(({textContent}) => textContent.replace(/\s+/g, ' '))
-    .concat(answer).join(' | '));
+    .concat(answer, $('lap').textContent).join(' | '));
 }
 
 // A tale, one that is forked from it to go on with another word, and what both begin with.

@@ -1,4 +1,4 @@
-// The race: a part of the script of docs/play.html. Two engines tell the same six tales, in the same
+// The race: a part of the script of docs/play.html. Two engines tell the same six tales in the same
 // memory. One has blocks of 16 tokens. To the other, a block is what the longest tale may need: so
 // works a server that reserves.
 
@@ -84,10 +84,10 @@ const race = {
     };
     const count = (number, what) => el('span', {}, el('b', {}, number), ` ${what}`);
     return el('div', {class: 'side'}, el('h2', {}, `${title}: ${size} slots ${why}`),
-    el('p', {class: 'counts'}, count(this.count(side, 'running'), 'run together'),
-      count(used, `of ${SLOTS} slots used`), count(this.count(side, 'waiting'), 'wait')),
-    el('div', {class: 'strips'}, ...Array.from({length: SLOTS / STRIP}, strip)),
-    el('ol', {}, ...NAMES.map(row)));
+      el('p', {class: 'counts'}, count(this.count(side, 'running'), 'run together'),
+        count(used, `of ${SLOTS} slots used`), count(this.count(side, 'waiting'), 'wait')),
+      el('div', {class: 'strips'}, ...Array.from({length: SLOTS / STRIP}, strip)),
+      el('ol', {}, ...NAMES.map(row)));
   },
 };
 $('racing').onclick = () => race.turn ? race.stop() : race.run();

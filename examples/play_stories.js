@@ -44,7 +44,8 @@ const STORIES = {
   prefix: ['Prefix cache', 4, 8, ['a: be kind. Hi', 'publish a', 'release a'],
     '"be kind. Hi" was published: its full blocks can be found. It has ended; they are free.',
     ['"be kind. Bye" comes and is looked up. How many of its letters are found?',
-      ['b? be kind. Bye'], found, 'eight', 'Full blocks are found, each by its letters and all before them.'],
+      ['b? be kind. Bye'], found, 'eight',
+      'Full blocks are found, each by its letters and all before them.'],
     ['It publishes and ends. A text of 27 letters takes 7 of the 8 blocks. How many of the 3 ' +
       'published blocks remain?', ['publish b', 'release b', 'c? once upon a time, in a land'],
       published, 'one', 'First it takes those that hold nothing, then the ends of texts.'],
