@@ -39,8 +39,9 @@ async function drive(seed, n, kinds) {
       const wanted = [count('running'), Object.values(seqs).reduce((n, {length}) => n + length, 0),
         count('waiting'), ...Object.keys(seqs).flatMap(name =>
           [seqs[name].table.length * size / 16, seqs[name].length])];
-      const is = [...texts(side.querySelectorAll('b'), ' ').split(' '), ...Object.keys(seqs).flatMap(
-        name => [taken(name).length,
+      const counts = texts(side.querySelectorAll('b'), ' ').split(' ');
+      const is = [...counts, ...Object.keys(seqs).flatMap(name =>
+         [taken(name).length,
           taken(name).reduce((n, {style}) => n + +style.getPropertyValue('--n'), 0)])];
       if (`${is}` !== `${wanted}`) say(`! the race: ${is}, not ${wanted}`);
       names.forEach((name, n) => {
@@ -73,7 +74,8 @@ async function drive(seed, n, kinds) {
       button.click();
     },
     twice() {
-      const button = pick([...document.querySelectorAll('button:not([hidden], [data-do=copy], #act *)')]);
+      const button = pick([...document.querySelectorAll(
+        'button:not([hidden], [data-do=copy], #act *)')]);
       button.click();
       button.click();
     },
@@ -157,6 +159,8 @@ async function drive(seed, n, kinds) {
 
 // For engines that are wrong on purpose: looks twice, types, and tells what the page says.
 async function tell_message() {
+  race.stop();
+  await race.stepping;
   deeds.look();
   deeds.look();
   await ended();
@@ -167,7 +171,7 @@ async function tell_message() {
   deeds.begin('a');
   await ended();
   console.log([$('message'), $('calls')].map(({textContent}) => textContent.replace(/\s+/g, ' '))
-    .concat(answer).join(' | '));
+    .concat(answer, $('lap').textContent).join(' | '));
 }
 
 // A tale, one that is forked from it to go on with another word, and what both begin with.

@@ -229,7 +229,8 @@ wrong_engine "prints to stderr" "$append fprintf(stderr, \"hello\\\\n\");/" '^ \
 wrong_engine "prints a {" "$append printf(\"{hello\\\\n\");/" '^ \| .*It prints: .hello'
 wrong_engine "returns 99" "$append return 99;/" '^seq_append\(a, 2\) = 99, which is not a code'
 wrong_engine "calls exit(99)" "$append exit(99);/" '^seq_append\(a, 2\): it called exit\(99\)'
-wrong_engine "panics" "$append abort();/" '^seq_append\(a, 2\): unreachable'
+wrong_engine "panics" "$append abort();/" \
+    '^seq_append\(a, 2\): unreachable.* Reserved: unreachable'
 wrong_engine "has no pool" '/^int pool_create/,/^}/s/^{/{ return PAGED_OUT_OF_MEMORY;/' \
     '^start\(4, 16\): there is no pool'
 wrong_engine "does not copy" '/^int seq_append/,/^}/s/ref_count > 1/ref_count > 9/' 'None, in this engine'

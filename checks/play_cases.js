@@ -19,7 +19,8 @@ async function put(id, text) {  // as if it were pasted at the cursor
 }
 const cases = {
   async 'the race begins by itself; with reduced motion it only steps'() {
-    const words = () => race.sides[1].state.tales?.a.words.length ?? 0, [run, step] = [$('racing'), $('pace')];
+    const words = () => race.sides[1].state.tales?.a.words.length ?? 0;
+    const [run, step] = [$('racing'), $('pace')];
     say(`reduced motion: ${calm.matches}`);
     same('it runs', Boolean(race.turn), !calm.matches);
     same('its button is hidden', run.hidden, calm.matches);
@@ -75,7 +76,8 @@ const cases = {
     await to('tales');
     await later(() => act(['release a', 'tale a 3']));
     const seen = new Set();
-    const watch = new MutationObserver(() => seen.add(document.querySelectorAll('[data-word]').length));
+    const watch = new MutationObserver(() =>
+      seen.add(document.querySelectorAll('[data-word]').length));
     watch.observe($('seqs'), {childList: true, subtree: true});
     await later(() => act(['tell 20']));
     watch.disconnect();
@@ -136,7 +138,7 @@ const cases = {
   },
   async 'nor when the end of the text was shared'() {
     await to('sampling');
-    await act(['a: 0123456789', 'fork a 10 b', 'append c 43']);  // a block is free, and two are shared
+    await act(['a: 0123456789', 'fork a 10 b', 'append c 43']);  // three blocks are shared
     $('count').value = 14;
     $('count').dispatchEvent(new Event('change', {bubbles: true}));
     await ended();
@@ -181,7 +183,7 @@ const cases = {
     deeds.copy();
     await ended();
     await new Promise(done => setTimeout(done, 99));
-    see('it is not said', texts(document.querySelectorAll('[role=status]')).includes('calls are copied'));
+    see('it is not said', $('note').textContent.includes('calls are copied'));
   },
   async 'a text box has a name that says what is in it'() {
     for (const link of ['sampling', 'tales']) {
@@ -211,7 +213,8 @@ const cases = {
         $('kernel').open = true;
         await new Promise(done => setTimeout(done));
         await ended();
-        same(`#${link}, block_size ${size}: the width`, document.documentElement.scrollWidth, width);
+        const {scrollWidth} = document.documentElement;
+        same(`#${link}, block_size ${size}: the width`, scrollWidth, width);
       }
     $('kernel').open = false;
   },
@@ -247,15 +250,17 @@ addEventListener('error', ({message}) => say(`! ${message}`));
 addEventListener('unhandledrejection', ({reason}) => say(`! ${reason}`));
 async function driveCases() {
   const names = Object.keys(cases).filter(name => name.includes(only));
-  for (const name of window === top ? names : names.filter(name => /window|place|covers/.test(name))) {
-    try { await cases[name](); } catch (error) { say(`! ${error.stack.replaceAll("\n", " ").slice(0, 300)}`); }
+  for (const name of names) {
+    if (window !== top && !/window|place|covers/.test(name)) continue;
+    try { await cases[name](); } catch ({stack}) { say(`! ${stack.replaceAll('\n', ' ')}`); }
     say(`${width}: ${name}`);
   }
 }
 await driveCases();
 if (window === top)
   for (const width of [320, 390]) {
-    const frame = el('iframe', {src: location.pathname + location.search, style: `width: ${width}px; height: 800px; border: 0`});
+    const frame = el('iframe', {src: location.pathname + location.search,
+      style: `width: ${width}px; height: 800px; border: 0`});
     await new Promise(done => {
       onmessage = done;
       document.body.append(frame);

@@ -1,11 +1,13 @@
 // The race: a part of the script of docs/play.html. Two engines tell the same six tales in the same
-// memory. One has blocks of 16 tokens. To the other, a block is what the longest tale can need: that
-// is how a server works that reserves.
+// memory. One has blocks of 16 tokens. To the other, a block is what the longest tale may need: so
+// works a server that reserves.
 
 const SLOTS = 512, STRIP = 16, PAUSES = [1000, 400, 120, 40, 0];
 const race = {
-  sides: [['Reserved', 256, 'for the longest tale'], ['Paged', 16, 'at a time']].map(([title, size, why]) =>
-    ({title, size, why, place: new Place(), state: {}})),
+  sides: [
+    {title: 'Reserved', size: 256, why: 'for the longest tale', place: new Place(), state: {}},
+    {title: 'Paged', size: 16, why: 'at a time', place: new Place(), state: {}},
+  ],
   turn: null, begun: false, stepping: Promise.resolve(),
 
   ask: (side, fresh, calls) => side.place.ask(fresh, calls, state => {
@@ -54,12 +56,12 @@ const race = {
     const ended = side => capital(word(this.count(side, 'ended')));
     if (!files) return 'Without tales.js beside this page, there is no race to see here.';
     if (stopped) return `${left.state.stopped ? left.title : right.title}: ${stopped}`;
-    if (this.isOver()) return `After ${right.state.steps} words each: ${ended(right)} tales are told ` +
-      `with paging, ${ended(left).toLowerCase()} without.`;
-    if (right.state.preemptions) return 'Now the right side is full, too. The newest tale has given ' +
-      'its blocks back and waits; later, its tokens are computed again. That is the price.';
-    return 'A word needs a slot. On the left, a tale reserves 256 slots, as it may get that long: ' +
-      'two tales fill the memory. On the right, it takes 16 when it needs them.';
+    if (this.isOver()) return `After ${right.state.steps} words each: ${ended(right)} tales are ` +
+      `told with paging, ${ended(left).toLowerCase()} without.`;
+    if (right.state.preemptions) return 'Now the right side is full, too. The newest tale has ' +
+      'given its blocks back and waits; later, its tokens are computed again. That is the price.';
+    return 'A word needs a slot. On the left, a tale reserves 256 slots, as it may get that ' +
+      'long: two tales fill the memory. On the right, it takes 16 when it needs them.';
   },
   drawSide(side) {
     const {title, size, why, state: {tales = {}, seqs = {}}} = side;
@@ -75,16 +77,17 @@ const race = {
     };
     const row = name => {
       const {state = 'waiting', words = []} = tales[name] ?? {};
-      return el('li', {class: state}, el('span', {class: 'chip', style: `--of: var(--${name})`}, name),
-        el('span', {class: 'tail'}, el('span', {}, state === 'waiting' ? 'waits'
-          : words.slice(-60).join(''))));
+      const text = state === 'waiting' ? 'waits' : words.slice(-60).join('');
+      return el('li', {class: state},
+        el('span', {class: 'chip', style: `--of: var(--${name})`}, name),
+        el('span', {class: 'tail'}, el('span', {}, text)));
     };
     const count = (number, what) => el('span', {}, el('b', {}, number), ` ${what}`);
-    return el('div', {class: 'side'}, el('h2', {}, `${title}: ${size} slots ${why}`), el('p', {class: 'counts'},
-      count(this.count(side, 'running'), 'run together'), count(used, `of ${SLOTS} slots used`),
-      count(this.count(side, 'waiting'), 'wait')),
-    el('div', {class: 'strips'}, ...Array.from({length: SLOTS / STRIP}, strip)),
-    el('ol', {}, ...NAMES.map(row)));
+    return el('div', {class: 'side'}, el('h2', {}, `${title}: ${size} slots ${why}`),
+      el('p', {class: 'counts'}, count(this.count(side, 'running'), 'run together'),
+        count(used, `of ${SLOTS} slots used`), count(this.count(side, 'waiting'), 'wait')),
+      el('div', {class: 'strips'}, ...Array.from({length: SLOTS / STRIP}, strip)),
+      el('ol', {}, ...NAMES.map(row)));
   },
 };
 $('racing').onclick = () => race.turn ? race.stop() : race.run();

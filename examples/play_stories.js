@@ -19,8 +19,8 @@ const offers = measure => measure === codeOf
 // asked, what is done to see it, what to look for, what a right engine shows, and why.
 const STORIES = {
   sampling: ['Parallel sampling', 4, 16, ['a: cloud '], 'a is a prompt that is to get two answers.',
-    ['A fork begins with the tokens of another sequence. b is forked from a. How many blocks does ' +
-      'that take?', ['fork a 6'], taken, 'none',
+    ['A fork begins with the tokens of another sequence. b is forked from a. How many blocks ' +
+      'does that take?', ['fork a 6'], taken, 'none',
       'Both tables name the same blocks. ref_count, ×2, says how many tables do.'],
     ['a gets a letter. How many blocks are copied?', ['a: cloud s'], copied, 'one',
       'Its last block was shared.'],
@@ -43,8 +43,9 @@ const STORIES = {
       'The next append pays for it.']],
   prefix: ['Prefix cache', 4, 8, ['a: be kind. Hi', 'publish a', 'release a'],
     '"be kind. Hi" was published: its full blocks can be found. It has ended; they are free.',
-    ['"be kind. Bye" comes and is looked up. How many of its letters are found?', ['b? be kind. Bye'], found,
-      'eight', 'Full blocks are found, each by its letters and all before them.'],
+    ['"be kind. Bye" comes and is looked up. How many of its letters are found?',
+      ['b? be kind. Bye'], found, 'eight',
+      'Full blocks are found, each by its letters and all before them.'],
     ['It publishes and ends. A text of 27 letters takes 7 of the 8 blocks. How many of the 3 ' +
       'published blocks remain?', ['publish b', 'release b', 'c? once upon a time, in a land'],
       published, 'one', 'First it takes those that hold nothing, then the ends of texts.'],
@@ -123,8 +124,8 @@ function tally() {
 const letters = {
   start: 'start', types: true, resizes: true, buttons: [],
   token: () => 'Here a token is a letter.',
-  help: () => 'Fork: another sequence begins with these tokens, in the same blocks. Publish: its full ' +
-    'blocks can be found by their letters. Look up: begins with the blocks that are found. ' +
+  help: () => 'Fork: another sequence begins with these tokens, in the same blocks. Publish: its ' +
+    'full blocks can be found by their letters. Look up: begins with the blocks that are found. ' +
     'Release: its blocks are free.',
   says: () => moment().answer,
   asks: () => question() ? (moment().mine ? 'Back to the story: ' : '') + question()[0]
@@ -215,7 +216,8 @@ const challenge = {...letters,
 
 let busy = false, halt = false;  // Run is at work, and is to stop
 const telling = {
-  start: 'model', types: true, resizes: true, buttons: ['step', 'run'], step: 'tell 1', help: () => '',
+  start: 'model', types: true, resizes: true, buttons: ['step', 'run'], step: 'tell 1',
+  help: () => '',
   token: () => 'Here a token is a word, or a part of one.',
   says() {
     const {steps = 0, computed = 0, recomputed = 0, preemptions = 0} = now();
@@ -292,7 +294,8 @@ function linked(text) {  // a link that cannot be read is a text like others
 const open = link => later(async () => {
   const [key, deeds = ''] = linked(link);
   if (key && !Object.hasOwn(STORIES, key)) problem = `There is no story "${key}". `;
-  if (modeOf(key) === telling) files ??= await bring().catch(error => { problem = `${error.message} `; });
+  if (modeOf(key) === telling)
+    files ??= await bring().catch(error => { problem = `${error.message} `; });
   const story = key && !problem ? key : 'sampling', [, size, count, wishes, told] = STORIES[story];
   if (problem) $(`to-${story}`).focus({preventScroll: true});
   $('stories').scrollLeft = $(`to-${story}`).offsetLeft - 24;
