@@ -170,8 +170,9 @@ async function tell_message() {
   $('a').value = 'hi';
   deeds.begin('a');
   await ended();
-  console.log([$('message'), $('calls')].map(({textContent}) => textContent.replace(/\s+/g, ' '))
-    .concat(answer, $('lap').textContent).join(' | '));
+  const said = [$('message'), $('calls'), $('lap')].map(({textContent}) =>
+    textContent.replace(/\s+/g, ' '));
+  console.log([...said, answer].join(' | '));
 }
 
 // A tale, one that is forked from it to go on with another word, and what both begin with.
