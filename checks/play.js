@@ -46,7 +46,8 @@ async function drive(seed, n, kinds) {
       if (`${is}` !== `${wanted}`) say(`! the race: ${is}, not ${wanted}`);
       names.forEach((name, n) => {
         const text = side.querySelectorAll('.tail')[n].textContent, {state, words} = tales[name];
-        if (state === 'waiting' ? text !== 'waits' : !text || !words.join('').endsWith(text))
+        const told = words.slice(1).join('');
+        if (state === 'waiting' ? text !== 'waits' : !text || !told.endsWith(text))
           say(`! the race: ${name} ${state}: ${text}`.replaceAll('\n', '/'));
       });
     });
@@ -170,8 +171,9 @@ async function tell_message() {
   $('a').value = 'hi';
   deeds.begin('a');
   await ended();
-  console.log([$('message'), $('calls')].map(({textContent}) => textContent.replace(/\s+/g, ' '))
-    .concat(answer, $('lap').textContent).join(' | '));
+  const said = [$('message'), $('calls'), $('lap')].map(({textContent}) =>
+    textContent.replace(/\s+/g, ' '));
+  console.log([...said, answer].join(' | '));
 }
 
 // A tale, one that is forked from it to go on with another word, and what both begin with.

@@ -77,7 +77,7 @@ const race = {
     };
     const row = name => {
       const {state = 'waiting', words = []} = tales[name] ?? {};
-      const text = state === 'waiting' ? 'waits' : words.slice(-60).join('');
+      const text = state === 'waiting' ? 'waits' : words.slice(1).slice(-60).join('');
       return el('li', {class: state},
         el('span', {class: 'chip', style: `--of: var(--${name})`}, name),
         el('span', {class: 'tail'}, el('span', {}, text)));
