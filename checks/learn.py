@@ -449,7 +449,7 @@ def check_without_standin(everything):
     def says(parts, *arguments, only=False):
         flags = ' '.join([*plant.CPPFLAGS, '-DPAGED_NO_STANDIN'])
         text = make_in(folder, *arguments, 'CPPFLAGS=' + flags)[1]
-        words = ' '.join(re.sub('^make: .*', '', text, flags=re.M).split())
+        words = ' '.join(re.sub(r'^make(\[\d+\])?: .*', '', text, flags=re.M).split())
         problems = ['it does not say "%s"' % part for part in parts if part not in words]
         problems += ['it says more'] * (only and words != plant.NO_STANDIN)
         problems += ['a warning'] * ('warning:' in text)
