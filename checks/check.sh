@@ -28,7 +28,7 @@ make check C=...
   states       every call in every state of a pool of 4 blocks: half a minute
   floats       all floats to 16 bits, against the processor's instructions
   cuda         three generations of GPUs, and the benchmark, llama and replay
-  planted      every bug of make mutant: does a test find it? ten minutes; every stage of learn/
+  planted      every bug of make mutant: does a test find it? and every stage of learn/: an hour
   fuzz         calls and files, SECONDS=60 for each target; needs clang
   gpu          all checks on a real GPU: PART=tests, DEPS=folder
   all          all of these but fuzz and gpu
@@ -182,11 +182,11 @@ zig() {
     target=$1 to=$OUT/$1; shift
     mkdir -p $to
     for file in "$@"; do
+        needs=
         case $file in
-        examples/draw.c) needs= ;;
+        examples/draw.c) ;;  # which includes the engine, as those of other folders do
         examples/* | learn/hunts.c)
             needs="-DPAGED_FAST -DPAGED_NO_MAIN $OUT/reader/paged.cu.c" ;;
-        *) needs= ;;
         esac
         quietly "$target: $file" python3 -m ziglang cc -target $target -O1 $WARN $CPPFLAGS \
             -isystem $OUT/include -I$OUT/reader $OUT/reader/$file $needs ${options-} \

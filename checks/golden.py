@@ -218,15 +218,30 @@ def judges():
     assert status and "out differs by" in printed, "a wrong kernel was right"
 
 
+def refusals():
+    """An error is an exception that names the call; an array of another type is one, too."""
+    pool = paged.pool_create(num_kv_heads=1, head_dim=1, block_size=1, num_blocks=1)
+    seq, doubles, said = paged.seq_create(pool), np.zeros((1, 1, 1)), []
+    for name, arguments in (("seq_rewind", [seq, 1]), ("seq_gather", [seq, 0, doubles, doubles])):
+        try:
+            getattr(paged, name)(*arguments)
+        except (RuntimeError, TypeError) as error:
+            said.append(str(error))
+    assert said == ["seq_rewind(): bad argument",
+                    "seq_gather(): arrays are contiguous, of float32 or int32"], said
+    paged.pool_destroy(pool)
+
+
 def main():
     states = []
-    try:
-        judges()
-        states.append("passed")
-        print("ok    examples/judge.py")
-    except AssertionError as error:
-        states.append("failed")
-        print("FAIL  examples/judge.py: %s" % error)
+    for check in judges, refusals:
+        try:
+            check()
+            states.append("passed")
+            print("ok    golden, %s" % check.__name__)
+        except AssertionError as error:
+            states.append("failed")
+            print("FAIL  golden, %s: %s" % (check.__name__, error))
     for number, (name, device, flags) in enumerate(LIBRARIES):
         if lacking(flags):
             print("skip  golden, %s: this processor has no %s" % (name, lacking(flags)))

@@ -33,17 +33,13 @@ def load(path="build/libpaged.so", *options):
 
 
 def call(name, *arguments):
-    """Calls a function of paged.h. Arrays become float32 or int32, an error an exception."""
-    types = {"f": np.float32, "i": np.int32}
-    arguments = [np.ascontiguousarray(x, types[x.dtype.kind]) if isinstance(x, np.ndarray) else x
-                 for x in arguments]
+    """Calls a function of paged.h."""
+    for x in arguments:
+        if isinstance(x, np.ndarray) and not (x.flags.c_contiguous and x.dtype.char in "fi"):
+            raise TypeError("%s(): arrays are contiguous, of float32 or int32" % name)
     error = getattr(lib, name)(*(getattr(x, "ctypes", x) for x in arguments))
     if error:
         raise RuntimeError("%s(): %s" % (name, lib.paged_error(error).decode()))
-
-
-def __getattr__(name):  # of this module: any other function of paged.h
-    return functools.partial(call, name)
 
 
 def create(name, kind, *arguments):
@@ -53,6 +49,9 @@ def create(name, kind, *arguments):
 
 
 lib = load()
+for name in """seq_append seq_rewind seq_publish seq_lookup seq_release seq_gather
+               pool_write pool_destroy""".split():
+    globals()[name] = functools.partial(call, name)
 seq_create = functools.partial(create, "seq_create", Seq)
 seq_fork = functools.partial(create, "seq_fork", Seq)
 

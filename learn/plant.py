@@ -39,7 +39,8 @@ HUGE = ['offsets_reach_beyond_2_to_the_31']
 # The tests that start each kernel, for ThreadSanitizer: it looks for bugs that expect a data race.
 RACES = ['--standin', 'unused_slots_may_hold_anything', 'every_kernel_agrees_with_the_oracle']
 POOLS = '2 1 2', '3 1 2', '2 2 2'  # in all of whose states every call is made
-SECONDS = 60  # of processor time for a test; one that takes longer hangs
+# Before a command: a test that takes longer than 60 seconds of processor time hangs.
+LIMITED = ['sh', '-c', 'ulimit -t 60; exec "$@"', 'sh']
 
 Function = collections.namedtuple('Function', 'name start body end')
 Bug = collections.namedtuple('Bug', 'name old new expect')
@@ -276,9 +277,9 @@ def native():
 def first_failure(folder, arguments):
     """Returns the first test that fails, its device, and its output; None if all pass."""
     test, device, said = None, None, []
-    command = ['sh', '-c', f'ulimit -t {SECONDS}; exec "$@"', 'sh', f'{folder}/tests', *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          encoding='utf-8', errors='replace') as process:
+    with subprocess.Popen([*LIMITED, f'{folder}/tests', *arguments], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, encoding='utf-8',
+                          errors='replace') as process:
         for line in process.stdout:
             line = line.replace(folder + '/', '').rstrip('\n')
             begins = BEGINS.match(line)
@@ -298,7 +299,7 @@ def wrong_state(folder):
     status, said = call([*CC, '-O1', '-w', *CPPFLAGS, f'{folder}/checks/states.c', '-o',
                          f'{folder}/states', '-lm'])
     for pool in () if status else POOLS:
-        said, status = run([f'{folder}/states', *pool.split()], SECONDS)
+        status, said = call([*LIMITED, f'{folder}/states', *pool.split()])
         if status != 0:
             return f'states {pool}', 'cpu', said.splitlines()
     return ('states', 'cpu', said.splitlines()) if status else None
