@@ -31,12 +31,12 @@ function verbatim() {
 
 BEGIN {
     item = "^(-|[0-9]+\\.) "
-    on = !chapter
+    on = chapter == ""
     if (width < 20) width = 80
     if (width > 100) width = 100  # longer lines are hard to read
 }
 
-/^## / && chapter { on = $2 == chapter "." }
+/^## / && chapter != "" { on = $2 == chapter "." }
 
 /^<.?details>/ {
     gsub(/<[^>]*>/, "")
