@@ -52,8 +52,8 @@ tour: examples/tour.c examples/util.h build/paged.o  ## eight scenes, numbered a
 llama: examples/llama.c $(wildcard examples/*.h) build/fast.o  ## a Llama served from the cache: ./llama --help
 	$(COMPILE) $(FAST) examples/llama.c build/fast.o -o $@ -lm
 
-replay: examples/replay.c examples/util.h build/fast.o  ## a trace of requests, by several allocators: ./replay --help
-	$(COMPILE) $(OPENMP) examples/replay.c build/fast.o -o $@ -lm
+replay: examples/replay.c examples/util.h build/paged.o  ## a trace of requests, by several allocators: ./replay --help
+	$(COMPILE) examples/replay.c build/paged.o -o $@ -lm
 
 bench: examples/bench.c examples/util.h build/fast.o  ## speed against the machine: one minute; BENCH=--quick
 	$(COMPILE) $(FAST) examples/bench.c build/fast.o -o build/bench -lm

@@ -42,8 +42,6 @@
 
 #include <getopt.h>
 #include <stdbool.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum {
     MAX_TOKENS = 1 << 24,  // of a prompt, an answer, a budget: all sums fit into an int
@@ -57,9 +55,11 @@ static struct {
     int generate, prefix;        // requests to make up; tokens
     int block_size, num_blocks;  // 0: not given
     int budget;                  // slots
-    bool saturate, verify;
-    FILE *csv, *life;  // outputs; NULL: not wanted
+    bool saturate;
+    const char *csv, *life;  // paths; NULL: not wanted
 } options;
+
+static FILE *life;  // the output of --life, if it is wanted
 
 // ---- the trace --------------------------------------------------------------------------------
 
@@ -72,11 +72,9 @@ typedef struct Request {
     bool admitted;  // has been running
     int delivered;  // tokens of the answer so far; they survive a preemption
     int length;     // tokens that are in the cache, or go there on admission
-    int num_new;    // the newest of these, whose K and V are not written yet
     int start;      // reserving: the first slot of its region, and their number
     int size;
-    Seq *seq;        // paged: its blocks; NULL while it waits
-    Oracle *oracle;  // with --verify: its K and V once more
+    Seq *seq;  // paged: its blocks; NULL while it waits
 } Request;
 
 static struct {
@@ -117,19 +115,12 @@ static void add_request(Request r)
     arrput(trace.requests, r);
 }
 
-// Opens a file for --csv or --life. It keeps what is in it until begin_output(), so that no error
-// before costs anyone a file.
 static FILE *open_output(const char *path)
 {
-    FILE *out = fopen(path, "a");
+    if (!path) return NULL;
+    FILE *out = fopen(path, "w");
     if (!out) die(1, "%s: %s", path, strerror(errno));
     return out;
-}
-
-static void begin_output(FILE *out)
-{
-    if (ftruncate(fileno(out), 0) != 0 && errno != EINVAL)  // EINVAL: a pipe or a device
-        die(1, "an output: %s", strerror(errno));
 }
 
 static void close_output(FILE *out, const char *option)
@@ -138,22 +129,12 @@ static void close_output(FILE *out, const char *option)
     if (out) fclose(out);
 }
 
-static void refuse_trace(FILE *out, const char *option, FILE *in)
-{
-    struct stat a, b;
-    if (out && fstat(fileno(out), &a) == 0 && fstat(fileno(in), &b) == 0 && S_ISREG(a.st_mode) &&
-        a.st_dev == b.st_dev && a.st_ino == b.st_ino)
-        die(2, "%s would overwrite the trace", option);
-}
-
 // A malformed line ends the program. Blank lines and a byte order mark at the start are skipped.
 static void read_trace(const char *path)
 {
     static const char header[] = "TIMESTAMP,ContextTokens,GeneratedTokens";
     FILE *in = fopen(path, "r");
     if (!in) die(1, "%s: %s", path, strerror(errno));
-    refuse_trace(options.csv, "--csv", in);
-    refuse_trace(options.life, "--life", in);
     bool begun = false;
     char line[256];  // longer than any that is right
     Request r = {.arrival = INT64_MIN};
@@ -229,7 +210,6 @@ typedef struct Server {  // serves the whole trace through one allocator
     double preemptions;
     double recomputed;  // tokens
     double waited;      // steps from arrival to the first admission: a sum, in the end an average
-    double at_end;      // used of taken, with each request counted once, at its final length
 } Server;
 
 // The slots that a request takes for its first `tokens` tokens, besides those it shares. A
@@ -287,8 +267,7 @@ static bool admit(Server *s, Request *r)
     if (r->delivered > 0) length++;
     if (slots_needed(s, r, length) > s->pool->num_free * s->block_size) return false;
     must(seq_fork(s->system.seq, s->system.length, &r->seq), "seq_fork");
-    r->num_new = r->length - s->system.length;
-    must(seq_append(r->seq, r->num_new), "seq_append");
+    must(seq_append(r->seq, r->length - s->system.length), "seq_append");
     return true;
 }
 
@@ -299,74 +278,6 @@ static void release(Server *s, Request *r)
     int at = 0;
     while (at < arrlen(s->reserved) && s->reserved[at] != r) at++;
     if (at < arrlen(s->reserved)) arrdel(s->reserved, at);
-}
-
-// ---- K and V, with --verify -------------------------------------------------------------------
-// K and V of a request are random numbers. They go to an oracle, which keeps them through every
-// preemption, and from there to the pool: when its tokens are new, and when they are computed
-// again.
-
-enum { NUM_Q_HEADS = 4, NUM_KV_HEADS = 2, HEAD_DIM = 4 };
-enum { ROW = NUM_KV_HEADS * HEAD_DIM, Q_ROW = NUM_Q_HEADS * HEAD_DIM };  // floats of a token
-
-static void random_row(float *row, int n)  // of numbers in [-1, 1) that f16 does not round
-{
-    static uint64_t rng = 1;
-    for (int i = 0; i < n; i++) row[i] = (float)(random_bits(&rng) % 128) / 64 - 1;
-}
-
-static void write_new_tokens(Server *s, Request *r)
-{
-    if (!r->oracle) {
-        const Oracle *system = s->system.oracle;
-        r->oracle = oracle_create(&s->pool->config, r->context + r->generated);
-        r->oracle->length = system->length;
-        oracle_write(r->oracle, 0, system->length, system->k, system->v);
-    }
-    while (r->oracle->length < r->length) {
-        float k[ROW], v[ROW];
-        random_row(k, ROW);
-        random_row(v, ROW);
-        r->oracle->length++;
-        oracle_write(r->oracle, 0, 1, k, v);
-    }
-    Batch batch = {1, &r->seq, &r->num_new};
-    size_t first = (size_t)(r->length - r->num_new) * ROW;
-    must(pool_plan(s->pool, &batch), "pool_plan");
-    must(pool_write(s->pool, 0, r->oracle->k + first, r->oracle->v + first), "pool_write");
-    r->num_new = 0;
-}
-
-// K and V of a request, gathered, are what was written, and attention of its newest token is what
-// the oracle computes.
-static void verify(const Server *s, const Request *r)
-{
-    int number = (int)(r - trace.requests);
-    size_t bytes = (size_t)r->length * ROW * sizeof(float);
-    float *k = NULL;
-    float *v = NULL;
-    arrsetlen(k, (size_t)r->length * ROW);
-    arrsetlen(v, (size_t)r->length * ROW);
-    memset(k, 0xff, bytes);  // NaN, and so is `out` below: nothing of an earlier request
-    memset(v, 0xff, bytes);
-    must(seq_gather(r->seq, 0, k, v), "seq_gather");
-    if (memcmp(k, r->oracle->k, bytes) != 0 || memcmp(v, r->oracle->v, bytes) != 0)
-        die(1, "%s: request %d: K or V is not what was written", s->name, number);
-    arrfree(k);
-    arrfree(v);
-
-    float q[Q_ROW], out[Q_ROW], expected[Q_ROW];
-    int one = 1;
-    Batch batch = {1, &r->seq, &one};
-    random_row(q, Q_ROW);
-    memset(out, 0xff, sizeof out);
-    must(pool_plan(s->pool, &batch), "pool_plan");
-    must(attend(s->pool, ATTEND_PAGED, 0, NUM_Q_HEADS, 0, q, out, NULL), "attend");
-    oracle_attend(r->oracle, 0, 1, NUM_Q_HEADS, 0, q, expected, NULL);
-    for (int i = 0; i < Q_ROW; i++)
-        if (!(fabsf(out[i] - expected[i]) <= 1e-5f))
-            die(1, "%s: request %d: attention is %g, the oracle's %g", s->name, number,
-                (double)out[i], (double)expected[i]);
 }
 
 // ---- the scheduler ----------------------------------------------------------------------------
@@ -397,7 +308,6 @@ static void grow_all(Server *s)
         must(error, "seq_append");
         r->length++;
         r->delivered++;
-        r->num_new = 1;
         i++;
     }
 }
@@ -455,9 +365,6 @@ static void end_requests(Server *s)
         if (length != r->context + r->generated)
             die(1, "%s: request %d ends with %d tokens instead of %d + %d", s->name,
                 (int)(r - trace.requests), length, r->context, r->generated);
-        if (r->oracle) verify(s, r);
-        oracle_release(r->oracle);
-        r->oracle = NULL;
         release(s, r);
         arrdel(s->running, i);
     }
@@ -466,25 +373,18 @@ static void end_requests(Server *s)
 // Resets all requests. They wait, but for those that could never end.
 static void begin(Server *s)
 {
-    double used = s->system.length;
-    double taken = s->system.size;
     for (int i = (int)arrlen(trace.requests) - 1; i >= 0; i--) {
         Request *r = &trace.requests[i];
-        int final_length = r->context + r->generated;
-        int needed = slots_needed(s, r, final_length);
-        used += final_length - s->shared_slots;
-        taken += needed;
         r->step = 0;
         if (!options.saturate) r->step = (r->arrival - trace.requests[0].arrival) / STEP;
         r->delivered = 0;
         r->length = r->context;
         r->admitted = false;
-        if (needed > s->budget - s->system.size)
+        if (slots_needed(s, r, r->context + r->generated) > s->budget - s->system.size)
             s->refused++;
         else
             arrput(s->waiting, r);
     }
-    s->at_end = used / taken;
 }
 
 static void write_life(const Server *s)
@@ -493,7 +393,7 @@ static void write_life(const Server *s)
     for (int i = 0; i < arrlen(s->running); i++) {
         const int *table = s->running[i]->seq->block_table;
         for (int entry = 0; entry < arrlen(table); entry++)
-            fprintf(options.life, "%lld,%d,%d\n", (long long)s->step, table[entry],
+            fprintf(life, "%lld,%d,%d\n", (long long)s->step, table[entry],
                     (int)(s->running[i] - trace.requests));
     }
 }
@@ -507,10 +407,8 @@ static void run_steps(Server *s)
         grow_all(s);
         admit_all(s);
         if (arrlen(s->running) == 0) die(1, "%s: no request runs, and the head waits", s->name);
-        for (int i = 0; s->pool && options.verify && i < arrlen(s->running); i++)
-            write_new_tokens(s, s->running[i]);
         if (measured) account(s);
-        if (options.life && s->pool) write_life(s);
+        if (life && s->pool) write_life(s);
         end_requests(s);
         s->step++;
     }
@@ -519,21 +417,19 @@ static void run_steps(Server *s)
 // Makes a pool, and in it the sequence that all requests begin with: often it is empty.
 static void create_pool(Server *s, int prefix)
 {
-    // Without --verify only the block tables matter: K and V are never touched.
-    PoolConfig config = {
-        1,         NUM_KV_HEADS,   HEAD_DIM, s->block_size, s->budget / s->block_size,
-        PAGED_F16, options.verify, PAGED_CPU};
+    // Only the block tables matter: K and V are never touched.
+    PoolConfig config = {.num_layers = 1,
+                         .num_kv_heads = 1,
+                         .head_dim = 1,
+                         .block_size = s->block_size,
+                         .num_blocks = s->budget / s->block_size};
     must(pool_create(&config, &s->pool), "pool_create");
     must(seq_create(s->pool, &s->system.seq), "seq_create");
     must(seq_append(s->system.seq, prefix), "seq_append of the shared prefix");
     s->budget = config.num_blocks * s->block_size;
     s->system.length = prefix;
-    s->system.num_new = prefix;
     s->system.size = slots_taken(s);
     s->shared_slots = prefix / s->block_size * s->block_size;
-    if (!options.verify) return;
-    s->system.oracle = oracle_create(&config, prefix + 1);  // no oracle has room for nothing
-    write_new_tokens(s, &s->system);
 }
 
 // Serves the trace by one rule, and checks that all memory is back.
@@ -549,7 +445,6 @@ static Server serve(int rule, int block_size, int prefix)
     begin(&s);
     run_steps(&s);
     seq_release(s.system.seq);
-    oracle_release(s.system.oracle);
     if (slots_taken(&s) != 0) die(1, "%s: %d slots are still taken", s.name, slots_taken(&s));
     const char *broken = NULL;
     if (s.pool) broken = pool_check(s.pool);
@@ -586,34 +481,29 @@ static void print_results(const Server *results)
                (long long)s->step, s->waited, s->preemptions, s->recomputed, s->refused);
     printf("running: together, on average. steps: to the end of the trace.\n"
            "waited: steps before a request is admitted, on average. recomputed: tokens.\n\n"
-           "%% of the budget      used reserved internal external   free of taken at the end\n");
+           "%% of the budget      used reserved internal external   free of taken\n");
     for (const Server *s = results; s < end; s++) {
         const double *share = s->share;
         double taken = share[USED] + share[RESERVED] + share[INTERNAL];
-        printf("%-18s %6.2f %8.2f %8.2f %8.2f %6.2f %8.2f %10.2f\n", s->name, 100 * share[USED],
+        printf("%-18s %6.2f %8.2f %8.2f %8.2f %6.2f %8.2f\n", s->name, 100 * share[USED],
                100 * share[RESERVED], 100 * share[INTERNAL], 100 * share[EXTERNAL],
-               100 * share[FREE], 100 * share[USED] / fmax(taken, 1e-9), 100 * s->at_end);
+               100 * share[FREE], 100 * share[USED] / fmax(taken, 1e-9));
     }
-    printf("of taken: used slots as a share of those used, reserved or internal.\n"
-           "at the end: the same, with every request counted once, at its final length.\n\n"
+    printf("of taken: used slots as a share of those used, reserved or internal.\n\n"
            // Any violation has already ended the program.
            "In all %d runs, each request that was not refused got exactly its tokens.\n",
            (int)arrlen(results));
-    if (options.verify)
-        printf(
-            "In the paged ones K and V were what was written, attention what the oracle says.\n");
 }
 
 static void print_csv(const Server *results, FILE *out)
 {
-    begin_output(out);
     fprintf(out,
-            "allocator,block_size,used,reserved,internal,external,free,at_the_end,mean_running,"
-            "peak_running,steps,mean_waited,preemptions,recomputed,refused\n");
+            "allocator,block_size,used,reserved,internal,external,free,mean_running,peak_running,"
+            "steps,mean_waited,preemptions,recomputed,refused\n");
     for (const Server *s = results; s < results + arrlen(results); s++) {
         fprintf(out, "\"%s\",%d", s->name, s->block_size);
         for (int kind = 0; kind < NUM_KINDS; kind++) fprintf(out, ",%.6f", s->share[kind]);
-        fprintf(out, ",%.6f,%.3f,%d,%lld,%.3f,%.0f,%.0f,%d\n", s->at_end, s->num_running, s->peak,
+        fprintf(out, ",%.3f,%d,%lld,%.3f,%.0f,%.0f,%d\n", s->num_running, s->peak,
                 (long long)s->step, s->waited, s->preemptions, s->recomputed, s->refused);
     }
 }
@@ -636,7 +526,6 @@ static const char help[] =
     "                      16 GiB at 128 KiB a token, as in Llama 3 8B)\n"
     "  --shared-prefix N   put the same N tokens before every prompt; one more run\n"
     "                      shares their blocks\n"
-    "  --verify            paged: write K and V; check every byte, and attention\n"
     "  --csv FILE          write the tables as CSV\n"
     "  --life FILE         write which request has which block, in the first 1000\n"
     "                      steps of the paged runs, as CSV\n"
@@ -651,8 +540,7 @@ static const char *parse_options(int argc, char **argv)
     static const struct option names[] = {
         {"generate", 1, NULL, 'g'}, {"saturate", 0, NULL, 's'},   {"blocks", 1, NULL, 'n'},
         {"csv", 1, NULL, 'c'},      {"block-size", 1, NULL, 'b'}, {"shared-prefix", 1, NULL, 'x'},
-        {"life", 1, NULL, 'l'},     {"verify", 0, NULL, 'v'},     {"help", 0, NULL, 'h'},
-        {NULL, 0, NULL, 0}};
+        {"life", 1, NULL, 'l'},     {"help", 0, NULL, 'h'},       {NULL, 0, NULL, 0}};
     for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;) {
         switch (c) {
         case 'g': options.generate = parse_count("--generate"); break;
@@ -660,9 +548,8 @@ static const char *parse_options(int argc, char **argv)
         case 'b': options.block_size = parse_count("--block-size"); break;
         case 'n': options.num_blocks = parse_count("--blocks"); break;
         case 'x': options.prefix = (int)parse_int("--shared-prefix", optarg, 0, MAX_TOKENS); break;
-        case 'v': options.verify = true; break;
-        case 'c': options.csv = open_output(optarg); break;
-        case 'l': options.life = open_output(optarg); break;
+        case 'c': options.csv = optarg; break;
+        case 'l': options.life = optarg; break;
         case 'h': fputs(help, stdout); exit(finish_output(0));
         default: die(2, "see --help");
         }
@@ -696,19 +583,19 @@ int main(int argc, char **argv)
         read_trace(path);
     else
         generate_trace();
-    if (options.life) {
-        begin_output(options.life);
-        fprintf(options.life, "step,block,request\n");
-    }
+    // Only now, so that no mistake in the options or the trace empties a file.
+    FILE *csv = open_output(options.csv);
+    life = open_output(options.life);
+    if (life) fprintf(life, "step,block,request\n");
     for (int rule = 0; rule < PAGED; rule++) arrput(results, serve(rule, 0, 0));
     if (options.block_size) arrput(results, serve(PAGED, block_size, 0));
     for (int i = 0; i < 7 && !options.block_size; i++)
         if (sizes[i] <= options.budget) arrput(results, serve(PAGED, sizes[i], 0));
     if (options.prefix) arrput(results, serve(PAGED, block_size, options.prefix));
     print_results(results);
-    if (options.csv) print_csv(results, options.csv);
-    close_output(options.csv, "--csv");
-    close_output(options.life, "--life");
+    if (csv) print_csv(results, csv);
+    close_output(csv, "--csv");
+    close_output(life, "--life");
     arrfree(trace.requests);
     arrfree(results);
     return finish_output(0);
