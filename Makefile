@@ -171,7 +171,7 @@ build/states: checks/states.c checks/search.h $(ENGINE)
 test: all tests-fast build/llama-tests build/states  ## ./tests, and of programs, text, stages: four to six minutes
 	sh checks/test.sh
 
-# They start every kernel.
+# Together they start every kernel.
 KERNELS = tensor_cores_take_16_bits unused_slots_may_hold_anything \
     equal_scores_of_any_size_weigh_the_same results_have_the_same_bits_however_cut \
     random_operations_agree_with_the_oracle

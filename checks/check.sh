@@ -83,8 +83,8 @@ programs() {
     quietly "$name" cc -O1 $WARN checks/llama_tests.c -o $OUT/llama-tests -lm || return
     check "$name: llama" env LLAMA=$to-llama $OUT/llama-tests --quick
     check "$name: replay" env REPLAY=$to-replay TRACE=none sh checks/replay.sh
-    check "$name: paged, tour" env PAGED=$to-paged TOUR=$to-tour REPLAY=$to-replay \
-        COMPILERS=none sh checks/programs.sh
+    check "$name: paged, tour" env PAGED=$to-paged TOUR=$to-tour COMPILERS=none \
+        sh checks/programs.sh
 }
 
 sanitizers() {
@@ -206,8 +206,8 @@ musl() {
     check "musl: states" $to/states 2 1 2
     check "musl: llama" env LLAMA=$to/llama $to/llama_tests --quick
     check "musl: replay" env REPLAY=$to/replay TRACE=none sh checks/replay.sh
-    check "musl: paged, tour" env PAGED=$to/paged.cu TOUR=$to/tour REPLAY=$to/replay \
-        COMPILERS=none sh checks/programs.sh
+    check "musl: paged, tour" env PAGED=$to/paged.cu TOUR=$to/tour COMPILERS=none \
+        sh checks/programs.sh
     check "musl: bench" $to/bench --quick
     check "musl: pictures, stages, shows, hunts, exercises" musl_learns
 }

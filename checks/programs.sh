@@ -5,8 +5,9 @@
 #
 #     PAGED=build/paged TOUR=build/tour sh checks/programs.sh
 #
-# COMPILERS, if it is set, names the compilers to try. LLAMA2C names a folder with the run.c of
-# llama2.c, and MODELS one with stories260K.bin and tok512.bin, if they are not here.
+# COMPILERS, if it is set, names the compilers to try; none: ./paged and ./tour only. LLAMA2C names a
+# folder with the run.c of llama2.c, and MODELS one with stories260K.bin and tok512.bin, if they are
+# not here.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 PAGED=${PAGED:-./paged}
@@ -48,13 +49,83 @@ one_screen() {
 "$TOUR" --standin >"$dir/standin" 2>&1 </dev/null &
 stand_in=$!
 
+# ---- output that cannot be written, and ./paged
+
+full() {
+    for program in "$PAGED" "$TOUR"; do
+        "$program" >/dev/full 2>"$dir/err"
+        [ $? = 1 ] || { echo "$program does not fail"; return 1; }
+    done
+}
+if [ -c /dev/full ]; then check "output to a full disk is a failure" full
+else skip "there is no /dev/full"; fi
+check "paged: one screen" one_screen "$PAGED"
+
+# ---- ./tour
+
+# The numbers that the public texts on PagedAttention give, and the maps of the pools, but for those
+# that walkthrough.md quotes, which are checked there.
+cat >"$dir/numbers" <<'END'
+2   0.366  0.205                 0.366   7.873  -2.921  -0.371
+what attend() returned: yes.
+0  +++++++++++++...................
+104 MiB in place of 1040 MiB: 117 blocks, 936.0 MiB saved.
+12        13       9          1
+Copies: 9 for ten writers.
+[ 12  5  3 ]  counts [ 1 1 1 ]  1 in the last
+slot 1 of block 3.
+0  1111.1.1.1..1...
+0  pp......
+0  111ppppp
+END
+
+whole() {
+    ends 0 some 0 "$TOUR" && narrow "$dir/out" && cp "$dir/out" "$dir/tour" || return 1
+    while read -r number; do
+        grep -F -e "$number" "$dir/tour" >"$dir/found" || { echo "not found: $number"; return 1; }
+    done <"$dir/numbers"
+    ok='[ok] attention within 1e-6 of the oracle; all blocks counted and given back'
+    [ "$(grep -cxF "$ok" "$dir/tour")" = 7 ]
+}
+
+on_stand_in() { wait $stand_in && stand_in= && diff "$dir/tour" "$dir/standin"; }
+
+help() {
+    ends 0 some 0 "$TOUR" --help && narrow "$dir/out" && grep usage "$dir/out" &&
+        grep '10  The prefix cache' "$dir/out"
+}
+
+# The whole tour is the legend of --help, and then each scene after a blank line.
+scenes() {
+    "$TOUR" --help | sed -n '/^The signs:/,$p' >"$dir/scenes"
+    for chapter in 1 2 3 4 6 8 9 10; do
+        { echo; "$TOUR" $chapter; } >>"$dir/scenes" || return
+    done
+    sed 's/^PagedAttention in .* scenes\. //' "$dir/tour" | diff - "$dir/scenes"
+}
+
+# refused TEXT ARGUMENT...: in one line, which has the text.
+refused() {
+    text=$1; shift
+    ends 2 0 1 "$TOUR" "$@" && grep -F -e "$text" "$dir/err"
+}
+
+check "tour: the numbers of the public texts, and [ok] after each pool" whole
+check "tour: the same with --standin" on_stand_in
+check "tour: --help has the scenes" help
+check "tour: each scene alone prints its part, and --help the legend" scenes
+check "tour: a chapter that has no scene is refused" refused "5 has no scene; 1-4" 5
+check "tour: an unknown option is refused" refused nonsense --nonsense
+
+[ "$COMPILERS" != none ] || finish
+
 # ---- two files are the engine
 
 alone=$dir/alone
 mkdir "$alone"
 cp paged.cu.c paged.h "$alone"
 
-# alone NAME COMMAND...: compiles with the command of the README and runs.
+# alone NAME COMMAND...: compiles as the README says and runs.
 alone() {
     label=$1; shift
     rm -f "$alone/paged"
@@ -69,9 +140,9 @@ for cc in $COMPILERS; do
     compiles "$cc" || { skip "$cc does not work here"; continue; }
     first=${first:-$cc}
     alone "$cc" "$cc" -O2
-    alone "$cc -std=c11" "$cc" -std=c11 -pedantic -O2
+    alone "$cc -std=c11" "$cc" -std=c11 -pedantic -O0
     plus="-std=c++20 -x c++"
-    if compiles "$cc" $plus; then alone "$cc $plus" "$cc" $plus -O2; else skip "$cc: no C++20"; fi
+    if compiles "$cc" $plus; then alone "$cc $plus" "$cc" $plus -O0; else skip "$cc: no C++20"; fi
 done
 cc=${first:-cc}
 
@@ -99,7 +170,7 @@ make_beside() {
     done
     made() { MAKEFLAGS= CPPFLAGS= make -s -C "$beside" CC="$cc$1" CFLAGS=-O0 FAST=-DPAGED_FAST $2; }
     mutant() { made " -fsyntax-only" "mutant BUG=cow-never" | grep 'Which tests fail'; }
-    quietly "stb_ds.h beside paged.cu.c" made "" "all build/llama-tests build/states build/draw" &&
+    quietly "stb_ds.h beside paged.cu.c" made "" "all build/states build/draw" &&
         check "stb_ds.h beside paged.cu.c: make is quiet, and make mutant finds it" mutant
 }
 
@@ -227,149 +298,33 @@ help_lists_all() {
         [ "$(grep -c '^  [a-z-]*  *[^ ]' "$dir/help")" = "$(grep -c '^[a-z-]*:.*## ' Makefile)" ]
 }
 
-# Four lines of play.html are replaced by a file each; two files are added.
-page_has_all_parts() (
-    there play WASM=./wasm PAGE=build/play.html && cd "$tree" || exit
-    lines=$(cat examples/play.html examples/play.css examples/play_stories.js \
-        examples/play_kernel.js examples/play_race.js build/kernel.txt build/play.base64 | wc -l)
-    ! grep '^PLAY_' build/play.html && [ "$(wc -l <build/play.html)" -eq $((lines - 4)) ]
-)
-
-quick_starts_kernels() {
-    sed 's/^    gpu.name = name;/& fprintf(stderr, "[%s]", name);/' paged.cu.c \
-        >"$tree/paged.cu.c"
-    [ ! -x build/states ] || cp build/states "$tree/build"
-    there quick >"$dir/quick" 2>&1 || return
-    sed -n 's/^__global__ static void \([a-z_0-9]*\)(.*/\1/p' paged.cu.c fast/gpu.c >"$dir/kernels"
-    [ -s "$dir/kernels" ] || return
-    while read -r kernel; do
-        grep -F "[$kernel]" "$dir/quick" >"$dir/start" || { echo "not started: $kernel"; return 1; }
-    done <"$dir/kernels"
-    wc -l <"$dir/kernels"
+page_has_all_parts() {
+    there play WASM=./wasm PAGE=build/play.html && ! grep '^PLAY_' "$tree/build/play.html"
 }
 
-if [ "$COMPILERS" != none ]; then  # none: for the programs alone
-    check "make help lists all targets, with a sed that is not GNU's" help_lists_all
-    check "make play has all parts of the page, with such a sed" page_has_all_parts
-    check "make quick starts each kernel" quick_starts_kernels
-fi
+quick_names_tests() {
+    there -n quick | sed -n 's/^build.quick --standin --quick //p' | tr ' ' '\n' >"$dir/names"
+    ./tests --list >"$dir/list" && [ -s "$dir/names" ] && ! grep -vxFf "$dir/list" "$dir/names"
+}
 
-# ---- output that cannot be written, and ./paged
+check "make help lists all targets, with a sed that is not GNU's" help_lists_all
+check "make play fills in all parts of the page, with such a sed" page_has_all_parts
+check "make quick starts tests that there are" quick_names_tests
 
-full() {
-    for program in "$PAGED" "$TOUR"; do
-        "$program" >/dev/full 2>"$dir/err"
-        [ $? = 1 ] || { echo "$program does not fail"; return 1; }
+# The pictures of the texts are small, but for the first, and are what the programs draw, but for
+# two from a trace that is not here.
+pictures() {
+    rm -f build/*.svg
+    MAKEFLAGS= make -s pictures TRACE="--generate 200" || return
+    for picture in docs/*.svg; do
+        drawn=build/${picture#docs/}
+        case $picture in
+        */life.svg) [ "$(grep -o '<path' $drawn | wc -l)" -gt 20 ] ;;
+        */replay-memory.svg) [ "$(tail -n 1 $drawn)" = '</svg>' ] ;;
+        */steps.svg) cmp $picture $drawn ;;
+        *) cmp $picture $drawn && [ "$(wc -c <$picture)" -le 8192 ] ;;
+        esac || { echo "$picture: not what is drawn, or more than 8 KB"; return 1; }
     done
 }
-if [ -c /dev/full ]; then check "output to a full disk is a failure" full
-else skip "there is no /dev/full"; fi
-check "paged: one screen" one_screen "$PAGED"
-
-# ---- ./tour
-
-# The numbers that the public texts on PagedAttention give, and the maps of the pools, in the order
-# in which the scenes print them; but for those that walkthrough.md quotes, which are checked there.
-cat >"$dir/numbers" <<'END'
-250 MiB, 24.4 %. Wasted: 774 MiB a request, 75.6 GiB over 100 requests.
-[  0  1  2  3 ]  counts [ 1 1 1 1 ]  12 in the last
-next free block is 10.
-block 5: renowned
-2   0.366  0.205                 0.366   7.873  -2.921  -0.371
-what attend() returned: yes.
-[  2  6 14 ]  counts [ 3 3 1 ]  1 in the last
-0  ..3...3..1.1..1.
-0  +++++++++++++...................
-104 MiB in place of 1040 MiB: 117 blocks, 936.0 MiB saved.
-12        13       9          1
-Copies: 9 for ten writers.
-[ 12  5  3 ]  counts [ 1 1 1 ]  1 in the last
-slot 1 of block 3.
-0  1111.1.1.1..1...
-0  pp......
-0  111ppppp
-END
-
-# The whole tour, with which the other ways to start it are compared.
-whole() {
-    ends 0 some 0 "$TOUR" && narrow "$dir/out" && cp "$dir/out" "$dir/tour" || return 1
-    awk 'NR == FNR { number[++n] = $0; next }
-        { while (at < n && index($0, number[at + 1])) at++ }
-        /^\[ok\] attention within 1e-6 of the oracle; all blocks counted and given back$/ { ok++ }
-        /FAILED/ { print; exit 1 }
-        END {
-            if (at < n) print "not found in this order: " number[at + 1]
-            print at " of " n " numbers; pools that end [ok]: " ok
-            exit at < n || ok != 11
-        }' "$dir/numbers" "$dir/tour"
-}
-
-on_stand_in() { wait $stand_in && stand_in= && diff "$dir/tour" "$dir/standin"; }
-
-# The first paragraph of the whole tour is the legend; each of the others is a scene.
-part() { awk -v RS= -v n="$1" 'NR == n + 1' "$dir/tour"; }
-scenes() {
-    n=0
-    for chapter in 1 2 3 4 6 8 9 10; do
-        n=$((n + 1))
-        part $n >"$dir/expected"
-        ends 0 some 0 "$TOUR" $chapter && diff "$dir/expected" "$dir/out" || return 1
-    done
-}
-
-help() {
-    part 0 | tail -n +2 >"$dir/expected"
-    ends 0 some 0 "$TOUR" --help && narrow "$dir/out" && grep usage "$dir/out" &&
-        grep '10  The prefix cache' "$dir/out" &&
-        tail -n "$(wc -l <"$dir/expected")" "$dir/out" | diff "$dir/expected" -
-}
-
-# A standard input that has ended does not hang.
-stepwise() {
-    part 3 >"$dir/expected"
-    ends 0 some 0 "$TOUR" --step 3 && grep -F '[return]' "$dir/out" &&
-        sed 's/\[return\] //' "$dir/out" | diff "$dir/expected" -
-}
-
-# refused TEXT ARGUMENT...: in one line, which has the text.
-refused() {
-    text=$1; shift
-    ends 2 0 1 "$TOUR" "$@" && grep -F -e "$text" "$dir/err"
-}
-
-check "tour: the numbers of the public texts, and [ok] after each pool" whole
-check "tour: the same with --standin" on_stand_in
-check "tour: each scene alone prints its part" scenes
-check "tour: --help has the scenes and the legend" help
-check "tour: --step" stepwise
-check "tour: a chapter that has no scene is refused" refused "5 has no scene; 1-4" 5
-check "tour: an unknown option is refused" refused nonsense --nonsense
-
-# ---- the pictures
-
-# The pictures of walkthrough.md stand still, and are small.
-drawn() {
-    "$dir/draw" $1 >"$dir/svg" && cmp "docs/$1.svg" "$dir/svg" || return 1
-    [ $1 = steps ] || [ "$(wc -c <"$dir/svg")" -le 8192 ] || { echo "more than 8 KB"; return 1; }
-}
-life() {
-    ${REPLAY:-./replay} --generate 200 --saturate --block-size 64 --blocks 160 --life "$dir/life.csv" &&
-        "$dir/draw" life <"$dir/life.csv" >"$dir/svg" && [ "$(tail -n 1 "$dir/svg")" = '</svg>' ] &&
-        [ "$(grep -o '<path' "$dir/svg" | wc -l)" -gt 20 ]
-}
-
-preempt() {
-    printf '%s\n' TIMESTAMP,ContextTokens,GeneratedTokens "2000-01-01 00:00:00,4,12" \
-        "2000-01-01 00:00:00,6,5" >"$dir/preempt.csv" &&
-        ${REPLAY:-./replay} "$dir/preempt.csv" --saturate --block-size 4 --blocks 5 --life "$dir/life.csv" &&
-        "$dir/draw" preempt <"$dir/life.csv" >"$dir/svg" && cmp docs/preempt.svg "$dir/svg"
-}
-
-if quietly "draw" "${CC:-cc}" $CPPFLAGS -Wall -Wextra examples/draw.c -o "$dir/draw" -lm; then
-    for name in steps vectors free-list table walk softmax warps split copy publish; do
-        check "draw: docs/$name.svg is what it draws" drawn $name
-    done
-    check "draw: the life of a pool" life
-    check "draw: docs/preempt.svg is what it draws" preempt
-fi
+check "the pictures are what make pictures draws" pictures
 finish

@@ -135,7 +135,7 @@ END
 # ---- generated traces, the real one, and an engine that is wrong
 
 small="--generate 500 --blocks 500 --saturate --block-size 16"
-check "--generate" ends 0 "In all 4 runs, each request" $small
+check "--generate, --life" ends 0 "In all 4 runs, each request" $small --life $dir/life
 
 of_readme() {
     awk '/^[0-9]+ requests: / { on = 1 } /^```/ { on = 0 } on' README.md >$dir/readme
