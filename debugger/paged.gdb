@@ -10,30 +10,26 @@
 # one. An argument ends at a space, so write seq->length-1.
 #
 define pool
-  if $argc != 1
-    help pool
-  else
-    set $paged_pool = (Pool *) ($arg0)
-    set $paged_n = $paged_pool->config.num_blocks
-    set $paged_used = $paged_n - $paged_pool->num_free
-    printf "pool of %d blocks of %d tokens: ", $paged_n, $paged_pool->config.block_size
-    printf "%d used, %d free, ", $paged_used, $paged_pool->num_free
-    printf "%.1f %% in use\n", 100.0 * $paged_used / $paged_n
-    set $paged_i = 0
-    while $paged_i < $paged_n
-      if $paged_i % 64 == 0
-        printf "%8d  ", $paged_i
-      end
-      set $paged_b = $paged_pool->blocks[$paged_i]
-      set $paged_sign = $paged_b.serial != 0 ? 'p' : '.'
-      if $paged_b.ref_count > 0
-        set $paged_sign = $paged_b.ref_count < 10 ? '0' + $paged_b.ref_count : '+'
-      end
-      printf "%c", $paged_sign
-      set $paged_i = $paged_i + 1
-      if $paged_i % 64 == 0 || $paged_i == $paged_n
-        echo \n
-      end
+  set $paged_pool = (Pool *) ($arg0)
+  set $paged_n = $paged_pool->config.num_blocks
+  set $paged_used = $paged_n - $paged_pool->num_free
+  printf "pool of %d blocks of %d tokens: ", $paged_n, $paged_pool->config.block_size
+  printf "%d used, %d free, ", $paged_used, $paged_pool->num_free
+  printf "%.1f %% in use\n", 100.0 * $paged_used / $paged_n
+  set $paged_i = 0
+  while $paged_i < $paged_n
+    if $paged_i % 64 == 0
+      printf "%8d  ", $paged_i
+    end
+    set $paged_b = $paged_pool->blocks[$paged_i]
+    set $paged_sign = $paged_b.serial != 0 ? 'p' : '.'
+    if $paged_b.ref_count > 0
+      set $paged_sign = $paged_b.ref_count < 10 ? '0' + $paged_b.ref_count : '+'
+    end
+    printf "%c", $paged_sign
+    set $paged_i = $paged_i + 1
+    if $paged_i % 64 == 0 || $paged_i == $paged_n
+      echo \n
     end
   end
 end
@@ -44,26 +40,22 @@ count of 10 or more.
 end
 
 define table
-  if $argc != 1
-    help table
-  else
-    set $paged_seq = (Seq *) ($arg0)
-    set $paged_size = $paged_seq->pool->config.block_size
-    set $paged_n = ($paged_seq->length + $paged_size - 1) / $paged_size
-    printf "sequence of %d tokens in %d blocks ", $paged_seq->length, $paged_n
-    printf "of %d\n", $paged_size
-    printf "  logical  physical  filled  ref_count\n"
-    set $paged_i = 0
-    while $paged_i < $paged_n
-      set $paged_block = $paged_seq->block_table[$paged_i]
-      set $paged_filled = $paged_seq->length - $paged_i * $paged_size
-      if $paged_filled > $paged_size
-        set $paged_filled = $paged_size
-      end
-      printf "  %7d  %8d  ", $paged_i, $paged_block
-      printf "%6d  %9d\n", $paged_filled, $paged_seq->pool->blocks[$paged_block].ref_count
-      set $paged_i = $paged_i + 1
+  set $paged_seq = (Seq *) ($arg0)
+  set $paged_size = $paged_seq->pool->config.block_size
+  set $paged_n = ($paged_seq->length + $paged_size - 1) / $paged_size
+  printf "sequence of %d tokens in %d blocks ", $paged_seq->length, $paged_n
+  printf "of %d\n", $paged_size
+  printf "  logical  physical  filled  ref_count\n"
+  set $paged_i = 0
+  while $paged_i < $paged_n
+    set $paged_block = $paged_seq->block_table[$paged_i]
+    set $paged_filled = $paged_seq->length - $paged_i * $paged_size
+    if $paged_filled > $paged_size
+      set $paged_filled = $paged_size
     end
+    printf "  %7d  %8d  ", $paged_i, $paged_block
+    printf "%6d  %9d\n", $paged_filled, $paged_seq->pool->blocks[$paged_block].ref_count
+    set $paged_i = $paged_i + 1
   end
 end
 document table
@@ -72,15 +64,11 @@ For each logical block: the physical block, its filled slots, its reference coun
 end
 
 define check
-  if $argc != 1
-    help check
+  set $paged_wrong = pool_check($arg0)
+  if $paged_wrong
+    printf "%s\n", $paged_wrong
   else
-    set $paged_wrong = pool_check($arg0)
-    if $paged_wrong
-      printf "%s\n", $paged_wrong
-    else
-      echo all is well\n
-    end
+    echo all is well\n
   end
 end
 document check
@@ -92,46 +80,42 @@ says "Couldn't write extended state status": gdb 13, on a processor with AMX.
 end
 
 define plan
-  if $argc != 1
-    help plan
+  set $paged_pool = (Pool *) ($arg0)
+  set $paged_plan = $paged_pool->plan
+  if $paged_pool->plan_number == 0
+    echo No plan, or it is out of date: pool_plan() comes next.\n
   else
-    set $paged_pool = (Pool *) ($arg0)
-    set $paged_plan = $paged_pool->plan
-    if $paged_pool->plan_number == 0
-      echo No plan, or it is out of date: pool_plan() comes next.\n
-    else
-      # In host memory: first the offsets, then the query tokens, then the tables.
-      set $paged_n = $paged_plan->job.num_query_tokens
-      set $paged_offset = $paged_plan->memory
-      set $paged_query = (QueryToken *) ($paged_offset + $paged_plan->job.num_seqs + 1)
-      set $paged_tables = (int *) ($paged_query + $paged_n)
-      printf "plan %lu: %d query tokens", $paged_pool->plan_number, $paged_n
-      if $paged_plan->sealed
-        printf ", in a shared or published block"
+    # In host memory: first the offsets, then the query tokens, then the tables.
+    set $paged_n = $paged_plan->job.num_query_tokens
+    set $paged_offset = $paged_plan->memory
+    set $paged_query = (QueryToken *) ($paged_offset + $paged_plan->job.num_seqs + 1)
+    set $paged_tables = (int *) ($paged_query + $paged_n)
+    printf "plan %lu: %d query tokens", $paged_pool->plan_number, $paged_n
+    if $paged_plan->sealed
+      printf ", in a shared or published block"
+    end
+    echo \n
+    set $paged_row = 0
+    set $paged_i = 0
+    while $paged_i < $paged_plan->job.num_seqs
+      set $paged_entry = $paged_offset[$paged_i].entry
+      set $paged_end = $paged_offset[$paged_i + 1].entry
+      if $paged_entry == $paged_end
+        printf "  sequence %d: left out", $paged_i
+      else
+        printf "  sequence %d: positions ", $paged_i
+        printf "%d to ", $paged_query[$paged_row].position
+        while $paged_row < $paged_n && $paged_query[$paged_row].seq == $paged_i
+          set $paged_row = $paged_row + 1
+        end
+        printf "%d, table", $paged_query[$paged_row - 1].position
+      end
+      while $paged_entry < $paged_end
+        printf " %d", $paged_tables[$paged_entry]
+        set $paged_entry = $paged_entry + 1
       end
       echo \n
-      set $paged_row = 0
-      set $paged_i = 0
-      while $paged_i < $paged_plan->job.num_seqs
-        set $paged_entry = $paged_offset[$paged_i].entry
-        set $paged_end = $paged_offset[$paged_i + 1].entry
-        if $paged_entry == $paged_end
-          printf "  sequence %d: left out", $paged_i
-        else
-          printf "  sequence %d: positions ", $paged_i
-          printf "%d to ", $paged_query[$paged_row].position
-          while $paged_row < $paged_n && $paged_query[$paged_row].seq == $paged_i
-            set $paged_row = $paged_row + 1
-          end
-          printf "%d, table", $paged_query[$paged_row - 1].position
-        end
-        while $paged_entry < $paged_end
-          printf " %d", $paged_tables[$paged_entry]
-          set $paged_entry = $paged_entry + 1
-        end
-        echo \n
-        set $paged_i = $paged_i + 1
-      end
+      set $paged_i = $paged_i + 1
     end
   end
 end
@@ -141,47 +125,43 @@ For each sequence: the positions of its query tokens, and its block table.
 end
 
 define elements
-  if $argc != 4
-    help elements
-  else
-    # The mantissa has 10 bits in f16 and 7 in bf16. gdb has no 16-bit floats.
-    set $paged_one = ($arg3) == PAGED_F16 ? 1 << 10 : 1 << 7
-    set $paged_top = 0x7fff / $paged_one
-    set $paged_i = 0
-    while $paged_i < ($arg2)
-      if $paged_i > 0 && $paged_i % 8 == 0
-        printf "\n            "
-      end
-      if ($arg3) == PAGED_F32
-        set $paged_x = ((float *) ($arg0))[($arg1) + $paged_i]
-      else
-        set $paged_h = (int) ((uint16_t *) ($arg0))[($arg1) + $paged_i]
-        set $paged_e = ($paged_h & 0x7fff) / $paged_one
-        set $paged_x = 1.0 * ($paged_h % $paged_one) / $paged_one
-        if $paged_e == $paged_top
-          # Infinity is 1 / 0, and NaN 0 / 0.
-          set $paged_x = ($paged_x == 0) / 0.0
-        else
-          set $paged_x = $paged_x + ($paged_e > 0)
-          set $paged_e = $paged_e + ($paged_e == 0) - $paged_top / 2
-          while $paged_e != 0 && $paged_x != 0
-            set $paged_x = $paged_e > 0 ? $paged_x * 2 : $paged_x / 2
-            set $paged_e = $paged_e > 0 ? $paged_e - 1 : $paged_e + 1
-          end
-        end
-        if $paged_h & 0x8000
-          set $paged_x = -$paged_x
-        end
-      end
-      if $paged_x != $paged_x
-        printf "      nan"
-      else
-        printf " %8.4f", $paged_x
-      end
-      set $paged_i = $paged_i + 1
+  # The mantissa has 10 bits in f16 and 7 in bf16. gdb has no 16-bit floats.
+  set $paged_one = ($arg3) == PAGED_F16 ? 1 << 10 : 1 << 7
+  set $paged_top = 0x7fff / $paged_one
+  set $paged_i = 0
+  while $paged_i < ($arg2)
+    if $paged_i > 0 && $paged_i % 8 == 0
+      printf "\n            "
     end
-    echo \n
+    if ($arg3) == PAGED_F32
+      set $paged_x = ((float *) ($arg0))[($arg1) + $paged_i]
+    else
+      set $paged_h = (int) ((uint16_t *) ($arg0))[($arg1) + $paged_i]
+      set $paged_e = ($paged_h & 0x7fff) / $paged_one
+      set $paged_x = 1.0 * ($paged_h % $paged_one) / $paged_one
+      if $paged_e == $paged_top
+        # Infinity is 1 / 0, and NaN 0 / 0.
+        set $paged_x = ($paged_x == 0) / 0.0
+      else
+        set $paged_x = $paged_x + ($paged_e > 0)
+        set $paged_e = $paged_e + ($paged_e == 0) - $paged_top / 2
+        while $paged_e != 0 && $paged_x != 0
+          set $paged_x = $paged_e > 0 ? $paged_x * 2 : $paged_x / 2
+          set $paged_e = $paged_e > 0 ? $paged_e - 1 : $paged_e + 1
+        end
+      end
+      if $paged_h & 0x8000
+        set $paged_x = -$paged_x
+      end
+    end
+    if $paged_x != $paged_x
+      printf "      nan"
+    else
+      printf " %8.4f", $paged_x
+    end
+    set $paged_i = $paged_i + 1
   end
+  echo \n
 end
 document elements
 elements PLANE FIRST COUNT DTYPE: print elements of a plane of K or V as numbers.
@@ -189,19 +169,14 @@ FIRST is what kv_offset() returns. `block' and `kv' use this.
 end
 
 define in-range
-  set $paged_ok = 1
   set $paged_c = &$paged_pool->config
-  if ($arg0) < 0 || ($arg0) >= $paged_c->num_layers
-    printf "No layer %d: the pool has layers 0 to %d.\n", $arg0, $paged_c->num_layers - 1
-    set $paged_ok = 0
-  end
-  if ($arg1) < 0 || ($arg1) >= $paged_c->num_blocks
-    printf "No block %d: the pool has blocks 0 to %d.\n", $arg1, $paged_c->num_blocks - 1
-    set $paged_ok = 0
-  end
-  if ($arg2) < 0 || ($arg2) >= $paged_c->num_kv_heads
-    printf "No head %d: the pool has KV heads 0 to %d.\n", $arg2, $paged_c->num_kv_heads - 1
-    set $paged_ok = 0
+  set $paged_ok = ($arg0) >= 0 && ($arg0) < $paged_c->num_layers
+  set $paged_ok = $paged_ok && ($arg1) >= 0 && ($arg1) < $paged_c->num_blocks
+  set $paged_ok = $paged_ok && ($arg2) >= 0 && ($arg2) < $paged_c->num_kv_heads
+  if !$paged_ok
+    printf "No such place: the pool has layers 0 to %d, ", $paged_c->num_layers - 1
+    printf "blocks 0 to %d, ", $paged_c->num_blocks - 1
+    printf "KV heads 0 to %d.\n", $paged_c->num_kv_heads - 1
   end
   # The first element of slot 0, as kv_offset() has it.
   set $paged_at = ((size_t) ($arg0) * $paged_c->num_blocks + ($arg1)) * $paged_c->num_kv_heads
@@ -231,32 +206,28 @@ document publication
 end
 
 define prefixes
-  if $argc != 1
-    help prefixes
-  else
-    set $paged_pool = (Pool *) ($arg0)
-    printf "prefix cache: buckets %d, ", $paged_pool->num_buckets
-    printf "last serial %lu\n", $paged_pool->last_serial
-    # A broken list may go in circles: no more than all blocks are printed.
-    set $paged_left = $paged_pool->config.num_blocks
-    set $paged_i = 0
-    while $paged_i < $paged_pool->num_buckets
-      set $paged_block = $paged_pool->buckets[$paged_i]
-      if $paged_block != -1
-        printf "bucket %d\n", $paged_i
-      end
-      while $paged_block >= 0 && $paged_block < $paged_pool->config.num_blocks && $paged_left > 0
-        printf "  block %d, count ", $paged_block
-        printf "%d", $paged_pool->blocks[$paged_block].ref_count
-        publication $paged_block
-        set $paged_block = $paged_pool->blocks[$paged_block].next_in_bucket
-        set $paged_left = $paged_left - 1
-      end
-      if $paged_block != -1
-        printf "  and then block %d, which is wrong\n", $paged_block
-      end
-      set $paged_i = $paged_i + 1
+  set $paged_pool = (Pool *) ($arg0)
+  printf "prefix cache: buckets %d, ", $paged_pool->num_buckets
+  printf "last serial %lu\n", $paged_pool->last_serial
+  # A broken list may go in circles: no more than all blocks are printed.
+  set $paged_left = $paged_pool->config.num_blocks
+  set $paged_i = 0
+  while $paged_i < $paged_pool->num_buckets
+    set $paged_block = $paged_pool->buckets[$paged_i]
+    if $paged_block != -1
+      printf "bucket %d\n", $paged_i
     end
+    while $paged_block >= 0 && $paged_block < $paged_pool->config.num_blocks && $paged_left > 0
+      printf "  block %d, count ", $paged_block
+      printf "%d", $paged_pool->blocks[$paged_block].ref_count
+      publication $paged_block
+      set $paged_block = $paged_pool->blocks[$paged_block].next_in_bucket
+      set $paged_left = $paged_left - 1
+    end
+    if $paged_block != -1
+      printf "  and then block %d, which is wrong\n", $paged_block
+    end
+    set $paged_i = $paged_i + 1
   end
 end
 document prefixes
@@ -266,29 +237,25 @@ first block of a prompt), and its first 16 tokens.
 end
 
 define block
-  if $argc != 4
-    help block
-  else
-    set $paged_pool = (Pool *) ($arg0)
-    in-range ($arg2) ($arg1) ($arg3)
-    if $paged_ok
-      set $paged_count = $paged_c->head_dim < 8 ? $paged_c->head_dim : 8
-      printf "block %d, layer %d, head %d: ", $arg1, $arg2, $arg3
-      printf "reference count %d, ", $paged_pool->blocks[$arg1].ref_count
-      printf "elements 0 to %d of %d\n", $paged_count - 1, $paged_c->head_dim
-      if $paged_pool->blocks[$arg1].serial != 0
-        printf "  published"
-        publication ($arg1)
-      end
-      set $paged_slot = 0
-      while $paged_slot < $paged_c->block_size
-        printf "  slot %3d K", $paged_slot
-        elements $paged_pool->k $paged_at $paged_count $paged_c->dtype
-        printf "           V"
-        elements $paged_pool->v $paged_at $paged_count $paged_c->dtype
-        set $paged_at = $paged_at + $paged_c->head_dim
-        set $paged_slot = $paged_slot + 1
-      end
+  set $paged_pool = (Pool *) ($arg0)
+  in-range ($arg2) ($arg1) ($arg3)
+  if $paged_ok
+    set $paged_count = $paged_c->head_dim < 8 ? $paged_c->head_dim : 8
+    printf "block %d, layer %d, head %d: ", $arg1, $arg2, $arg3
+    printf "reference count %d, ", $paged_pool->blocks[$arg1].ref_count
+    printf "elements 0 to %d of %d\n", $paged_count - 1, $paged_c->head_dim
+    if $paged_pool->blocks[$arg1].serial != 0
+      printf "  published"
+      publication ($arg1)
+    end
+    set $paged_slot = 0
+    while $paged_slot < $paged_c->block_size
+      printf "  slot %3d K", $paged_slot
+      elements $paged_pool->k $paged_at $paged_count $paged_c->dtype
+      printf "           V"
+      elements $paged_pool->v $paged_at $paged_count $paged_c->dtype
+      set $paged_at = $paged_at + $paged_c->head_dim
+      set $paged_slot = $paged_slot + 1
     end
   end
 end
@@ -300,29 +267,25 @@ prints serial, parent and tokens. It cannot read the memory of a real GPU.
 end
 
 define kv
-  if $argc != 4
-    help kv
+  set $paged_seq = (Seq *) ($arg0)
+  set $paged_pool = $paged_seq->pool
+  set $paged_token = (int) ($arg3)
+  if $paged_token < 0 || $paged_token >= $paged_seq->length
+    printf "No token %d: the sequence has %d.\n", $paged_token, $paged_seq->length
   else
-    set $paged_seq = (Seq *) ($arg0)
-    set $paged_pool = $paged_seq->pool
-    set $paged_token = (int) ($arg3)
-    if $paged_token < 0 || $paged_token >= $paged_seq->length
-      printf "No token %d: the sequence has %d.\n", $paged_token, $paged_seq->length
-    else
-      set $paged_entry = $paged_token / $paged_pool->config.block_size
-      set $paged_slot = $paged_token % $paged_pool->config.block_size
-      set $paged_block = $paged_seq->block_table[$paged_entry]
-      in-range ($arg1) $paged_block ($arg2)
-      if $paged_ok
-        set $paged_at = $paged_at + $paged_slot * $paged_c->head_dim
-        printf "token %d: entry %d, ", $paged_token, $paged_entry
-        printf "block %d, slot %d; ", $paged_block, $paged_slot
-        printf "layer %d, head %d: element %lu\n", $arg1, $arg2, $paged_at
-        printf "  K"
-        elements $paged_pool->k $paged_at $paged_c->head_dim $paged_c->dtype
-        printf "  V"
-        elements $paged_pool->v $paged_at $paged_c->head_dim $paged_c->dtype
-      end
+    set $paged_entry = $paged_token / $paged_pool->config.block_size
+    set $paged_slot = $paged_token % $paged_pool->config.block_size
+    set $paged_block = $paged_seq->block_table[$paged_entry]
+    in-range ($arg1) $paged_block ($arg2)
+    if $paged_ok
+      set $paged_at = $paged_at + $paged_slot * $paged_c->head_dim
+      printf "token %d: entry %d, ", $paged_token, $paged_entry
+      printf "block %d, slot %d; ", $paged_block, $paged_slot
+      printf "layer %d, head %d: element %lu\n", $arg1, $arg2, $paged_at
+      printf "  K"
+      elements $paged_pool->k $paged_at $paged_c->head_dim $paged_c->dtype
+      printf "  V"
+      elements $paged_pool->v $paged_at $paged_c->head_dim $paged_c->dtype
     end
   end
 end
@@ -334,14 +297,10 @@ end
 
 # The stand-in keeps threadIdx and blockIdx as global variables; in cuda-gdb they are built in.
 define in-lane
-  if $argc != 3
-    help in-lane
+  if ($arg2) < 0 || ($arg2) >= THREADS
+    printf "No thread %d: a thread block has threads 0 to %d.\n", $arg2, THREADS - 1
   else
-    if ($arg2) < 0 || ($arg2) >= THREADS
-      printf "No thread %d: a thread block has threads 0 to %d.\n", $arg2, THREADS - 1
-    else
-      break $arg0 if blockIdx.x == ($arg1) && threadIdx.x == ($arg2)
-    end
+    break $arg0 if blockIdx.x == ($arg1) && threadIdx.x == ($arg2)
   end
 end
 document in-lane
