@@ -6,7 +6,7 @@
 #     sh checks/cuda.sh               part of make test: for one generation of GPUs, the program,
 #                                     the tests and the fast kernels; with a GPU, the tests run
 #     sh checks/cuda.sh --all         make check C=cuda: the kernels for four generations, and the
-#                                     benchmark, llama and replay
+#                                     benchmark and llama
 #     sh checks/cuda.sh --gpu [PART]  make check C=gpu: all that can be seen on a real GPU, each
 #                                     part in at most nine minutes. Exit status 3: incomplete, for
 #                                     want of a tool that works here
@@ -147,10 +147,8 @@ compile_examples() {
     compile cuda-fast.o $FAST -c paged.cu.c
     compile cuda-bench.o -x cu -DPAGED_FAST -c examples/bench.c &&
         compile cuda-bench build/cuda-bench.o build/cuda-fast.o
-    for program in llama replay; do
-        cc -O2 -g $CPPFLAGS -c examples/$program.c -o build/cuda-$program.o &&
-            compile cuda-$program build/cuda-$program.o build/cuda-fast.o
-    done
+    cc -O2 -g $CPPFLAGS -c examples/llama.c -o build/cuda-llama.o &&
+        compile cuda-llama build/cuda-llama.o build/cuda-fast.o
 }
 
 # ---- what the compiled code says ----------------------------------------------------------------

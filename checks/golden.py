@@ -248,7 +248,7 @@ def main():
             states.append("skipped")
             continue
         path = "build/golden-%s.so" % name.replace(" ", "-")
-        paged.lib = paged.load(path, "-B", "CFLAGS=-O1 " + flags)
+        paged.lib = paged.load(path, "-B", "CFLAGS=-O0 " + flags)
         for i in range(4 if device == CPU else 2):
             seed = number * 1000003 + i
             shape = Shape(np.random.default_rng(seed), device, (F16, BF16, F32)[i % 3])

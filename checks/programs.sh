@@ -226,19 +226,6 @@ check "a program that has stb_ds itself links with -DPAGED_NO_STB_DS" own_stb
 check "stb_ds.h beside paged.cu.c is found without -I" stb_beside
 make_beside
 
-# ---- the container
-
-# packages FILE: what its first `apt-get install` names.
-packages() {
-    tr '\n"&>' ' \n\n\n' <"$1" | sed -n 's/.*apt-get install//p' | head -n 1 | tr ' ' '\n' |
-        grep '^[a-z]' | sort
-}
-same_packages() {
-    packages .ci/run >"$dir/packages" &&
-        packages .devcontainer/devcontainer.json | diff "$dir/packages" - && grep -x gdb "$dir/packages"
-}
-check "the container installs what .ci/run does" same_packages
-
 # ---- llama2.c
 
 # run.c, with the lines that README.md shows in place of its cache and its attention, prints what it
