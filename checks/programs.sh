@@ -14,7 +14,7 @@ PAGED=${PAGED:-./paged}
 TOUR=${TOUR:-./tour}
 CPPFLAGS=${CPPFLAGS:-}
 COMPILERS=${COMPILERS:-gcc clang}
-export LC_ALL=C NO_COLOR=1
+export LC_ALL=C
 dir=$(mktemp -d "${TMPDIR:-/tmp}/paged-programs-XXXXXX") || exit 1
 stand_in=
 trap 'kill $stand_in 2>/dev/null; rm -rf "$dir"' EXIT

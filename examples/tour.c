@@ -9,7 +9,6 @@
 
 #include "util.h"
 #include <getopt.h>
-#include <unistd.h>
 
 enum { LAYERS = 2, KV_HEADS = 2, HEAD_DIM = 8, ROW = KV_HEADS * HEAD_DIM, Q_HEADS = 2 * KV_HEADS };
 enum { LONGEST = 2048 };  // tokens
@@ -489,14 +488,13 @@ int main(int argc, char **argv)
     }
     if (optind < argc) die(2, "one scene or all: '%s' is too much", argv[optind]);
     pool_destroy(new_pool(1, 1));  // a missing device is an error before anything is printed
-    int bold = isatty(STDOUT_FILENO) && !getenv("NO_COLOR");
 
     int all = only == NUM_SCENES;
     if (all) printf("PagedAttention in %d scenes. %s", NUM_SCENES, LEGEND);
     for (int i = 0; i < NUM_SCENES; i++) {
         if (!all && only != i) continue;
         if (all) printf("\n");
-        printf(bold ? "\033[1m%d. %s\033[0m\n" : "%d. %s\n", SCENES[i].chapter, SCENES[i].title);
+        printf("%d. %s\n", SCENES[i].chapter, SCENES[i].title);
         seed = 1;  // so that a scene prints the same with and without the others
         SCENES[i].play();
     }
