@@ -14,7 +14,6 @@ PAGED=${PAGED:-./paged}
 TOUR=${TOUR:-./tour}
 CPPFLAGS=${CPPFLAGS:-}
 COMPILERS=${COMPILERS:-gcc clang}
-export LC_ALL=C
 dir=$(mktemp -d "${TMPDIR:-/tmp}/paged-programs-XXXXXX") || exit 1
 stand_in=
 trap 'kill $stand_in 2>/dev/null; rm -rf "$dir"' EXIT
@@ -298,8 +297,7 @@ check "make help lists all targets, with a sed that is not GNU's" help_lists_all
 check "make play fills in all parts of the page, with such a sed" page_has_all_parts
 check "make quick starts tests that there are" quick_names_tests
 
-# The pictures of the texts are small, but for the first, and are what the programs draw, but for
-# two from a trace that is not here.
+# Two are drawn from a trace that is not here. These and steps.svg may have more than 8 KB.
 pictures() {
     rm -f build/*.svg
     MAKEFLAGS= make -s pictures TRACE="--generate 200" || return
