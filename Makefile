@@ -1,4 +1,4 @@
-# make            builds ./paged and the others       make test       all tests, in four to six minutes
+# make            builds ./paged and the others       make test       all tests, in 6 to 7 minutes
 # make help       lists the other targets             make quick      tests an edit in seconds
 # The one-command build of the README needs none of this: cc -O2 paged.cu.c -o paged -lm
 # CPPFLAGS=-Ifolder says where stb_ds.h is, if it is neither here nor where the system has it.
@@ -168,7 +168,7 @@ build/states: checks/states.c checks/search.h $(ENGINE)
 	@mkdir -p build
 	$(COMPILE) checks/states.c -o $@ -lm
 
-test: all tests-fast build/llama-tests build/states  ## ./tests, and of programs, text, stages: four to six minutes
+test: all tests-fast build/llama-tests build/states  ## ./tests, and of programs, text, stages: six to seven minutes
 	sh checks/test.sh
 
 # Together they start every kernel.

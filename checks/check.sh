@@ -119,7 +119,7 @@ tsan() {
     check "$name" $fixed "$program" --quick "$@"
 }
 
-# A test ends at the first race of a kernel, and fails. These tests are short, start each kernel, and
+# A test ends at the first race of a kernel, and fails. These tests are short, start each kernel and
 # find all planted races.
 races() {
     export TSAN_OPTIONS=halt_on_error=1
@@ -372,7 +372,8 @@ shown() {
     set -- sanitizers threads valgrind compilers portability lint coverage states cuda planted
 for part in "$@"; do
     case $part in
-    lint | sanitizers | lanes | races | threads | compilers | portability | coverage | states) $part ;;
+    lint | sanitizers | lanes | races | threads | compilers | portability | coverage | states)
+        $part ;;
     valgrind) valgrind_runs ;;
     cuda) check "the CUDA build" sh checks/cuda.sh --all ;;
     planted)

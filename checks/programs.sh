@@ -5,9 +5,9 @@
 #
 #     PAGED=build/paged TOUR=build/tour sh checks/programs.sh
 #
-# COMPILERS, if it is set, names the compilers to try; none: ./paged and ./tour only. LLAMA2C names a
-# folder with the run.c of llama2.c, and MODELS one with stories260K.bin and tok512.bin, if they are
-# not here.
+# COMPILERS, if it is set, names the compilers to try; none: ./paged and ./tour only. LLAMA2C names
+# a folder with the run.c of llama2.c, and MODELS one with stories260K.bin and tok512.bin, if they
+# are not here.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 PAGED=${PAGED:-./paged}

@@ -53,7 +53,7 @@ worker() {
     done <$out/parts
 }
 
-echo "Four to six minutes on two idle cores, ten on one:" \
+echo "Six to seven minutes on two idle cores, thirteen on one:" \
     "$(wc -l <$out/parts) parts, each printed when it ends."
 export OMP_WAIT_POLICY=passive  # threads that spin would starve the others
 jobs=${JOBS:-$(($(nproc 2>/dev/null || echo 2) + 1))}
