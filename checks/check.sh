@@ -26,6 +26,7 @@ make check C=...
   portability  32-bit x86, AArch64, big-endian s390x, musl; macOS, but for running there
   coverage     lines of the engine that the tests never run; conditions that never differ
   states       every call in every state of a pool of 4 blocks: half a minute
+  floats       all floats to 16 bits, against the processor's instructions
   cuda         four generations of GPUs, and the benchmark and llama
   planted      every bug of make mutant: does a test find it? and every stage of learn/: an hour
   fuzz         calls and files, SECONDS=60 for each target; needs clang
@@ -308,11 +309,25 @@ lint() {
         --template='{file}:{line}: {severity}: {message} [{id}]'
 }
 
-# ---- states --------------------------------------------------------------------------------------
+# ---- states, floats ------------------------------------------------------------------------------
 
 states() {
     quietly states ${CC:-cc} -O2 $WARN $CPPFLAGS checks/states.c -o $OUT/states -lm || return
     check states $OUT/states 4 1 2; head -n 1 "$LOG"
+}
+
+# rounds NAME FLAG_OF_THE_PROCESSOR OPTIONS
+rounds() {
+    name=$1 flag=$2; shift 2
+    grep -sqw $flag /proc/cpuinfo || { skip "$name: this processor has no $flag"; return; }
+    compiles cc "$@" || { skip "$name: this compiler has no $flag"; return; }
+    quietly "$name" cc -O2 $WARN $CPPFLAGS "$@" checks/floats.c -o $OUT/floats -lm &&
+        check "$name" $OUT/floats
+}
+
+floats() {
+    rounds f32_to_f16 f16c -mf16c
+    rounds f32_to_bf16 avx512_bf16 -DBF16 -mavx512vl -mavx512bf16
 }
 
 # ---- coverage ------------------------------------------------------------------------------------
@@ -368,10 +383,11 @@ shown() {
 
 [ $# -gt 0 ] || { list; exit; }
 [ "$*" != all ] ||
-    set -- sanitizers threads valgrind compilers portability lint coverage states cuda planted
+    set -- sanitizers threads valgrind compilers portability lint coverage states floats cuda planted
 for part in "$@"; do
     case $part in
-    lint | sanitizers | lanes | races | threads | compilers | portability | coverage | states)
+    lint | sanitizers | lanes | races | threads | compilers | portability | coverage | states | \
+        floats)
         $part ;;
     valgrind) valgrind_runs ;;
     cuda) check "the CUDA build" sh checks/cuda.sh --all ;;

@@ -9,6 +9,7 @@
 
 #include "util.h"
 #include <getopt.h>
+#include <unistd.h>
 
 enum { LAYERS = 2, KV_HEADS = 2, HEAD_DIM = 8, ROW = KV_HEADS * HEAD_DIM, Q_HEADS = 2 * KV_HEADS };
 enum { LONGEST = 2048 };  // tokens
@@ -22,7 +23,8 @@ static const PoolConfig GPT = {  // the model of the examples
 
 static const char *const LEGEND =
     "The signs:\n"
-    "  [  2  6  9 ]      a block table: the blocks of a sequence, in token order\n"
+    "  [  2  6  9 ]      a block table: the blocks of a sequence, in the order of its\n"
+    "                    tokens; x pads it where several are shown at one width\n"
     "  counts [ 3 3 1 ]  for each of these blocks, the number of tables it is in\n"
     "  1 in the last     tokens in the last of these blocks; the others are full\n"
     "  ..3...3..+..p.    a pool, one sign a block: . free, 3 in three tables,\n"
@@ -31,6 +33,7 @@ static const char *const LEGEND =
     "                    the sum of exp(score - m) * V; the attention is o / l\n";
 
 static int device = PAGED_CPU;  // of all pools
+static int waits;               // --step was given
 static int failures;
 static uint64_t seed;
 
@@ -38,6 +41,14 @@ static struct {
     Seq *key;
     Oracle *value;
 } * twins;  // a map of stb_ds
+
+static void wait_for_return(void)
+{
+    if (!waits) return;
+    printf("[return] ");
+    fflush(stdout);
+    for (int c = 0; c != '\n' && c != EOF;) c = getchar();
+}
 
 // ---- sequences and their twins ----------------------------------------------------------------
 
@@ -161,18 +172,20 @@ static void finish(Pool *pool)
         printf("[ok] attention within 1e-6 of the oracle; all blocks counted and given back\n");
     }
     pool_destroy(pool);
+    wait_for_return();
 }
 
 // ---- the scenes -------------------------------------------------------------------------------
 
 static int blocks_used(const Pool *pool) { return pool->config.num_blocks - pool->num_free; }
 
-// name [table] counts [of its blocks]
-static void print_table(const char *name, const Seq *seq)
+// name [table] counts [of its blocks], with room for `width` entries.
+static void print_table(const char *name, const Seq *seq, int width)
 {
     int entries = (int)arrlen(seq->block_table);
     printf("%s [", name);
     for (int i = 0; i < entries; i++) printf("%3d", seq->block_table[i]);
+    for (int i = entries; i < width; i++) printf("  x");
     printf(" ]  counts [");
     for (int i = 0; i < entries; i++)
         printf("%2d", seq->pool->blocks[seq->block_table[i]].ref_count);
@@ -196,6 +209,21 @@ static void scene_cost(void)
            "K and V, beside about 60 GB of parameters.\n",
            opt.num_layers, opt.num_kv_heads * opt.head_dim,
            (double)pool_bytes_per_token(&opt) * 1024 * 128 / 1e9);
+    wait_for_return();
+}
+
+static void in_bytes(void)
+{
+    // Reserving is paging with one block a request, as long as the longest request.
+    Pool *pool = new_pool(LONGEST, 1);
+    Seq *seq = new_seq(pool, 500);
+    double reserved = (double)pool_bytes_per_token(&GPT) * pool->config.block_size / MIB;
+    double used = (double)pool_bytes_per_token(&GPT) * seq->length / MIB;
+    printf("At most %d tokens, %d on average: a request reserves %.0f MiB and uses\n"
+           "%.0f MiB, %.1f %%. Wasted: %.0f MiB a request, %.1f GiB over 100 requests.\n",
+           pool->config.block_size, seq->length, reserved, used, 100 * used / reserved,
+           reserved - used, 100 * (reserved - used) / 1024);
+    finish(pool);
 }
 
 static void scene_blocks(void)
@@ -234,6 +262,7 @@ static void share_system_prompt(void)
            "at 512 KiB a token, %.0f MiB in place of %.0f MiB: %d blocks, %.1f MiB saved.\n",
            pool->blocks[12].ref_count, together, apart, together * mib, apart * mib,
            apart - together, (apart - together) * mib);
+    wait_for_return();
 
     printf("Request 3 writes its first own token, into a copy of the last block:\n");
     grow(requests[3], 1);
@@ -290,6 +319,8 @@ static void scene_reserve(void)
     }
     printf("Reserving wastes the same share at every batch size. Paging wastes only the\n"
            "unfilled slots of each last block, 15 at most.\n");
+    wait_for_return();
+    in_bytes();
 }
 
 static void scene_block_table(void)
@@ -302,6 +333,26 @@ static void scene_block_table(void)
         printf("token %2d: entry %2d / 16 = %d of the table is block %d; slot %2d %% 16 = %d\n", t,
                t, t / 16, seq->block_table[t / 16], t, t % 16);
     finish(pool);
+
+    const int lengths[4] = {60, 32, 40, 12};
+    printf("Four sequences; their tables as one padded array, as many kernels take them:\n");
+    pool = new_pool(16, 12);
+    for (int i = 0; i < 4; i++) print_table("", new_seq(pool, lengths[i]), 4);
+    printf("The next free block is %d.\n", pool->blocks[pool->config.num_blocks].next);
+    finish(pool);
+
+    const int turing[3] = {7, 1, 5};
+    const char *const words[9] = {"Alan", "Turing",        "is",      "a", "computer", "scientist",
+                                  "and",  "mathematician", "renowned"};
+    printf("Blocks of 4, one word a token:\n");
+    pool = new_pool_with_order(4, 8, 3, turing);
+    seq = new_seq(pool, 9);
+    for (int t = 0; t < 9; t++) {
+        if (t % 4 == 0) printf("  block %d:", seq->block_table[t / 4]);
+        printf(" %s", words[t]);
+        if (t % 4 == 3 || t == 8) printf("\n");
+    }
+    finish(pool);
 }
 
 static void scene_decode(void)
@@ -309,18 +360,19 @@ static void scene_decode(void)
     const int order[6] = {7, 2, 12, 5, 3, 9};
     Pool *pool = new_pool_with_order(4, 16, 6, order);
     Seq *a = new_seq(pool, 6);
-    print_table("prefill, 6 tokens:", a);
+    print_table("prefill, 6 tokens:", a, 2);
     grow(a, 1);
-    print_table("decode, 1 more:   ", a);
+    print_table("decode, 1 more:   ", a, 2);
     printf("Block %d was not touched.\n", a->block_table[0]);
     Seq *b = new_seq(pool, 9);
-    print_table("another, 9 tokens:", b);
+    print_table("another, 9 tokens:", b, 3);
     printf("Its next token goes to slot %d of block %d.\n", b->length % 4,
            b->block_table[b->length / 4]);
     grow(b, 8);
     grow(b, 1);
     printf("At %d tokens, decode writes one row; to repack a dense copy moves all %d.\n", b->length,
            b->length);
+    wait_for_return();
 
     printf("Speculation: four drafted tokens are appended; three are rejected and rewound.\n");
     grow(b, 4);
@@ -335,18 +387,30 @@ static void scene_decode(void)
 
 static void scene_sharing(void)
 {
+    const int order[5] = {2, 6, 9, 11, 14};
+    printf("Three candidates of one prompt of two full blocks, each with a token of its own:\n");
+    Pool *pool = new_pool_with_order(4, 16, 5, order);
+    Seq *seqs[3] = {new_seq(pool, 8)};
+    for (int i = 1; i < 3; i++) seqs[i] = fork_seq(seqs[0]);
+    for (int i = 0; i < 3; i++) grow(seqs[i], 1);
+    for (int i = 0; i < 3; i++) print_table("candidate", seqs[i], 3);
+    pool_dump(pool, stdout);
+    printf("Copies: %zu. A full block is never written again, so it stays shared.\n",
+           pool->num_copies);
+    finish(pool);
+
     printf("Two samples, A and B, of a prompt that ends inside a block:\n");
-    Pool *pool = new_pool(4, 8);
+    pool = new_pool(4, 8);
     Seq *a = new_seq(pool, 6);
     Seq *b = fork_seq(a);
-    print_table("both see:  A", a);
-    print_table("           B", b);
+    print_table("both see:  A", a, 2);
+    print_table("           B", b, 2);
     grow(a, 1);
-    print_table("A wrote:   A", a);
-    print_table("           B", b);
+    print_table("A wrote:   A", a, 2);
+    print_table("           B", b, 2);
     grow(b, 1);
-    print_table("B wrote:   A", a);
-    print_table("           B", b);
+    print_table("B wrote:   A", a, 2);
+    print_table("           B", b, 2);
     printf("Copies: %zu. A saw a count of 2 and copied; B then saw a count of 1.\n",
            pool->num_copies);
     finish(pool);
@@ -461,13 +525,15 @@ static const struct {
 enum { NUM_SCENES = sizeof SCENES / sizeof SCENES[0] };
 
 static const char *const USAGE =
-    "usage: ./tour [--standin] [CHAPTER]\n"
+    "usage: ./tour [--step] [--standin] [CHAPTER]\n"
     "The engine in scenes, numbered as the chapters: all of them, or one.\n\n"
+    "  --step     wait for return after each screen\n"
     "  --standin  with the kernels for the GPU, run on the CPU\n\n";
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"standin", no_argument, &device, PAGED_STANDIN},
+    static const struct option options[] = {{"step", no_argument, &waits, 1},
+                                            {"standin", no_argument, &device, PAGED_STANDIN},
                                             {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
     program = "tour";
@@ -488,13 +554,14 @@ int main(int argc, char **argv)
     }
     if (optind < argc) die(2, "one scene or all: '%s' is too much", argv[optind]);
     pool_destroy(new_pool(1, 1));  // a missing device is an error before anything is printed
+    int bold = isatty(STDOUT_FILENO) && !getenv("NO_COLOR");
 
     int all = only == NUM_SCENES;
     if (all) printf("PagedAttention in %d scenes. %s", NUM_SCENES, LEGEND);
     for (int i = 0; i < NUM_SCENES; i++) {
         if (!all && only != i) continue;
         if (all) printf("\n");
-        printf("%d. %s\n", SCENES[i].chapter, SCENES[i].title);
+        printf(bold ? "\033[1m%d. %s\033[0m\n" : "%d. %s\n", SCENES[i].chapter, SCENES[i].title);
         seed = 1;  // so that a scene prints the same with and without the others
         SCENES[i].play();
     }
