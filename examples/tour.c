@@ -9,7 +9,6 @@
 
 #include "util.h"
 #include <getopt.h>
-#include <unistd.h>
 
 enum { LAYERS = 2, KV_HEADS = 2, HEAD_DIM = 8, ROW = KV_HEADS * HEAD_DIM, Q_HEADS = 2 * KV_HEADS };
 enum { LONGEST = 2048 };  // tokens
@@ -33,7 +32,6 @@ static const char *const LEGEND =
     "                    the sum of exp(score - m) * V; the attention is o / l\n";
 
 static int device = PAGED_CPU;  // of all pools
-static int waits;               // --step was given
 static int failures;
 static uint64_t seed;
 
@@ -41,14 +39,6 @@ static struct {
     Seq *key;
     Oracle *value;
 } * twins;  // a map of stb_ds
-
-static void wait_for_return(void)
-{
-    if (!waits) return;
-    printf("[return] ");
-    fflush(stdout);
-    for (int c = 0; c != '\n' && c != EOF;) c = getchar();
-}
 
 // ---- sequences and their twins ----------------------------------------------------------------
 
@@ -172,7 +162,6 @@ static void finish(Pool *pool)
         printf("[ok] attention within 1e-6 of the oracle; all blocks counted and given back\n");
     }
     pool_destroy(pool);
-    wait_for_return();
 }
 
 // ---- the scenes -------------------------------------------------------------------------------
@@ -209,7 +198,6 @@ static void scene_cost(void)
            "K and V, beside about 60 GB of parameters.\n",
            opt.num_layers, opt.num_kv_heads * opt.head_dim,
            (double)pool_bytes_per_token(&opt) * 1024 * 128 / 1e9);
-    wait_for_return();
 }
 
 static void in_bytes(void)
@@ -262,7 +250,6 @@ static void share_system_prompt(void)
            "at 512 KiB a token, %.0f MiB in place of %.0f MiB: %d blocks, %.1f MiB saved.\n",
            pool->blocks[12].ref_count, together, apart, together * mib, apart * mib,
            apart - together, (apart - together) * mib);
-    wait_for_return();
 
     printf("Request 3 writes its first own token, into a copy of the last block:\n");
     grow(requests[3], 1);
@@ -319,7 +306,6 @@ static void scene_reserve(void)
     }
     printf("Reserving wastes the same share at every batch size. Paging wastes only the\n"
            "unfilled slots of each last block, 15 at most.\n");
-    wait_for_return();
     in_bytes();
 }
 
@@ -372,7 +358,6 @@ static void scene_decode(void)
     grow(b, 1);
     printf("At %d tokens, decode writes one row; to repack a dense copy moves all %d.\n", b->length,
            b->length);
-    wait_for_return();
 
     printf("Speculation: four drafted tokens are appended; three are rejected and rewound.\n");
     grow(b, 4);
@@ -525,15 +510,13 @@ static const struct {
 enum { NUM_SCENES = sizeof SCENES / sizeof SCENES[0] };
 
 static const char *const USAGE =
-    "usage: ./tour [--step] [--standin] [CHAPTER]\n"
+    "usage: ./tour [--standin] [CHAPTER]\n"
     "The engine in scenes, numbered as the chapters: all of them, or one.\n\n"
-    "  --step     wait for return after each screen\n"
     "  --standin  with the kernels for the GPU, run on the CPU\n\n";
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"step", no_argument, &waits, 1},
-                                            {"standin", no_argument, &device, PAGED_STANDIN},
+    static const struct option options[] = {{"standin", no_argument, &device, PAGED_STANDIN},
                                             {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
     program = "tour";
@@ -554,14 +537,13 @@ int main(int argc, char **argv)
     }
     if (optind < argc) die(2, "one scene or all: '%s' is too much", argv[optind]);
     pool_destroy(new_pool(1, 1));  // a missing device is an error before anything is printed
-    int bold = isatty(STDOUT_FILENO) && !getenv("NO_COLOR");
 
     int all = only == NUM_SCENES;
     if (all) printf("PagedAttention in %d scenes. %s", NUM_SCENES, LEGEND);
     for (int i = 0; i < NUM_SCENES; i++) {
         if (!all && only != i) continue;
         if (all) printf("\n");
-        printf(bold ? "\033[1m%d. %s\033[0m\n" : "%d. %s\n", SCENES[i].chapter, SCENES[i].title);
+        printf("%d. %s\n", SCENES[i].chapter, SCENES[i].title);
         seed = 1;  // so that a scene prints the same with and without the others
         SCENES[i].play();
     }
