@@ -52,6 +52,11 @@ def report_parts(name, text, parts, problems=()):
     report(name, problems and problems + ['but:\n' + text])
 
 
+def make_in(folder, *arguments, **environment):
+    return call(['make', '-s', *arguments], cwd=folder, env={**os.environ, **environment},
+                stdin=subprocess.DEVNULL, timeout=600)
+
+
 # ---- the track: one build with everything ----
 
 def body_of(text, name):
@@ -116,12 +121,17 @@ static int check(const char *name)
 ''' + engine[first:]
 
 
-def run_test(test, stage, simple=0, wrong=0):
-    if test.startswith('races_') and not learn.has_thread_sanitizer():
+def on_track(program, stage, simple=0, wrong=0):
+    """The command that runs a program with what a reader at this stage has."""
+    return ['env', 'CHECK_STAGE=%d' % stage, 'CHECK_SIMPLE=%d' % simple, 'CHECK_WRONG=%d' % wrong,
+            SCRATCH + '/one/' + program]
+
+
+def run_test(test, *reader):
+    races = test.startswith('races_')
+    if races and not learn.has_thread_sanitizer():
         return None
-    program = SCRATCH + ('/one/races' if test.startswith('races_') else '/one/tests')
-    return learn.run_test(test, ['env', 'CHECK_STAGE=%d' % stage, 'CHECK_SIMPLE=%d' % simple,
-                                 'CHECK_WRONG=%d' % wrong, program])
+    return learn.run_test(test, on_track('races' if races else 'tests', *reader))
 
 
 def passes(number, simple):
@@ -165,15 +175,13 @@ def check_bodies(known):
 def check_stories():
     """From the stage that has a story, llama tells it as with the finished engine; before, it stops
     at a function of that stage."""
-    program = SCRATCH + '/llama'
-    compiles, text = learn.build(program, ['-O2', '-w', '-DPAGED_NO_MAIN',
-                                           SCRATCH + '/one/paged.cu.c'], 'examples/llama.c')
+    compiles, text = learn.build(SCRATCH + '/one/llama', [
+        '-O2', '-w', '-DPAGED_NO_MAIN', SCRATCH + '/one/paged.cu.c'], 'examples/llama.c')
     report('llama on the track', [text] * (not compiles))
     for stage in [stage for stage in STAGES if stage.story and compiles]:
         told = []
         for number in (len(STAGES), stage.number, stage.number - 1):
-            lines, worked = learn.tell(stage, ['env', 'CHECK_STAGE=%d' % number, 'CHECK_SIMPLE=1',
-                                               'CHECK_WRONG=0', program])
+            lines, worked = learn.tell(stage, on_track('llama', number, 1))
             told.append((worked, '\n'.join(lines)))
         problems = [str(told)] * (told[0] != told[1] or not told[0][0])
         problems += ['no tale'] * ('free list' not in told[1][1])
@@ -199,17 +207,13 @@ DRAWN = {1: '          |be..|  |b...|  |...k|* |....|  |....|  |....|  |....|  |
 def check_show(known):
     """make show draws each stage as on the finished engine, stops at what is not written yet, and
     draws another picture for some wrong body of each stage (of stage 6: of stage 5)."""
-    program = SCRATCH + '/show'
     write(SCRATCH + '/one/show.c', read('learn/show.c'))  # beside its engine
-    compiles, text = learn.build(program, ['-O0', '-w'], SCRATCH + '/one/show.c')
+    compiles, text = learn.build(SCRATCH + '/one/show', ['-O0', '-w'], SCRATCH + '/one/show.c')
     report('show on the track', [text] * (not compiles))
 
-    def command(stage, written, wrong=0):
-        return ['env', 'CHECK_STAGE=%d' % written, 'CHECK_SIMPLE=1', 'CHECK_WRONG=%d' % wrong,
-                program, str(stage.number)]
-
-    def draw(*arguments):
-        text, status = plant.run(command(*arguments), 20, learn.LIMITS)
+    def draw(stage, written, wrong=0):
+        command = [*on_track('show', written, 1, wrong), str(stage.number)]
+        text, status = plant.run(command, 20, learn.LIMITS)
         return re.sub(' +$', '', text, flags=re.M), status
 
     for stage in STAGES if compiles else []:
@@ -233,7 +237,7 @@ def check_show(known):
         report('show of stage %d' % stage.number, problems)
 
     terminal, output = pty.openpty()
-    ended = subprocess.run(command(STAGES[1], 2), input=b'\n', stdout=output, check=False)
+    ended = subprocess.run([*on_track('show', 2), '2'], input=b'\n', stdout=output, check=False)
     os.close(output)
     text = ''
     with contextlib.suppress(OSError):  # how Linux says that the terminal has nothing left
@@ -247,9 +251,9 @@ def check_show(known):
     folder = SCRATCH + '/make-show'
     copy_project(folder)
     write(folder + '/learn/paged.cu.c', learn.skeleton(ENGINE, STAGES, 2))
-    text = call(['make', '-s', 'show'], cwd=folder)[1]
+    text = make_in(folder, 'show')[1]
     os.remove(folder + '/learn/paged.cu.c')
-    text += call(['make', '-s', 'show', 'N=12'], cwd=folder)[1]  # of the finished engine
+    text += make_in(folder, 'show', 'N=12')[1]  # of the finished engine
     shown = re.findall(r'^[Ss]tage \d+[.:](?: write \w+)?|Aborted|Your engine goes this far|'
                        '^This is the finished engine', text, re.M)
     right = ['Stage 1.', 'Stage 2.', 'Stage 3.', 'stage 3: write seq_append',
@@ -344,11 +348,6 @@ def check_commands():
            learn.story, 9, STAGES)
     expect('return forgotten', 1, ['error:', 'return-type', 'does not compile'],
            *written(1, 'return i * c->head_dim;', ';'))
-
-
-def make_in(folder, *arguments, **environment):
-    return call(['make', '-s', *arguments], cwd=folder, env={**os.environ, **environment},
-                stdin=subprocess.DEVNULL)
 
 
 def check_refusals():
@@ -452,7 +451,7 @@ def check_without_standin(everything):
 
 
 def check_read():
-    said = [call(['make', '-s', 'read', *arguments], env={**os.environ, 'PAGER': 'cat'})[1]
+    said = [make_in('.', 'read', *arguments, PAGER='cat')[1]
             for arguments in ([], ['N=3'], ['N=3', 'SHOW=1'])]
     seen = [[part in text for part in ('# Walkthrough', '## 3.', 'void block_drop', '## 4.')]
             for text in said]
@@ -591,7 +590,7 @@ def check_code(path):
     if name in ('6b', '7b'):  # in a copy of the reader's engine, once it goes so far
         copied = 'learn/paged.cu.c'
         write(folder + '/' + copied, learn.skeleton(ENGINE, STAGES, int(name[0]) - 2))
-        text = call(['make', '-s', 'exercise', 'N=' + name], cwd=folder)[1]
+        text = make_in(folder, 'exercise', 'N=' + name)[1]
         if 'as soon as make stage N=%s passes' % name[0] not in text:
             return [text], ''
         write(folder + '/' + copied, learn.skeleton(ENGINE, STAGES, int(name[0])))
@@ -599,7 +598,7 @@ def check_code(path):
         os.remove(folder + '/learn/paged.cu.c')
     mine = folder + '/learn/my-%s.c' % name
     for state in 'not yet', 'solved':
-        text = call(['make', '-s', 'exercise', 'N=' + name], cwd=folder, timeout=300)[1]
+        text = make_in(folder, 'exercise', 'N=' + name)[1]
         task = state == 'solved' or (read(mine) == read(folder + '/' + copied)
                                      and 'Your copy of ' + copied in text and name in text[:3])
         if 'warning:' in text or not task or not re.search(
@@ -611,7 +610,7 @@ def check_code(path):
             return ['patch: ' + text], ''
     if name == '5b':  # too little room for K and V
         write(mine, read(mine).replace('= (size_t)n *', '= (size_t)from->num_computed_tokens *'))
-        text = call(['make', '-s', 'exercise', 'N=' + name], cwd=folder)[1]
+        text = make_in(folder, 'exercise', 'N=' + name)[1]
         if 'heap-buffer-overflow' not in text:
             return ([], 'no AddressSanitizer') if 'solved' in text else ([text], '')
     return [], ''
