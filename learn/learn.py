@@ -227,7 +227,7 @@ def run_suite(arguments, engine=None):
 
 def make():
     if os.path.exists(MINE):
-        print('%s exists and is left as it is. To start over: mv %s learn/my-first.c'
+        print('%s exists and is left as it is. To start over:\n    mv %s learn/my-first.c'
               % (MINE, MINE))
         return
     write(MINE, skeleton(read('paged.cu.c'), read_stages()))
