@@ -108,8 +108,8 @@ read:             ## the text without its answers: N=7, a chapter; SHOW=1, with 
 	    -v width="$$( (stty size </dev/tty) 2>/dev/null | cut -d ' ' -f 2)" \
 	    -f learn/read.awk walkthrough.md | $${PAGER:-$$(command -v less || echo cat)} || true
 
-learn:            ## writes learn/paged.cu.c, for you to finish; FORCE=1: start over
-	@$(PYTHON3) learn/learn.py make $(if $(FORCE),--force)
+learn:            ## writes learn/paged.cu.c, for you to finish
+	@$(PYTHON3) learn/learn.py make
 
 stage:            ## tests your functions: N=4, SHOW=seq_append; without N: list
 	@$(PYTHON3) learn/learn.py stage "$$N" --show="$$SHOW" || [ $$? != 2 ]

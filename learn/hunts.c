@@ -115,14 +115,12 @@ static void say(Seq *seq, const char *text)
 // asks for position i.
 static const char *recall(Seq *seq, int layer, int head)
 {
-    static char texts[4][LONGEST + 1];  // the last four are kept
+    static char text[LONGEST + 1];
     static float q[LONGEST * MAX_HEADS * DIM], out[LONGEST * MAX_HEADS * DIM];
-    static int turn;
     const float sharp = 30;  // the right token gets all the weight
     int num_q_heads = seq->length * seq->pool->config.num_kv_heads;
     int one = 1;
     Batch batch = {1, &seq, &one};
-    char *text = texts[turn++ % 4];
     for (int i = 0; i < num_q_heads; i++) encode_position(i % seq->length, q + (size_t)i * DIM);
     must(pool_plan(seq->pool, &batch), "pool_plan()");
     must(attend(seq->pool, ATTEND_PAGED, layer, num_q_heads, sharp, q, out, NULL), "attend()");

@@ -7,7 +7,6 @@ them. They work on learn/paged.cu.c: the engine without the bodies of the functi
 What the reader writes may be wrong in any way, so each test is a process with its own limits.
 """
 import argparse
-import functools
 import os
 import re
 import shlex
@@ -130,14 +129,6 @@ def build(program, flags, source='learn/stage_tests.c', engine=None):
     return status == 0, text
 
 
-@functools.lru_cache(None)
-def has_thread_sanitizer():
-    os.makedirs(BUILD, exist_ok=True)
-    probe = [*CC, '-fsanitize=thread', '-x', 'c', '-', '-o', BUILD + '/probe']
-    return call(probe, input='int main(void) { return 0; }')[0] == 0 \
-        and call([BUILD + '/probe'])[0] == 0  # an old one fails if addresses are too random
-
-
 def race(text):
     """What a report of ThreadSanitizer says of two threads, in words; '' if it is none."""
     said, mine = [], [name for stage in read_stages() for name in {**stage.write, **stage.again}]
@@ -161,7 +152,7 @@ def race(text):
 def run_races(test, program=None):
     """Likewise under ThreadSanitizer, if the compiler has it, and passes unless it sees a race: of
     a wrong result, the other tests say more."""
-    if not program and not has_thread_sanitizer():
+    if not program and not plant.works('-fsanitize=thread'):
         say('%s: skipped: without ThreadSanitizer, nothing looks for races.' % test)
         return None
     if not program:
@@ -169,7 +160,6 @@ def run_races(test, program=None):
         compiles, text = build(program[0], RACES)
         if not compiles:
             return text
-    os.environ['TSAN_OPTIONS'] = 'halt_on_error=1'
     text = run([*program, test], 60, 'ulimit -S -t 30')[0]
     if 'data race' in text:
         return race(text) or text[:2000]
@@ -235,20 +225,14 @@ def run_suite(arguments, engine=None):
 
 # ---- the commands ----
 
-def make(force):
-    if os.path.exists(MINE) and not force:
-        print('%s exists and is left as it is. To start over: make learn FORCE=1' % MINE)
-        return 0
+def make():
     if os.path.exists(MINE):
-        n = 1
-        while os.path.exists('%s.%d' % (MINE, n)):
-            n += 1
-        os.rename(MINE, '%s.%d' % (MINE, n))
-        print('Your old file is now %s.%d.' % (MINE, n))
+        print('%s exists and is left as it is. To start over:\n    mv %s learn/my-first.c'
+              % (MINE, MINE))
+        return
     write(MINE, skeleton(read('paged.cu.c'), read_stages()))
     print('%s is the engine without the functions that you will write.\n'
           'make stage lists them; make stage N=1 runs the first tests.' % MINE)
-    return 0
 
 
 def say(text, indent=4):
@@ -532,7 +516,7 @@ def exercise(name, answer, stages):
         source = [path]
         if original == 'paged.cu.c':
             source = ['-DENGINE="my-%s.c"' % name, '-I.', 'learn/%s.c' % name]
-        if plant.compiles('-fsanitize=address'):
+        if plant.works('-fsanitize=address'):
             source.append('-fsanitize=address')
     os.makedirs('build', exist_ok=True)
     status, text = call([*CC, '-O0', '-g', '-Wall', '-Wextra', *CPPFLAGS, *source,
@@ -540,7 +524,6 @@ def exercise(name, answer, stages):
     say(text, 0)
     if status:
         return 1
-    os.environ['ASAN_OPTIONS'] = 'detect_leaks=0'
     numbers = answer.replace(',', ' ').split()
     status, text = call(['build/exercise', *filter(None, [name]), *numbers])
     say(text + 'killed by signal %d\n' % -status * (status < 0), 0)
@@ -551,7 +534,6 @@ def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument('command', choices=['make', 'stage', 'debug', 'story', 'exercise'])
     parser.add_argument('name', nargs='?', default='')
-    parser.add_argument('--force', action='store_true')
     parser.add_argument('--show')
     parser.add_argument('--answer', default='')
     options = parser.parse_args()
@@ -564,7 +546,7 @@ def main():
         refuse('There are stages 1 to %d.' % len(stages))
     number = int(options.name or 0)
     if options.command == 'make' or not os.path.exists(MINE):
-        make(options.force)
+        make()
     if options.command == 'make':
         return 0
     if not plant.has_standin():

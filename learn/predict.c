@@ -330,7 +330,6 @@ static const char *const reasons[QUESTIONS];  // in the order of the questions
 static int judge(const Question *question, int count, char **answers)
 {
     double right[MOST] = {0};
-    double tolerance = question->right == right_6a ? 0.001 : 0;
     int wrong = 0;
     for (int i = 0; i < count; i++) {
         char *end;
@@ -347,7 +346,7 @@ static int judge(const Question *question, int count, char **answers)
     question->right(right);
     for (int i = 0; i < count; i++) {
         double answer = atof(answers[i]);
-        if (fabs(answer - right[i]) <= tolerance) continue;
+        if (fabs(answer - right[i]) <= 0.001) continue;
         printf("%s: not yet: number %d (%s) is %s\n", question->name, i + 1, answers[i],
                answer < right[i] ? "too small" : "too large");
         wrong = 1;

@@ -135,7 +135,7 @@ __attribute__((format(printf, 1, 2))) static const char *because(const char *for
 }
 
 // `name` is the expected number as the test has it.
-static void equal(long long actual, long long expected, const char *name, int is_unsigned)
+static void equal(long long actual, long long expected, const char *name)
 {
     static const char *const codes[] = {
         "PAGED_OK",       "PAGED_BAD_ARGUMENT",  "PAGED_OUT_OF_BLOCKS",
@@ -145,7 +145,6 @@ static void equal(long long actual, long long expected, const char *name, int is
     if (strncmp(name, "PAGED_", 6) == 0 && actual >= 0 && actual <= PAGED_NOT_READY)
         failed("expected %s (%lld), got %s (%lld)", name, expected, codes[actual], actual);
     if (strstr(now.what, "f16")) failed("expected %#llx, got %#llx", expected, actual);
-    if (is_unsigned) failed("expected %lld, got %llu", expected, actual);
     failed("expected %lld, got %lld", expected, actual);
 }
 
@@ -181,7 +180,7 @@ static void state_is(const char *expected)
 }
 
 #define EQUAL(actual, expected, why) \
-    (begin(__LINE__, #actual, why), equal(actual, expected, #expected, (__typeof__(actual))-1 > 0))
+    (begin(__LINE__, #actual, why), equal(actual, expected, #expected))
 #define CLOSE(actual, expected, why) (begin(__LINE__, #actual, why), close_to(actual, expected))
 #define POOL_STATE(expected, why) (begin(__LINE__, "tables and free list", why), state_is(expected))
 #define OK(call) EQUAL(call, PAGED_OK, NULL)
@@ -411,10 +410,13 @@ TEST(insert_and_remove)
 
 TEST(take_the_first)
 {
-    pool_of_blocks(4);
+    pool_with_poison(4);
+    number_planes();
     take_blocks(2);
     EQUAL(pool->blocks[1].ref_count, 1, "the caller will put the block into one table");
     POOL_STATE("free 2 3", "a block that is taken leaves the list");
+    EQUAL(isnan(at(pool->k, 1, 1, 0, 2, 1)), 1, "block_take() poisons the block: block_poison()");
+    EQUAL(isnan(at(pool->k, 1, 2, 0, 2, 1)), 0, "and no other block");
     EQUAL(block_take(pool), 2, "block 2 is first");
     EQUAL(block_take(pool), 3, "block 3 is left");
     PANICS(block_take(pool), "no free block to take", "no block is free");
@@ -429,32 +431,20 @@ TEST(take_the_first)
 
 TEST(drop_to_the_front)
 {
-    pool_of_blocks(4);
+    pool_with_poison(4);
     take_blocks(3);
+    number_planes();
     CALL(block_drop(pool, 1), "its only reference");
     EQUAL(pool->blocks[1].ref_count, 0, "the last reference is dropped");
     POOL_STATE("free 1 3", "the block is free again, at the front");
-    CALL(block_drop(pool, 0), "its only reference");
-    POOL_STATE("free 0 1 3", "the block used last is at the front");
+    EQUAL(isnan(at(pool->v, 1, 1, 0, 2, 1)), 1, "block_drop() poisons a block that becomes free");
     pool->blocks[2].ref_count = 2;  // two tables name it
     CALL(block_drop(pool, 2), "the first of two references");
     EQUAL(pool->blocks[2].ref_count, 1, "one reference is dropped, one is left");
-    POOL_STATE("free 0 1 3", "block 2 is still in use, so it does not go to the list");
+    POOL_STATE("free 1 3", "block 2 is still in use, so it does not go to the list");
     CALL(block_drop(pool, 2), "the last reference");
-    POOL_STATE("free 2 0 1 3", "now it is free");
+    POOL_STATE("free 2 1 3", "now it is free; the block used last is at the front");
     PANICS(block_drop(pool, 2), "a free block is dropped", "its count is 0 already");
-}
-
-TEST(poison_of_free_blocks)
-{
-    pool_with_poison(4);
-    number_planes();
-    take_blocks(1);
-    EQUAL(isnan(at(pool->k, 1, 0, 0, 2, 1)), 1, "block_take() poisons the block: block_poison()");
-    EQUAL(isnan(at(pool->k, 1, 1, 0, 2, 1)), 0, "and no other block");
-    number_planes();
-    CALL(block_drop(pool, 0), "its only reference");
-    EQUAL(isnan(at(pool->v, 1, 0, 0, 2, 1)), 1, "block_drop() poisons a block that becomes free");
 }
 
 // ---- stage 3: append --------------------------------------------------------------------------
@@ -491,16 +481,21 @@ TEST(append_all_or_nothing)
     EQUAL(seq_append(b, 0), PAGED_OK, "no tokens need no block");
 }
 
-TEST(append_too_long)
+TEST(append_edits_or_refuses)
 {
     pool_of_blocks(4);
     Seq *a = new_seq(3);
+    plan_newest(a, 3);
     EQUAL(seq_append(NULL, 0), PAGED_BAD_ARGUMENT, "there is no sequence");
     EQUAL(seq_append(a, -1), PAGED_BAD_ARGUMENT, "a length does not shrink");
     EQUAL(seq_append(a, 14), PAGED_TOO_LONG, "17 tokens do not fit into a pool of 16, ever");
     EQUAL(seq_append(a, INT_MAX), PAGED_TOO_LONG, "3 + INT_MAX overflows an int: use int64_t");
     POOL_STATE("A 3: 0; free 1 2 3", "a call that fails changes nothing");
+    EQUAL(pool->plan_number != 0, 1, "a call that fails changes nothing: the plan stays");
+    OK(seq_append(a, 0));
+    EQUAL(pool->plan_number != 0, 1, "an append of no tokens edits nothing: the plan stays");
     EQUAL(seq_append(a, 13), PAGED_OK, "16 tokens fill the pool");
+    EQUAL(pool->plan_number, 0, "the sequence was edited: plan_expire(seq)");
     new_pool(1, 1, 1, 1, 8);
     a = new_seq(5);
     EQUAL(seq_append(a, INT_MAX), PAGED_TOO_LONG,
@@ -508,19 +503,6 @@ TEST(append_too_long)
     pool->config.block_size = 1 << 30;  // as if: 2^33 tokens have room
     EQUAL(seq_append(a, INT_MAX), PAGED_TOO_LONG, "5 + INT_MAX is more than `length` can hold");
     pool->config.block_size = 1;
-}
-
-TEST(append_expires_the_plan)
-{
-    pool_of_blocks(4);
-    Seq *a = new_seq(3);
-    plan_newest(a, 3);
-    OK(seq_append(a, 0));
-    EQUAL(pool->plan_number != 0, 1, "an append of no tokens edits nothing: the plan stays");
-    EQUAL(seq_append(a, 20), PAGED_TOO_LONG, "the pool has room for 16");
-    EQUAL(pool->plan_number != 0, 1, "a call that fails changes nothing: the plan stays");
-    OK(seq_append(a, 1));
-    EQUAL(pool->plan_number, 0, "the sequence was edited: plan_expire(seq)");
 }
 
 // ---- stage 4: write and gather ----------------------------------------------------------------
@@ -763,45 +745,42 @@ TEST(attention_keeps_nan)
 static int gpu_lane_order;
 #endif
 
-// Compares attention of the newest `rows` of n tokens with the oracle, which has no blocks; on the
-// stand-in in both orders of the lanes. Later tokens have larger scores.
-static void against_oracle(int dim, int n, int rows, int q_heads)
-{
-    enum { MOST = 50 * 4 * PAGED_MAX_HEAD_DIM };
-    static float k[MOST], v[MOST], q[MOST], expected[MOST], expected_lse[MOST];
-    int count = rows * q_heads * dim;
-    for (int i = 0; i < n * 2 * dim; i++) {
-        k[i] = sinf((float)i) + 0.25f * (float)(i / (2 * dim));
-        v[i] = cosf((float)i);
-    }
-    for (int i = 0; i < count; i++) q[i] = sinf(2.5f * (float)i) + 1;
-    attend_with(2, dim, n, k, v, rows, q_heads, q, 0);
-    Oracle *oracle = oracle_create(&pool->config, n);
-    oracle->length = n;
-    oracle_write(oracle, 0, n, k, v);
-    oracle_attend(oracle, 0, rows, q_heads, 0, q, expected, expected_lse);
-    oracle_release(oracle);
-
-    for (int order = 0; order <= (device == PAGED_STANDIN); order++) {
-        gpu_lane_order = order;
-        OK(attend_anew(q_heads, 0, q, lse));
-        for (int i = 0; i < count; i++)
-            CLOSE(out[i], expected[i],
-                  because("the oracle says so, for both orders of the lanes; i is %d, of "
-                          "[%d rows][%d heads][%d elements]",
-                          i, rows, q_heads, dim));
-    }
-    for (int i = 0; i < rows * q_heads; i++)
-        CLOSE(lse[i], expected_lse[i],
-              because("the oracle says so, of query head %d", i % q_heads));
-}
-
+// Compares with the oracle, which has no blocks; on the stand-in in both orders of the lanes. Later
+// tokens have larger scores.
 TEST(attention_like_the_oracle)
 {
-    const int dims[] = {1, 40, 256};
-    against_oracle(8, 35, 1, 2);  // new maxima all the way
-
-    for (int i = 0; i < 3; i++) against_oracle(dims[i], 2 + 3 * i, 1, 4);  // 2: idle warps
+    enum { HEADS = 2, MOST = 50 * 4 * PAGED_MAX_HEAD_DIM };
+    static float k[MOST], v[MOST], q[MOST], expected[MOST], expected_lse[4];
+    const struct {
+        int dim, n, q_heads;
+    } cases[] = {{8, 35, 2}, {1, 2, 4}, {40, 5, 4}, {256, 8, 4}};  // 2 tokens: idle warps
+    for (int c = 0; c < 4; c++) {
+        int dim = cases[c].dim;
+        int n = cases[c].n;
+        int q_heads = cases[c].q_heads;
+        for (int i = 0; i < n * HEADS * dim; i++) {
+            k[i] = sinf((float)i) + 0.25f * (float)(i / (HEADS * dim));
+            v[i] = cosf((float)i);
+        }
+        for (int i = 0; i < q_heads * dim; i++) q[i] = sinf(2.5f * (float)i) + 1;
+        attend_with(HEADS, dim, n, k, v, 1, q_heads, q, 0);
+        Oracle *oracle = oracle_create(&pool->config, n);
+        oracle->length = n;
+        oracle_write(oracle, 0, n, k, v);
+        oracle_attend(oracle, 0, 1, q_heads, 0, q, expected, expected_lse);
+        oracle_release(oracle);
+        for (int order = 0; order <= (device == PAGED_STANDIN); order++) {
+            gpu_lane_order = order;
+            OK(attend_anew(q_heads, 0, q, lse));
+            for (int i = 0; i < q_heads * dim; i++)
+                CLOSE(out[i], expected[i],
+                      because("the oracle says so, for both orders of the lanes; i is %d, of "
+                              "[%d heads][%d elements]",
+                              i, q_heads, dim));
+        }
+        for (int i = 0; i < q_heads; i++)
+            CLOSE(lse[i], expected_lse[i], because("the oracle says so, of query head %d", i));
+    }
 }
 
 TEST(a_sequence_of_any_length)
@@ -852,21 +831,14 @@ TEST(threads_share_a_token)
     }
 }
 
-// However the threads share m, l and o.
-static void merge_by_two(const float *states, int count, float *to)
-{
-    for (int i = 0; i < 4; i++) to[i] = NAN;
-    for (int thread = 0; thread < 2; thread++)
-        CALL(merge(states, count, 2, to, thread, 2), "by threads 0 and 1 of 2");
-}
-
 TEST(merge_by_hand)
 {
     // States of m, l, o[2]. Weights are exp(m - the largest m): 1/2, 1, and 0 for an empty one.
     float states[3 * STATE] = {
         -3, 1, 4, 10, -3 + 0.6931472f, 2, 6, 20, -FLT_MAX, 0, 0, 0, [12 ... 3 * STATE - 1] = NAN};
-    float to[4];
-    merge_by_two(states, 3, to);
+    float to[4] = {NAN, NAN, NAN, NAN};
+    for (int thread = 0; thread < 2; thread++)  // however they share m, l and o
+        CALL(merge(states, 3, 2, to, thread, 2), "by threads 0 and 1 of 2");
     const char *why = "o[0]: 4 * 1/2 + 6 * 1, as -2.3 is larger than -3";
     if (isnan(to[2])) why = "states are head_dim + 2 floats apart; STATE is room for the largest";
     CLOSE(to[2], 8, why);
@@ -915,23 +887,22 @@ TEST(copy_by_hand)
     new_pool(2, 2, 3, 4, 4);
     number_planes();
     CALL(block_copy(pool, 2, 0), "block 0 to block 2, by block_copy()");
-    for (int i = 0; i < 2 * 2 * 4 * 3; i++) {
+    for (int i = 0; i < 2 * 24; i++) {
         int layer = i / 24;
-        int head = i / 12 % 2;
-        int slot = i / 3 % 4;
-        float old = (float)kv_offset(&pool->config, layer, 0, head, slot) + i % 3;
-        float next = (float)kv_offset(&pool->config, layer, 3, head, slot) + i % 3;
+        int element = i % 24;  // of [2 heads][4 slots][3]
+        float old = (float)kv_offset(&pool->config, layer, 0, 0, 0) + element;
+        float next = (float)kv_offset(&pool->config, layer, 3, 0, 0) + element;
         const char *why = because("K in each layer, head and slot: here layer %d, head %d, slot %d",
-                                  layer, head, slot);
-        CLOSE(at(pool->k, layer, 2, head, slot, i % 3), old, why);
-        CLOSE(at(pool->v, layer, 2, head, slot, i % 3), -old, "V as well");
-        CLOSE(at(pool->k, layer, 3, head, slot, i % 3), next, "block 3 stays as it was");
+                                  layer, element / 12, element / 3 % 4);
+        CLOSE(at(pool->k, layer, 2, 0, 0, element), old, why);
+        CLOSE(at(pool->v, layer, 2, 0, 0, element), -old, "V as well");
+        CLOSE(at(pool->k, layer, 3, 0, 0, element), next, "block 3 stays as it was");
     }
 }
 
 TEST(copy_on_write)
 {
-    new_pool(2, 1, 2, 4, 8);
+    pool_with_poison(8);
     Seq *a = new_seq(6);
     Seq *b = fork_of(a, 6);
     number_planes();
@@ -942,6 +913,8 @@ TEST(copy_on_write)
         CLOSE(at(pool->k, layer, 2, 0, 1, 1), at(pool->k, layer, 1, 0, 1, 1), "K of token 5");
         CLOSE(at(pool->v, layer, 2, 0, 0, 0), at(pool->v, layer, 1, 0, 0, 0), "V of token 4");
     }
+    EQUAL(isnan(at(pool->k, 1, 2, 0, 2, 1)), 1,
+          "the copy has nothing yet in slot 2, for token 6: block_poison()");
     OK(seq_append(b, 2));
     POOL_STATE("A 7: 0 2; B 8: 0 1; free 3 4 5 6 7",
                "now block 1 is B's alone: it writes in place");
@@ -964,15 +937,6 @@ TEST(copy_needs_a_block)
     POOL_STATE("A 6: 0 1; B 6: 0 1; free 2", "a call that fails changes nothing");
     EQUAL(seq_append(a, 2), PAGED_OK, "the copy needs one block, and one is free");
     EQUAL(seq_append(b, 2), PAGED_OK, "in place: no block is needed");
-}
-
-TEST(poison_shows)
-{
-    pool_with_poison(4);
-    Seq *a = new_computed_seq(3);
-    Seq *b = fork_of(a, 2);
-    OK(seq_append(b, 1));
-    EQUAL(isnan(at(pool->k, 1, 1, 0, 2, 1)), 1, "slot 2 is of A, not of B: block_poison()");
 }
 
 // ---- stage 9: rewind --------------------------------------------------------------------------
