@@ -168,7 +168,7 @@ build/states: checks/states.c checks/search.h $(ENGINE)
 	@mkdir -p build
 	$(COMPILE) checks/states.c -o $@ -lm
 
-test: all tests-fast build/llama-tests build/states  ## ./tests, and of programs, text, stages: six to seven minutes
+test: all tests-fast build/llama-tests build/states  ## of the engine, programs, text, stages: six to seven minutes
 	sh checks/test.sh
 
 # Together they start every kernel.

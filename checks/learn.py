@@ -327,6 +327,10 @@ def check_commands():
     expect('stopped at a later stage', 1, ['stage 12: write f32_to_bf16()',
                                            "engine's gather_token() in place of yours (stage 4)"],
            *written(4, 'to + i, job->dense_dtype, k)', 'to + i, c->dtype, k)'))
+    expect('misspelt', 1, ['block_posion() is missing', learn.MINE + ':', 'declar'],
+           *written(2, 'block_poison(pool, block, 0);\n    r', 'block_posion(pool, block, 0);\n    r'))
+    expect('too early', 1, ['prefix_find() is called before it is declared'],
+           *written(2, 'blocks[block].ref_count--;', 'prefix_find(pool, 0, 0);'))
     expect('name of the tests', 1, ['The tests have a release, too'],
            *written(1, "HD static int ceil_div", "static void release(int *a) { *a = 0; }\n"
                     "HD static int ceil_div"))

@@ -248,7 +248,11 @@ def explain(text):
         r'(?:undefined (?:reference to|symbol:)|of function|undeclared function) \W*(\w+)', text)))
     taken = sorted(set(re.findall(r'tests\.c:\S+ error: (?=.*(?:conflicting|redef|redecl)).*?'
                                   r'[\'‘](\w+)', text)))
-    lines = ['%s() is missing.' % name for name in missing]
+    there = [function.name for function in functions(read(MINE))]
+    lines = ['%s() is %s.' % (name, 'called before it is declared' if name in there else 'missing')
+             for name in missing]
+    lines += [line for line in text.splitlines()  # gcc says "did you mean"
+              if MINE in line and any('declar' in line and name in line for name in missing)]
     if any(name.startswith('__') for name in missing):
         lines.append('The stand-in has __shfl_xor_sync() and __syncthreads() only.')
     lines += ['The tests have a %s, too: give yours another name.' % name for name in taken]
@@ -542,7 +546,7 @@ def main():
     stages = read_stages()
     if options.command == 'exercise':
         return exercise(options.name, options.answer, stages)
-    if options.name not in ['', *map(str, range(len(stages) + 1))]:
+    if options.name not in ['', *map(str, range(1, len(stages) + 1))]:
         refuse('There are stages 1 to %d.' % len(stages))
     number = int(options.name or 0)
     if options.command == 'make' or not os.path.exists(MINE):

@@ -130,7 +130,9 @@ int main(int argc, char **argv)
     if (!device_exists(config.device))
         return puts("This build has no stand-in for a GPU, which needs x86-64 or AArch64."), 0;
     setvbuf(stdout, NULL, _IONBF, 0);  // so that a panic comes after its call
-    printf("\nStage %d. Decide what each call will change, then press Enter.\n", stage);
+    printf("\nStage %d. Decide what each call will change, then press Enter.\n"
+           "|ab..| is a block in use, with two empty slots; a star marks what has changed.\n",
+           stage);
     if (stage == 12) config.dtype = PAGED_F16;
     if (stage > 1) CODE("All blocks of a new pool are free.", pool_create(&config, &pool));
     if (stage > 2) seq_create(pool, &a), seq_create(pool, &b);
