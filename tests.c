@@ -136,7 +136,6 @@ static int num_tests;
         if (fingerprint(pool) != before_) failed(PLACE, #call, "it changed something"); \
     } while (0)
 #define BAD(call) KEEPS(pool, PAGED_BAD_ARGUMENT, call)
-#define EARLY(call) KEEPS(pool, PAGED_NOT_READY, call)
 
 static uint64_t fingerprint(const Pool *pool);  // of all there is to know about a pool
 
@@ -719,9 +718,9 @@ TEST(every_element_lies_where_the_layout_says, ON_BOTH)
     }
 }
 
-// With poison, whatever was not written is NaN, in every layer, head and dtype: new slots, slots that
-// a rewind dropped, the rest of a copy, freed blocks. Without, a block is handed out as it is, and a
-// rewind leaves the bytes. (Which slots in which case is what checks/states.c knows.)
+// With poison, whatever was not written is NaN, in every layer, head and dtype: new slots, slots
+// that a rewind dropped, the rest of a copy, freed blocks. (checks/states.c knows which slots in
+// which case.) Without, a block is handed out as it is, and a rewind leaves the bytes.
 TEST(poison_marks_every_unwritten_slot, ON_BOTH)
 {
     const float *ones = filled(2 * 4, 1);
@@ -807,48 +806,38 @@ TEST(a_bad_shape_makes_no_pool, ON_CPU)
     pool_destroy(NULL);
 }
 
-// Null, negative and oversized arguments of the sequence functions change nothing. A length beyond
-// INT_MAX is too long, however large the pool is.
+// Null pointers and the largest numbers change nothing; numbers that are wrong by one are in
+// checks/states.c. A length beyond INT_MAX is too long, however large the pool is.
 TEST(a_refused_sequence_call_changes_nothing, ON_CPU)
 {
-    const int wrong[] = {-1, 11, INT_MAX, INT_MIN};
+    const int wrong[] = {INT_MAX, INT_MIN};
     const char *const words[] = {"ok",     "argument", "free blocks", "whole pool",
                                  "memory", "shared",   "GPU",         "not ready"};  // of the texts
     Pool *pool = new_pool(small_config(4, 8));
-    Seq *seq = new_seq(pool, 10), *result = seq;
+    Seq *seq = new_seq(pool, 10), *empty = new_seq(pool, 0), *result = seq;
     float *x = random_floats(10 * 2 * 4);
-    fork_seq(seq, 7);
     BAD(seq_create(NULL, &result));
     BAD(seq_create(pool, NULL));
     BAD(seq_append(NULL, 0));
-    BAD(seq_append(seq, -1));
     BAD(seq_fork(NULL, 0, &result));
     BAD(seq_fork(seq, 3, NULL));
     BAD(seq_rewind(NULL, 0));
     BAD(t_gather(NULL, 0, x, x));
     BAD(t_gather(seq, 0, NULL, x));
     BAD(t_gather(seq, 0, x, NULL));
-    for (int i = 0; i < 4; i++) {
+    BAD(seq_publish(NULL, NULL, 0));
+    BAD(seq_publish(seq, NULL, 1));
+    BAD(seq_lookup(NULL, NULL, 0));
+    BAD(seq_lookup(empty, NULL, 1));
+    for (int i = 0; i < 2; i++) {
         BAD(seq_fork(seq, wrong[i], &result));
         BAD(seq_rewind(seq, wrong[i]));
         BAD(t_gather(seq, wrong[i], x, x));
         BAD(seq_publish(seq, *tokens_of(seq), wrong[i]));
     }
     CHECK(result == seq);
-    Seq *empty = new_seq(pool, 0), *two = bare_seq(pool, 2);  // which are not computed
-    EARLY(plan_one(two, 1));
-    CHECK_OK(plan_one(two, 2));
-    EARLY(t_attend(pool, ATTEND_PAGED, 0, 2, 0, x, x, NULL));
-    EARLY(t_write(pool, 1, x, x));
-    CHECK_OK(plan_one(seq, 10));
-    KEEPS(pool, PAGED_BLOCK_SHARED, t_write(pool, 0, x, x));
-    const int *tokens = *tokens_of(seq);
-    BAD(seq_publish(NULL, NULL, 0));
-    BAD(seq_publish(seq, NULL, 1));
-    BAD(seq_lookup(NULL, NULL, 0));
-    BAD(seq_lookup(empty, NULL, 1));
-    BAD(seq_lookup(empty, tokens, -1));
-    BAD(seq_lookup(two, tokens, 4));
+    BAD(seq_append(seq, INT_MIN));
+    BAD(seq_lookup(empty, *tokens_of(seq), INT_MIN));
     KEEPS(pool, PAGED_OK, t_gather(empty, 0, NULL, NULL));
     KEEPS(pool, PAGED_OK, seq_publish(seq, NULL, 0));
     KEEPS(pool, PAGED_OK, seq_lookup(empty, NULL, 0));
@@ -859,7 +848,7 @@ TEST(a_refused_sequence_call_changes_nothing, ON_CPU)
     Seq *longest = bare_seq(pool, (1 << 30) + 1);
     CHECK_OK(seq_append(longest, INT_MAX - longest->length));
     CHECK_EQ(seq_append(longest, 1), PAGED_TOO_LONG);
-    CHECK_TEXT(TABLE(longest), "4 5");
+    CHECK_TEXT(TABLE(longest), "3 4");
     seq_release(longest);
     pool->config.poison = 1;
     pool->config.block_size = 4;
@@ -873,60 +862,41 @@ TEST(a_refused_sequence_call_changes_nothing, ON_CPU)
     CHECK_TEXT(paged_error(PAGED_NOT_READY + 1), "unknown error code");
 }
 
-// Every way to plan a wrong batch: nothing changes, and the plan before it stays. A batch without
-// tokens is not an error and does nothing.
+// Batches that checks/states.c does not know: null pointers, the largest numbers, sequences of
+// another pool. Nothing changes, and the plan before it stays. A batch without tokens is not an
+// error, and does nothing.
 TEST(a_refused_batch_keeps_the_plan_before_it, ON_BOTH)
 {
     Pool *pool = new_pool(small_config(4, 8)), *other_pool = new_pool(small_config(4, 150));
-    Seq *a = new_seq(pool, 5), *b = new_seq(pool, 2), *empty = new_seq(pool, 0);
+    Seq *a = new_seq(pool, 5), *b = new_seq(pool, 2);
     for (int i = 0; i < 100; i++) new_seq(other_pool, 1);
     Seq *stranger = new_seq(other_pool, 5);  // its index is beyond what the pool has
-    Seq *good_seqs[] = {a, b, empty}, *twice[] = {a, a}, *apart[] = {a, b, a}, *null[] = {a, NULL};
-    Seq *no_tokens[] = {a, empty}, *foreign[] = {b, stranger}, *first[] = {stranger, b};
-    Seq *both[] = {stranger, stranger};
-    const int ones[] = {1, 1, 1}, zeros[] = {0, 0, 0}, good_counts[] = {1, 1, 0};
-    const int counts[][2] = {{-1, 1}, {6, 1}, {1, INT_MAX}, {1, INT_MIN}};  // bad ones
-    const Batch good = {3, good_seqs, good_counts}, abroad = {1, &stranger, ones};
-    const Batch empties[] = {{0, NULL, NULL}, {3, good_seqs, zeros}};
+    Seq *good_seqs[] = {a, b}, *null[] = {a, NULL};
+    Seq *foreign[] = {b, stranger}, *first[] = {stranger, b}, *both[] = {stranger, stranger};
+    const int ones[] = {1, 1}, zeros[] = {0, 0}, large[] = {1, INT_MAX}, low[] = {1, INT_MIN};
+    const Batch good = {2, good_seqs, ones}, abroad = {1, &stranger, ones};
     const Batch bad[] = {
-        {-1, good_seqs, ones},     {INT_MIN, good_seqs, ones}, {INT_MAX, good_seqs, ones},
-        {3, NULL, ones},           {3, good_seqs, NULL},       {2, twice, ones},
-        {2, twice, zeros},         {3, apart, good_counts},    {2, null, ones},
-        {2, foreign, ones},        {2, first, ones},           {2, both, zeros},
-        {2, no_tokens, ones},      {2, good_seqs, counts[0]},  {2, good_seqs, counts[1]},
-        {2, good_seqs, counts[2]}, {2, good_seqs, counts[3]},  {1, NULL, ones},
-        {1, good_seqs, NULL}};
-    float *x = random_floats(2 * 4 * 4), *out = filled(2 * 4 * 4, 7), *lse = filled(2 * 4, 7);
-    pool->batch_number = UINT32_MAX;  // numbers of batches have 64 bits
+        {-1, good_seqs, ones}, {INT_MIN, good_seqs, ones}, {INT_MAX, good_seqs, ones},
+        {2, NULL, ones},       {2, good_seqs, NULL},       {1, NULL, ones},
+        {1, good_seqs, NULL},  {2, null, ones},            {2, foreign, ones},
+        {2, first, ones},      {2, both, zeros},           {2, good_seqs, large},
+        {2, good_seqs, low}};
     BAD(pool_plan(NULL, &good));
     CHECK_OK(pool_plan(pool, &good));
     BAD(pool_plan(pool, NULL));
     for (int i = 0; i < (int)(sizeof bad / sizeof *bad); i++) {
         note("bad batch %d", i);
         BAD(pool_plan(pool, &bad[i]));
-        CHECK_OK(t_write(pool, i % 2, x, x));
-        oracle_write(oracle_of(a), i % 2, 1, x, x);
-        oracle_write(oracle_of(b), i % 2, 1, x + 8, x + 8);
         CHECK_OK(pool_plan(other_pool, &abroad));  // the stranger is as it was in its own pool
         CHECK_OK(pool_plan(pool, &good));          // and so are the others in theirs
     }
-    for (int i = 0; i < 2; i++) {
-        CHECK_OK(pool_plan(pool, &empties[i]));
-        KEEPS(pool, PAGED_OK, t_write(pool, 1, NULL, NULL));
-        BAD(t_write(pool, 2, NULL, NULL));
-        BAD(t_attend(pool, ATTEND_PAGED, 0, 3, 0, NULL, NULL, lse));
-        for (int flags = 0; flags < 4; flags++)
-            KEEPS(pool, PAGED_OK, t_attend(pool, flags, 0, 4, 0, NULL, NULL, lse));
-    }
-    end_pool(pool);
-    end_pool(other_pool);
-
-    pool = new_pool(small_config(4, 8));  // in which no step has been planned
-    EARLY(t_write(pool, 0, x, x));
-    EARLY(t_attend(pool, ATTEND_PAGED, 0, 4, 0, x, out, lse));
-    BAD(pool_plan(pool, &bad[0]));
-    EARLY(t_write(pool, 0, x, x));
-    for (int i = 0; i < 8; i++) CHECK(out[i] == 7 && lse[i] == 7);
+    float lse[4] = {0};
+    const Batch nothing = {0, NULL, NULL};
+    CHECK_OK(pool_plan(pool, &nothing));
+    KEEPS(pool, PAGED_OK, t_write(pool, 1, NULL, NULL));
+    BAD(t_attend(pool, ATTEND_PAGED, 0, 3, 0, NULL, NULL, lse));
+    for (int flags = 0; flags < 4; flags++)
+        KEEPS(pool, PAGED_OK, t_attend(pool, flags, 0, 4, 0, NULL, NULL, lse));
 }
 
 // Wrong arguments of pool_write() and attend() in a planned step: pool and outputs stay the same.
@@ -945,7 +915,6 @@ TEST(a_refused_step_changes_nothing, ON_BOTH)
             BAD(t_attend(pool, flags, wrong[i], 4, 0, x, out, lse));
             BAD(t_attend(pool, wrong[i], 0, 4, 0, x, out, lse));
         }
-        BAD(t_attend(pool, flags, 2, 4, 0, x, out, lse));
         for (int i = 0; i < 6; i++) BAD(t_attend(pool, flags, 0, wrong_heads[i], 0, x, out, lse));
         BAD(t_attend(pool, flags, 0, PAGED_MAX_Q_HEADS + 1, 0, x, out, lse));
         for (int i = 0; i < 3; i++) BAD(t_attend(pool, flags, 0, 4, wrong_scales[i], x, out, lse));
@@ -954,7 +923,6 @@ TEST(a_refused_step_changes_nothing, ON_BOTH)
         BAD(t_attend(pool, flags, 0, 4, 0, x, NULL, lse));
     }
     for (int i = 0; i < 4; i++) BAD(t_write(pool, wrong[i], x, x));
-    BAD(t_write(pool, 2, x, x));
     BAD(t_write(NULL, 0, x, x));
     BAD(t_write(pool, 0, NULL, x));
     BAD(t_write(pool, 0, x, NULL));
@@ -992,12 +960,10 @@ TEST(a_pool_asks_for_exactly_its_memory, ON_CPU)
     check_pool(pool);
     pool_destroy(pool);
     CHECK_EQ(num_live, before);
-    for (int i = 0; i < 12; i++) {
-        fail_after = i / 2;
-        fail_all = i % 2;
+    for (int i = 0; i < 6; i++) {
+        fail_after = i;
         CHECK_EQ(pool_create(&config, &pool), PAGED_OUT_OF_MEMORY);
         fail_after = -1;
-        fail_all = 1;
         CHECK_EQ(num_live, before);
     }
 
@@ -1132,22 +1098,17 @@ TEST(pool_check_finds_each_kind_of_damage, ON_CPU)
     fork_seq(a, 5);              // blocks 9 10
     const int before = num_live;
     REPORTS(b[9].ref_count, 3, "block 9: ref_count is 3, should be 2");
-    REPORTS(b[11].ref_count, 0, "block 11: ref_count is 0, should be 1");
     REPORTS(b[7].ref_count, 1, "block 7: ref_count is 1, should be 0");
     REPORTS(pool->num_free, 10, "num_free is 10, should be 9");
-    REPORTS(b[3].next, 5, "block 5 has a wrong link back");  // block 4 is skipped
     REPORTS(b[3].next, 3, "block 3 has a wrong link back");  // a circle
-    REPORTS(b[3].next, 9, "block 9 has a wrong link back");  // it is in use
     REPORTS(b[3].next, 13, "13 is not a block");
     REPORTS(b[3].next, -1, "-1 is not a block");
-    REPORTS(b[3].prev, 5, "block 3 has a wrong link back");
     REPORTS(b[12].next, 1, "block 1 has a wrong link back");  // the sentinel loses block 0
     REPORTS(b[12].prev, 2, "wrong link back at the end");
     REPORTS(b[9].prev, 3, "block 9: in use, but linked");
     REPORTS(b[11].next, 3, "block 11: in use, but linked");
     REPORTS(a->block_table[1], 12, "entry 1 of its table is 12");
     REPORTS(a->block_table[1], -1, "entry 1 of its table is -1");
-    REPORTS(a->block_table[1], 9, "block 9: ref_count is 2, should be 3");
     REPORTS(a->index, 1, "sequence 0: wrong pool, or index 1");
     REPORTS(a->num_computed_tokens, 11, "sequence 0: num_computed_tokens is 11");
     REPORTS(a->num_computed_tokens, -1, "sequence 0: num_computed_tokens is -1");
@@ -1172,8 +1133,8 @@ TEST(pool_check_finds_each_kind_of_damage, ON_CPU)
 }
 
 // ---- prefix cache -----------------------------------------------------------------------------
-// Prompts are texts here, a token a letter; blocks have 4 tokens. (In checks/states.c, and in some of
-// the random tests, all published blocks collide in one bucket.)
+// Prompts are texts here, a token a letter; blocks have 4 tokens. (Published blocks collide in one
+// bucket in checks/states.c and in some of the random tests.)
 
 static int *letters(const char *text)
 {
