@@ -367,7 +367,7 @@ static const char *free_blocks(const Pool *pool)  // the free list, the next one
     return text;
 }
 
-// A sequence with a twin in the oracle. These calls do the same to both, and check what it costs.
+// A sequence with a twin in the oracle. These calls do the same to both.
 // K and V are random numbers that depend on the token and on all tokens before it, as in a model.
 static Seq *new_seq(Pool *pool, int length);
 static int make_room(Seq *seq, int n);
@@ -379,7 +379,6 @@ static void rewind_seq(Seq *seq, int n);
 static void publish(Seq *seq, int n);
 static Seq *lookup(Pool *pool, const int *tokens, int n);
 static void release(Seq *seq);
-static Seq *empty_seq(Pool *pool, int max_tokens);  // of the twin
 static Oracle *oracle_of(Seq *seq);
 static int **tokens_of(Seq *seq);
 
@@ -389,10 +388,6 @@ static void check_pool(const Pool *pool);
 static void check_seq(Seq *seq);
 static void check_all(const Pool *pool);
 static void end_pool(Pool *pool);
-
-// All ways of attention, of the newest tokens of each sequence, against the oracle.
-static void attend_in_all_ways(Seq *const *seqs, const int *counts, int n, int num_q_heads,
-                               float scale);
 
 // On a GPU, tensors have to be in its memory. These lend it copies, and take back the results.
 static struct {
@@ -1761,7 +1756,7 @@ static void append(Seq *seq, int n)
     compute(&seq, &n, 1);
 }
 
-static Seq *empty_seq(Pool *pool, int max_tokens)
+static Seq *empty_seq(Pool *pool, int max_tokens)  // of the twin
 {
     Seq *seq = bare_seq(pool, 0);
     set_twin(seq, oracle_create(&pool->config, max_tokens));
@@ -1932,7 +1927,8 @@ static void attend_to_layer(int layer, Seq *const *seqs, const int *counts, int 
     free_to(mark);
 }
 
-// On the stand-in, which is slow, three tokens of each sequence are enough.
+// All ways of attention, of the newest tokens of each sequence, against the oracle. On the stand-in,
+// which is slow, three tokens are enough.
 static void attend_in_all_ways(Seq *const *seqs, const int *counts, int n, int num_q_heads,
                                float scale)
 {
