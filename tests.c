@@ -2918,7 +2918,7 @@ static int run_in_child(const Test *test)
         int result = run_test(test);
         clean_up();
         fflush(stdout);
-        if (result == FAILED) _exit(RESULT + FAILED);  // what it has left behind is not a leak
+        if (result == FAILED) _exit(RESULT + result);  // what it has left behind is not a leak
         exit(RESULT + result);
     }
     if (child < 0 || waitpid(child, &status, 0) != child) return perror("fork"), FAILED;
