@@ -82,7 +82,7 @@ static void released(void *p) { num_live -= p != NULL, free(p); }
 
 // ---- helpers ----------------------------------------------------------------------------------
 
-enum { ON_CPU = 1, ON_DEVICE = 2, ON_BOTH = 3, IN_ONE_BUCKET_TOO = 4 };
+enum { ON_CPU = 1, ON_DEVICE = 2, ON_BOTH = 3 };
 #ifdef PAGED_FAST
 enum { NUM_WAYS = 4 };  // of attention: the flags 0 to 3
 #else
@@ -92,7 +92,7 @@ enum { NUM_WAYS = 2 };  // ATTEND_FAST makes no difference
 typedef struct Test {
     const char *name;
     void (*run)(void);
-    int on;     // which pools it runs on, and how
+    int on;     // which pools it runs on
     int named;  // on the command line
 } Test;
 
@@ -136,7 +136,6 @@ static int num_tests;
         if (fingerprint(pool) != before_) failed(PLACE, #call, "it changed something"); \
     } while (0)
 #define BAD(call) KEEPS(pool, PAGED_BAD_ARGUMENT, call)
-#define EARLY(call) KEEPS(pool, PAGED_NOT_READY, call)
 
 static uint64_t fingerprint(const Pool *pool);  // of all there is to know about a pool
 
@@ -246,8 +245,7 @@ enum { SEES_RACES = 1 };
 #else
 enum { SEES_RACES = 0 };
 #endif
-static int one_bucket;  // 1: the prefix caches of new pools have a single bucket
-static int quick;       // --quick
+static int quick;  // --quick
 
 static __thread uint64_t random_state;
 
@@ -333,15 +331,6 @@ static void fill_planes(Pool *pool, int byte)
 
 static __thread Pool **pools;  // that are not ended
 
-enum { MAX_SEQS = 12 };  // of a pool in a random test
-
-static __thread struct {  // the step that was planned last, by plan()
-    Pool *pool;
-    Seq *seqs[MAX_SEQS];
-    int counts[MAX_SEQS];
-    int n;
-} planned;
-
 // A pool where the tests are to run, and a sequence without a twin (see below).
 static Pool *new_pool(PoolConfig config)
 {
@@ -349,9 +338,7 @@ static Pool *new_pool(PoolConfig config)
     config.device = device;
     CHECK_OK((CHECK(pool == none), pool_create(&config, &pool)));
     arrput(pools, pool);
-    planned.pool = NULL;
     if (config.poison) fill_planes(pool, 0xff);  // blocks never handed out hold NaN too
-    if (one_bucket) pool->num_buckets = 1;
     return pool;
 }
 
@@ -363,17 +350,11 @@ static Seq *bare_seq(Pool *pool, int length)
     return seq;
 }
 
-// The blocks that a table names, "7 2", or their reference counts, "3 1".
-#define TABLE(seq) list_table(seq, 0)
-#define COUNTS(seq) list_table(seq, 1)
-static const char *list_table(const Seq *seq, int counts)
+static const char *list_table(const Seq *seq)  // the blocks that a table names: "7 2"
 {
     const char *text = "";
-    for (int i = 0; i < (int)arrlen(seq->block_table); i++) {
-        int number = seq->block_table[i];
-        if (counts) number = seq->pool->blocks[number].ref_count;
-        text = format_text("%s%s%d", text, i > 0 ? " " : "", number);
-    }
+    for (int i = 0; i < (int)arrlen(seq->block_table); i++)
+        text = format_text("%s%s%d", text, i > 0 ? " " : "", seq->block_table[i]);
     return text;
 }
 
@@ -386,7 +367,7 @@ static const char *free_blocks(const Pool *pool)  // the free list, the next one
     return text;
 }
 
-// A sequence with a twin in the oracle. These calls do the same to both, and check what it costs.
+// A sequence with a twin in the oracle. These calls do the same to both.
 // K and V are random numbers that depend on the token and on all tokens before it, as in a model.
 static Seq *new_seq(Pool *pool, int length);
 static int make_room(Seq *seq, int n);
@@ -398,10 +379,8 @@ static void rewind_seq(Seq *seq, int n);
 static void publish(Seq *seq, int n);
 static Seq *lookup(Pool *pool, const int *tokens, int n);
 static void release(Seq *seq);
-static Seq *empty_seq(Pool *pool, int max_tokens);  // of the twin
 static Oracle *oracle_of(Seq *seq);
 static int **tokens_of(Seq *seq);
-static int num_published(const Seq *seq);  // leading blocks
 
 // The pool must be sound, and its bytes those of the twins. end_pool() checks that, releases all
 // sequences, and then all blocks must be free. Pools that a test leaves are ended after it.
@@ -409,10 +388,6 @@ static void check_pool(const Pool *pool);
 static void check_seq(Seq *seq);
 static void check_all(const Pool *pool);
 static void end_pool(Pool *pool);
-
-// All ways of attention, of the newest tokens of each sequence, against the oracle.
-static void attend_in_all_ways(Seq *const *seqs, const int *counts, int n, int num_q_heads,
-                               float scale);
 
 // On a GPU, tensors have to be in its memory. These lend it copies, and take back the results.
 static struct {
@@ -618,26 +593,6 @@ TEST(the_oracle_gives_what_a_hand_computes, ON_CPU)
 
 // ---- append, fork, rewind ---------------------------------------------------------------------
 
-// Blocks are taken from the front of the free list; a release puts them back there, tail block
-// first, so that the same sequence would get the same blocks again.
-TEST(freed_blocks_are_taken_again_in_order, ON_CPU)
-{
-    Pool *pool = new_pool(small_config(4, 8));
-    CHECK_TEXT(free_blocks(pool), "0 1 2 3 4 5 6 7");
-    Seq *a = new_seq(pool, 12), *b = new_seq(pool, 5);
-    CHECK_TEXT(TABLE(a), "0 1 2");
-    CHECK_TEXT(TABLE(b), "3 4");
-    release(a);
-    CHECK_TEXT(free_blocks(pool), "0 1 2 5 6 7");
-    release(b);
-    CHECK_TEXT(free_blocks(pool), "3 4 0 1 2 5 6 7");
-    a = new_seq(pool, 10);
-    rewind_seq(a, 7);
-    CHECK_TEXT(free_blocks(pool), "4 0 1 2 5 6 7");
-    append(a, 7);
-    CHECK_TEXT(TABLE(a), "3 4 0");
-}
-
 // Exactly ceil(length / block_size) blocks, whether tokens come one by one or at once: the next
 // block comes with its first token, not when the last one is full (FlashInfer pull request 725).
 TEST(append_takes_a_block_with_its_first_token, ON_BOTH)
@@ -653,23 +608,6 @@ TEST(append_takes_a_block_with_its_first_token, ON_BOTH)
     }
 }
 
-// An append that does not fit in full takes nothing; the copy of a shared tail is counted before
-// anything starts (vLLM pull requests 3250, 8824). To append 0 tokens does nothing.
-TEST(append_takes_all_its_blocks_or_none, ON_BOTH)
-{
-    Pool *pool = new_pool(small_config(4, 4));
-    Seq *a = new_seq(pool, 10), *b = fork_seq(a, 10);  // blocks 0 1 2; the last half full, shared
-    CHECK_EQ(make_room(b, 3), PAGED_OUT_OF_BLOCKS);    // a copy and one more block
-    append(b, 2);                                      // just the copy
-    CHECK_TEXT(TABLE(b), "0 1 3");
-    append(a, 1);  // in place, no block needed
-    Seq *c = fork_seq(a, 11);
-    CHECK_EQ(make_room(c, 1), PAGED_OUT_OF_BLOCKS);  // the slot is there, the copy is not
-    KEEPS(pool, PAGED_OK, seq_append(c, 0));
-    release(a);
-    append(c, 1);  // alone now
-}
-
 // A rewind may end inside a block that other sequences use; the next append copies it. A rewind
 // never takes a block, so it works in a full pool.
 TEST(rewind_may_end_in_a_shared_block, ON_BOTH)
@@ -679,11 +617,11 @@ TEST(rewind_may_end_in_a_shared_block, ON_BOTH)
     append(b, 1);  // a: 0 1 2, b: 0 1 3
     check_all(pool);
     rewind_seq(b, 8);  // b: the first three slots of block 0
-    CHECK_TEXT(COUNTS(a), "2 1 1");
+    CHECK_EQ(pool->blocks[0].ref_count, 2);
     CHECK_TEXT(free_blocks(pool), "3");
     check_all(pool);  // what b dropped is still there for a
     append(b, 1);
-    CHECK_TEXT(TABLE(b), "3");
+    CHECK_TEXT(list_table(b), "3");
     check_all(pool);
     rewind_seq(a, 10);
 }
@@ -757,7 +695,7 @@ TEST(every_element_lies_where_the_layout_says, ON_BOTH)
     order_free_list(pool, order);
     new_seq(pool, 6);  // on blocks 7 and 2
     Seq *seq = new_seq(pool, 9);
-    CHECK_TEXT(TABLE(seq), "12 5 3");
+    CHECK_TEXT(list_table(seq), "12 5 3");
     for (int i = 0; i < 2 * 9 * 2 * 4; i++) {  // [layer][token][head][dim]
         int layer = i / 72, t = i / 8 % 9, head = i / 4 % 2;
         size_t at = offset_of(pool, layer, block_of[t], head, t % 4) + i % 4;
@@ -769,9 +707,9 @@ TEST(every_element_lies_where_the_layout_says, ON_BOTH)
     }
 }
 
-// With poison, whatever was not written is NaN: new slots, freed blocks, slots that a rewind
-// dropped, the rest of a copy. A slot that another sequence still sees is left alone. Without, a
-// block is handed out as it is, and a rewind leaves the bytes.
+// With poison, whatever was not written is NaN, in every layer, head and dtype: new slots, slots
+// that a rewind dropped, the rest of a copy, freed blocks. (checks/states.c knows which slots in
+// which case.) Without, a block is handed out as it is, and a rewind leaves the bytes.
 TEST(poison_marks_every_unwritten_slot, ON_BOTH)
 {
     const float *ones = filled(2 * 4, 1);
@@ -781,35 +719,20 @@ TEST(poison_marks_every_unwritten_slot, ON_BOTH)
         Pool *pool = new_pool(config);
         fill_planes(pool, 0);  // so that NaN can only come from the engine
         Seq *bare = bare_seq(pool, 5);
-        CHECK_TEXT(slots(pool, 0), "NNNN");
         CHECK_TEXT(slots(pool, 1), "NNNN");
         CHECK_TEXT(slots(pool, 2), "....");
         seq_release(bare);
 
-        Seq *a = new_seq(pool, 8), *b = fork_seq(a, 7);  // blocks 0 1
-        CHECK_OK(make_room(b, 1));                       // copies three slots to block 2
-        CHECK_TEXT(slots(pool, 2), "...N");
-        rewind_seq(b, 2);  // in its own block: slot 2 is dropped
-        CHECK_TEXT(slots(pool, 2), "..NN");
-        rewind_seq(b, 4);  // out of block 2, and into block 0, which a sees
-        CHECK_TEXT(slots(pool, 2), "NNNN");
-        CHECK_TEXT(slots(pool, 0), "....");
-        release(a);  // b still sees two slots of block 0
-        CHECK_TEXT(slots(pool, 0), "....");
-        CHECK_TEXT(slots(pool, 1), "NNNN");
-        check_all(pool);
-        release(b);
-        CHECK_TEXT(slots(pool, 0), "NNNN");
-
-        a = new_seq(pool, 9);  // blocks 0 1 2
-        rewind_seq(a, 3);      // drops block 2, and slots of block 1
+        Seq *a = new_seq(pool, 8);  // blocks 0 1
+        rewind_seq(a, 2);
         CHECK_TEXT(slots(pool, 1), "..NN");
         CHECK_OK(make_room(a, 1));
         CHECK_OK(write_one(a, 1, 0, ones, ones));
-        b = fork_seq(a, 7);
+        Seq *b = fork_seq(a, 7);
         CHECK_OK(make_room(b, 1));  // copies slot 2, too, which is written in layer 0 only
         CHECK_TEXT(slots(pool, b->block_table[1]), "..?N");
         rewind_seq(b, 8);
+        CHECK_TEXT(slots(pool, 2), "NNNN");
         rewind_seq(a, 1);
         end_pool(pool);
 
@@ -872,48 +795,38 @@ TEST(a_bad_shape_makes_no_pool, ON_CPU)
     pool_destroy(NULL);
 }
 
-// Null, negative and oversized arguments of the sequence functions change nothing. A length beyond
-// INT_MAX is too long, however large the pool is.
+// Null pointers and the largest numbers change nothing; numbers that are wrong by one are in
+// checks/states.c. A length beyond INT_MAX is too long, however large the pool is.
 TEST(a_refused_sequence_call_changes_nothing, ON_CPU)
 {
-    const int wrong[] = {-1, 11, INT_MAX, INT_MIN};
+    const int wrong[] = {INT_MAX, INT_MIN};
     const char *const words[] = {"ok",     "argument", "free blocks", "whole pool",
                                  "memory", "shared",   "GPU",         "not ready"};  // of the texts
     Pool *pool = new_pool(small_config(4, 8));
-    Seq *seq = new_seq(pool, 10), *result = seq;
+    Seq *seq = new_seq(pool, 10), *empty = new_seq(pool, 0), *result = seq;
     float *x = random_floats(10 * 2 * 4);
-    fork_seq(seq, 7);
     BAD(seq_create(NULL, &result));
     BAD(seq_create(pool, NULL));
     BAD(seq_append(NULL, 0));
-    BAD(seq_append(seq, -1));
     BAD(seq_fork(NULL, 0, &result));
     BAD(seq_fork(seq, 3, NULL));
     BAD(seq_rewind(NULL, 0));
     BAD(t_gather(NULL, 0, x, x));
     BAD(t_gather(seq, 0, NULL, x));
     BAD(t_gather(seq, 0, x, NULL));
-    for (int i = 0; i < 4; i++) {
+    BAD(seq_publish(NULL, NULL, 0));
+    BAD(seq_publish(seq, NULL, 1));
+    BAD(seq_lookup(NULL, NULL, 0));
+    BAD(seq_lookup(empty, NULL, 1));
+    for (int i = 0; i < 2; i++) {
         BAD(seq_fork(seq, wrong[i], &result));
         BAD(seq_rewind(seq, wrong[i]));
         BAD(t_gather(seq, wrong[i], x, x));
         BAD(seq_publish(seq, *tokens_of(seq), wrong[i]));
     }
     CHECK(result == seq);
-    Seq *empty = new_seq(pool, 0), *two = bare_seq(pool, 2);  // which are not computed
-    EARLY(plan_one(two, 1));
-    CHECK_OK(plan_one(two, 2));
-    EARLY(t_attend(pool, ATTEND_PAGED, 0, 2, 0, x, x, NULL));
-    EARLY(t_write(pool, 1, x, x));
-    CHECK_OK(plan_one(seq, 10));
-    KEEPS(pool, PAGED_BLOCK_SHARED, t_write(pool, 0, x, x));
-    const int *tokens = *tokens_of(seq);
-    BAD(seq_publish(NULL, NULL, 0));
-    BAD(seq_publish(seq, NULL, 1));
-    BAD(seq_lookup(NULL, NULL, 0));
-    BAD(seq_lookup(empty, NULL, 1));
-    BAD(seq_lookup(empty, tokens, -1));
-    BAD(seq_lookup(two, tokens, 4));
+    BAD(seq_append(seq, INT_MIN));
+    BAD(seq_lookup(empty, *tokens_of(seq), INT_MIN));
     KEEPS(pool, PAGED_OK, t_gather(empty, 0, NULL, NULL));
     KEEPS(pool, PAGED_OK, seq_publish(seq, NULL, 0));
     KEEPS(pool, PAGED_OK, seq_lookup(empty, NULL, 0));
@@ -924,7 +837,7 @@ TEST(a_refused_sequence_call_changes_nothing, ON_CPU)
     Seq *longest = bare_seq(pool, (1 << 30) + 1);
     CHECK_OK(seq_append(longest, INT_MAX - longest->length));
     CHECK_EQ(seq_append(longest, 1), PAGED_TOO_LONG);
-    CHECK_TEXT(TABLE(longest), "4 5");
+    CHECK_TEXT(list_table(longest), "3 4");
     seq_release(longest);
     pool->config.poison = 1;
     pool->config.block_size = 4;
@@ -938,60 +851,42 @@ TEST(a_refused_sequence_call_changes_nothing, ON_CPU)
     CHECK_TEXT(paged_error(PAGED_NOT_READY + 1), "unknown error code");
 }
 
-// Every way to plan a wrong batch: nothing changes, and the plan before it stays. A batch without
-// tokens is not an error and does nothing.
+// Batches that checks/states.c does not know: null pointers, the largest numbers, sequences of
+// another pool. Nothing changes, and the plan before it stays. A batch without tokens is not an
+// error, and does nothing.
 TEST(a_refused_batch_keeps_the_plan_before_it, ON_BOTH)
 {
     Pool *pool = new_pool(small_config(4, 8)), *other_pool = new_pool(small_config(4, 150));
-    Seq *a = new_seq(pool, 5), *b = new_seq(pool, 2), *empty = new_seq(pool, 0);
+    Seq *a = new_seq(pool, 5), *b = new_seq(pool, 2);
     for (int i = 0; i < 100; i++) new_seq(other_pool, 1);
     Seq *stranger = new_seq(other_pool, 5);  // its index is beyond what the pool has
-    Seq *good_seqs[] = {a, b, empty}, *twice[] = {a, a}, *apart[] = {a, b, a}, *null[] = {a, NULL};
-    Seq *no_tokens[] = {a, empty}, *foreign[] = {b, stranger}, *first[] = {stranger, b};
-    Seq *both[] = {stranger, stranger};
-    const int ones[] = {1, 1, 1}, zeros[] = {0, 0, 0}, good_counts[] = {1, 1, 0};
-    const int counts[][2] = {{-1, 1}, {6, 1}, {1, INT_MAX}, {1, INT_MIN}};  // bad ones
-    const Batch good = {3, good_seqs, good_counts}, abroad = {1, &stranger, ones};
-    const Batch empties[] = {{0, NULL, NULL}, {3, good_seqs, zeros}};
-    const Batch bad[] = {
-        {-1, good_seqs, ones},     {INT_MIN, good_seqs, ones}, {INT_MAX, good_seqs, ones},
-        {3, NULL, ones},           {3, good_seqs, NULL},       {2, twice, ones},
-        {2, twice, zeros},         {3, apart, good_counts},    {2, null, ones},
-        {2, foreign, ones},        {2, first, ones},           {2, both, zeros},
-        {2, no_tokens, ones},      {2, good_seqs, counts[0]},  {2, good_seqs, counts[1]},
-        {2, good_seqs, counts[2]}, {2, good_seqs, counts[3]},  {1, NULL, ones},
-        {1, good_seqs, NULL}};
-    float *x = random_floats(2 * 4 * 4), *out = filled(2 * 4 * 4, 7), *lse = filled(2 * 4, 7);
-    pool->batch_number = UINT32_MAX;  // numbers of batches have 64 bits
+    Seq *good_seqs[] = {a, b}, *null[] = {a, NULL};
+    Seq *foreign[] = {b, stranger}, *first[] = {stranger, b}, *both[] = {stranger, stranger};
+    const int ones[] = {1, 1}, zeros[] = {0, 0}, large[] = {1, INT_MAX}, low[] = {1, INT_MIN};
+    const Batch good = {2, good_seqs, ones}, abroad = {1, &stranger, ones};
+    const Batch bad[] = {{-1, good_seqs, ones},      {INT_MIN, good_seqs, ones},
+                         {INT_MAX, good_seqs, ones}, {2, NULL, ones},
+                         {2, good_seqs, NULL},       {1, NULL, ones},
+                         {1, good_seqs, NULL},       {2, null, ones},
+                         {2, foreign, ones},         {2, first, ones},
+                         {2, both, zeros},           {2, good_seqs, large},
+                         {2, good_seqs, low}};
     BAD(pool_plan(NULL, &good));
     CHECK_OK(pool_plan(pool, &good));
     BAD(pool_plan(pool, NULL));
     for (int i = 0; i < (int)(sizeof bad / sizeof *bad); i++) {
         note("bad batch %d", i);
         BAD(pool_plan(pool, &bad[i]));
-        CHECK_OK(t_write(pool, i % 2, x, x));
-        oracle_write(oracle_of(a), i % 2, 1, x, x);
-        oracle_write(oracle_of(b), i % 2, 1, x + 8, x + 8);
         CHECK_OK(pool_plan(other_pool, &abroad));  // the stranger is as it was in its own pool
         CHECK_OK(pool_plan(pool, &good));          // and so are the others in theirs
     }
-    for (int i = 0; i < 2; i++) {
-        CHECK_OK(pool_plan(pool, &empties[i]));
-        KEEPS(pool, PAGED_OK, t_write(pool, 1, NULL, NULL));
-        BAD(t_write(pool, 2, NULL, NULL));
-        BAD(t_attend(pool, ATTEND_PAGED, 0, 3, 0, NULL, NULL, lse));
-        for (int flags = 0; flags < 4; flags++)
-            KEEPS(pool, PAGED_OK, t_attend(pool, flags, 0, 4, 0, NULL, NULL, lse));
-    }
-    end_pool(pool);
-    end_pool(other_pool);
-
-    pool = new_pool(small_config(4, 8));  // in which no step has been planned
-    EARLY(t_write(pool, 0, x, x));
-    EARLY(t_attend(pool, ATTEND_PAGED, 0, 4, 0, x, out, lse));
-    BAD(pool_plan(pool, &bad[0]));
-    EARLY(t_write(pool, 0, x, x));
-    for (int i = 0; i < 8; i++) CHECK(out[i] == 7 && lse[i] == 7);
+    float lse[4] = {0};
+    const Batch nothing = {0, NULL, NULL};
+    CHECK_OK(pool_plan(pool, &nothing));
+    KEEPS(pool, PAGED_OK, t_write(pool, 1, NULL, NULL));
+    BAD(t_attend(pool, ATTEND_PAGED, 0, 3, 0, NULL, NULL, lse));
+    for (int flags = 0; flags < 4; flags++)
+        KEEPS(pool, PAGED_OK, t_attend(pool, flags, 0, 4, 0, NULL, NULL, lse));
 }
 
 // Wrong arguments of pool_write() and attend() in a planned step: pool and outputs stay the same.
@@ -1010,7 +905,6 @@ TEST(a_refused_step_changes_nothing, ON_BOTH)
             BAD(t_attend(pool, flags, wrong[i], 4, 0, x, out, lse));
             BAD(t_attend(pool, wrong[i], 0, 4, 0, x, out, lse));
         }
-        BAD(t_attend(pool, flags, 2, 4, 0, x, out, lse));
         for (int i = 0; i < 6; i++) BAD(t_attend(pool, flags, 0, wrong_heads[i], 0, x, out, lse));
         BAD(t_attend(pool, flags, 0, PAGED_MAX_Q_HEADS + 1, 0, x, out, lse));
         for (int i = 0; i < 3; i++) BAD(t_attend(pool, flags, 0, 4, wrong_scales[i], x, out, lse));
@@ -1019,7 +913,6 @@ TEST(a_refused_step_changes_nothing, ON_BOTH)
         BAD(t_attend(pool, flags, 0, 4, 0, x, NULL, lse));
     }
     for (int i = 0; i < 4; i++) BAD(t_write(pool, wrong[i], x, x));
-    BAD(t_write(pool, 2, x, x));
     BAD(t_write(NULL, 0, x, x));
     BAD(t_write(pool, 0, NULL, x));
     BAD(t_write(pool, 0, x, NULL));
@@ -1057,12 +950,10 @@ TEST(a_pool_asks_for_exactly_its_memory, ON_CPU)
     check_pool(pool);
     pool_destroy(pool);
     CHECK_EQ(num_live, before);
-    for (int i = 0; i < 12; i++) {
-        fail_after = i / 2;
-        fail_all = i % 2;
+    for (int i = 0; i < 6; i++) {
+        fail_after = i;
         CHECK_EQ(pool_create(&config, &pool), PAGED_OUT_OF_MEMORY);
         fail_after = -1;
-        fail_all = 1;
         CHECK_EQ(num_live, before);
     }
 
@@ -1103,18 +994,8 @@ TEST(attend_gathers_into_a_dense_copy, ON_BOTH)
         tensor_copy(pool, copy, (const float *)workspace, 30 * 8);
         CHECK_OK(t_gather(seq, 1, k, v));
         CHECK_BITS(copy, k, 30 * 8);
-        CHECK_OK(t_attend(pool, flags - ATTEND_GATHER, 1, 2, 0, q, copy, NULL));
-        CHECK_BITS(out, copy, 8);
     }
     CHECK(pool->workspace.bytes == bytes && pool->workspace.p == workspace);
-    if (device == PAGED_GPU) return;                    // cudaMalloc() does not ask fail_after
-    pool->workspace.bytes = fail_after = fail_all = 0;  // if half as much again is refused
-    int error = t_attend(pool, ATTEND_GATHER, 1, 2, 0, q, out, NULL);
-    pool->workspace.bytes = fail_after = 0;
-    fail_all = 1;
-    int refused = t_gather(seq, 1, k, v);
-    fail_after = -1;
-    CHECK(error == PAGED_OK && refused == PAGED_OUT_OF_MEMORY);
 }
 
 // More bytes of states than 32 bits count, and more splits than a grid can have: both are left to
@@ -1197,22 +1078,17 @@ TEST(pool_check_finds_each_kind_of_damage, ON_CPU)
     fork_seq(a, 5);              // blocks 9 10
     const int before = num_live;
     REPORTS(b[9].ref_count, 3, "block 9: ref_count is 3, should be 2");
-    REPORTS(b[11].ref_count, 0, "block 11: ref_count is 0, should be 1");
     REPORTS(b[7].ref_count, 1, "block 7: ref_count is 1, should be 0");
     REPORTS(pool->num_free, 10, "num_free is 10, should be 9");
-    REPORTS(b[3].next, 5, "block 5 has a wrong link back");  // block 4 is skipped
     REPORTS(b[3].next, 3, "block 3 has a wrong link back");  // a circle
-    REPORTS(b[3].next, 9, "block 9 has a wrong link back");  // it is in use
     REPORTS(b[3].next, 13, "13 is not a block");
     REPORTS(b[3].next, -1, "-1 is not a block");
-    REPORTS(b[3].prev, 5, "block 3 has a wrong link back");
     REPORTS(b[12].next, 1, "block 1 has a wrong link back");  // the sentinel loses block 0
     REPORTS(b[12].prev, 2, "wrong link back at the end");
     REPORTS(b[9].prev, 3, "block 9: in use, but linked");
     REPORTS(b[11].next, 3, "block 11: in use, but linked");
     REPORTS(a->block_table[1], 12, "entry 1 of its table is 12");
     REPORTS(a->block_table[1], -1, "entry 1 of its table is -1");
-    REPORTS(a->block_table[1], 9, "block 9: ref_count is 2, should be 3");
     REPORTS(a->index, 1, "sequence 0: wrong pool, or index 1");
     REPORTS(a->num_computed_tokens, 11, "sequence 0: num_computed_tokens is 11");
     REPORTS(a->num_computed_tokens, -1, "sequence 0: num_computed_tokens is -1");
@@ -1237,8 +1113,8 @@ TEST(pool_check_finds_each_kind_of_damage, ON_CPU)
 }
 
 // ---- prefix cache -----------------------------------------------------------------------------
-// Prompts are texts here, a token a letter; blocks have 4 tokens. The runner calls each test twice:
-// with as many buckets as a pool makes, and with one, in which all published blocks collide.
+// Prompts are texts here, a token a letter; blocks have 4 tokens. (Published blocks collide in one
+// bucket in checks/states.c and in some of the random tests.)
 
 static int *letters(const char *text)
 {
@@ -1247,24 +1123,17 @@ static int *letters(const char *text)
     return tokens;
 }
 
-// Appends and computes what a sequence does not have of a prompt.
-static Seq *prefill(Seq *seq, const char *text)
+// Serves a prompt: looks it up, computes the rest, and publishes.
+static Seq *serve(Pool *pool, const char *text)
 {
-    int have = seq->length;
-    int rest = (int)strlen(text) - have;
-    CHECK_EQ(make_room(seq, rest), PAGED_OK);
-    memcpy(*tokens_of(seq) + have, letters(text) + have, (size_t)rest * sizeof(int));
-    compute(&seq, &rest, 1);
-    return seq;
-}
-
-// Serves a prompt: looks it up, computes the rest, and publishes. *hits: tokens that were found.
-static Seq *serve(Pool *pool, const char *text, int *hits)
-{
+    const int *tokens = letters(text);
     int n = (int)strlen(text);
-    Seq *seq = lookup(pool, letters(text), n);
-    if (hits) *hits = seq->length;
-    publish(prefill(seq, text), n);
+    Seq *seq = lookup(pool, tokens, n);
+    int rest = n - seq->length;
+    CHECK_EQ(make_room(seq, rest), PAGED_OK);
+    memcpy(*tokens_of(seq), tokens, (size_t)n * sizeof *tokens);
+    compute(&seq, &rest, 1);
+    publish(seq, n);
     check_all(pool);
     return seq;
 }
@@ -1278,49 +1147,27 @@ static int num_hits(Pool *pool, const char *text)  // what a request for it find
     return hits;
 }
 
-// At least one token is left to compute, or there would be no logits for the next one.
-TEST(a_lookup_leaves_a_token_to_compute, ON_BOTH | IN_ONE_BUCKET_TOO)
-{
-    Pool *pool = new_pool(small_config(4, 8));
-    Seq *seq = serve(pool, "aaaabbbbcccc", NULL);
-    CHECK_EQ(num_hits(pool, "aaaabbbbcccc"), 8);
-    CHECK_EQ(num_hits(pool, "aaaabbbbccccd"), 12);
-    CHECK_EQ(num_hits(pool, "aaaa"), 0);
-    CHECK_EQ(num_hits(pool, "aaaab"), 4);
-    CHECK_EQ(num_hits(pool, ""), 0);
-    rewind_seq(seq, 12);
-    CHECK_OK(seq_lookup(seq, letters("aaaabbbbccccd"), 13));
-    CHECK_EQ(seq->length, 12);
-    CHECK_OK(seq_rewind(seq, 12));
-    pool->tokens[0] = 'x';  // as if another text had the same hash
-    CHECK_EQ(num_hits(pool, "aaaab"), 0);
-    pool->tokens[0] = 'a';
-    pool->last_serial = UINT32_MAX - 1;  // serials have 64 bits
-    serve(pool, "xxxxyyyyzzzz", NULL);
-    CHECK_EQ(num_hits(pool, "xxxxyyyyzzzzz"), 12);
-}
-
 // A block whose parent is gone is not found after what took the parent's memory. The order of
 // eviction keeps this from happening to a lone sequence, so the parent is evicted by hand.
-TEST(a_block_is_not_found_after_another_parent, ON_BOTH | IN_ONE_BUCKET_TOO)
+TEST(a_block_is_not_found_after_another_parent, ON_BOTH)
 {
     Pool *pool = new_pool(small_config(4, 8));
-    release(serve(pool, "aaaabbbbc", NULL));  // blocks 0 and 1, published
+    release(serve(pool, "aaaabbbbc"));  // blocks 0 and 1, published
     free_list_remove(pool, 0);
     free_list_insert_after(pool, 8, 0);  // next to be taken
-    Seq *seq = serve(pool, "xxxx", NULL);
-    CHECK_TEXT(TABLE(seq), "0");
+    Seq *seq = serve(pool, "xxxx");
+    CHECK_TEXT(list_table(seq), "0");
     CHECK_EQ(num_hits(pool, "xxxxbbbbc"), 4);  // its second block is another: after "aaaa"
     CHECK_EQ(num_hits(pool, "aaaabbbbc"), 0);
 }
 
 // pool_check() sees what is wrong with the prefix cache. Blocks 0, 1, 3, 4 are published.
-TEST(pool_check_finds_damage_to_the_prefix_cache, ON_CPU | IN_ONE_BUCKET_TOO)
+TEST(pool_check_finds_damage_to_the_prefix_cache, ON_CPU)
 {
     Pool *pool = new_pool(small_config(4, 8));
     Block *b = pool->blocks;
-    serve(pool, "aaaabbbbc", NULL);
-    release(serve(pool, "xxxxyyyyz", NULL));
+    serve(pool, "aaaabbbbc");
+    release(serve(pool, "xxxxyyyyz"));
     int *bucket = pool->buckets;
     while (*bucket < 0) bucket++;
     REPORTS(b[0].serial, 0, "leads to block 0");
@@ -1334,41 +1181,25 @@ TEST(pool_check_finds_damage_to_the_prefix_cache, ON_CPU | IN_ONE_BUCKET_TOO)
     REPORTS(b[1].next_in_bucket, -2, "leads to block -2");
     REPORTS(*bucket, 6, "leads to block 6");
     REPORTS(*bucket, -1, " of 4 published blocks");
-    if (one_bucket) {
-        REPORTS(b[*bucket].next_in_bucket, -1, "found 1 of 4 published blocks");
-    } else {
-        REPORTS(b[1].parent, 0, "block 1 is in the wrong bucket");
-        REPORTS(pool->tokens[0], 'b', "block 0 is in the wrong bucket");
-        REPORTS(pool->tokens[3 * 4], 'b', "block 3 is in the wrong bucket");  // it is free
-    }
+    REPORTS(b[1].parent, 0, "block 1 is in the wrong bucket");
+    REPORTS(pool->tokens[0], 'b', "block 0 is in the wrong bucket");
+    REPORTS(pool->tokens[3 * 4], 'b', "block 3 is in the wrong bucket");  // it is free
 }
 
 // Of the free blocks those that hold nothing are taken first, then the least recently used, and the
-// end of a text before its beginning. A hit takes a block off the free list, from wherever it is
-// there. What was evicted is not found, nor when its memory holds something else.
-TEST(the_least_recently_used_block_is_evicted, ON_BOTH | IN_ONE_BUCKET_TOO)
+// end of a text before its beginning. What was evicted is not found.
+TEST(the_least_recently_used_block_is_evicted, ON_BOTH)
 {
-    int hits;
-    Pool *pool = new_pool(small_config(4, 6));
-    release(serve(pool, "aaaabbbbcccc", NULL));
-    CHECK_TEXT(free_blocks(pool), "3 4 5 2 1 0");
-    Seq *seq = serve(pool, "aaaabbbbxxxx", &hits);
-    CHECK_EQ(hits, 8);
-    CHECK_TEXT(free_blocks(pool), "4 5 2");
-    append(seq, 12);  // the rest of the pool: block 2 is forgotten, 0 and 1 are in use
-    CHECK_EQ(num_hits(pool, "aaaabbbbcccce"), 8);
-    end_pool(pool);
-    pool = new_pool(small_config(4, 4));
-    release(serve(pool, "aaaabbbbcccc", NULL));
+    Pool *pool = new_pool(small_config(4, 4));
+    release(serve(pool, "aaaabbbbcccc"));
     CHECK_TEXT(free_blocks(pool), "3 2 1 0");
-    release(serve(pool, "xxxxyyyyz", NULL));  // takes 3, 2, 1
+    CHECK_EQ(num_hits(pool, "aaaabbbbccccd"), 12);
+    release(serve(pool, "xxxxyyyyz"));  // takes 3, 2, 1
     CHECK_EQ(num_hits(pool, "aaaabbbbccccd"), 4);
     CHECK_TEXT(free_blocks(pool), "1 2 3 0");  // the hit was the last use of block 0
-    release(serve(pool, "vvvvwwwwz", NULL));
+    release(serve(pool, "vvvvwwwwz"));
     CHECK_EQ(num_hits(pool, "aaaab"), 4);
     CHECK_EQ(num_hits(pool, "xxxxyyyyz"), 0);
-    release(serve(pool, "1111222233334444", NULL));
-    CHECK_EQ(num_hits(pool, "aaaab"), 0);
 }
 
 // ---- numbers of 16 bits -----------------------------------------------------------------------
@@ -1383,26 +1214,18 @@ static double value_of_bits(int dtype, int bits)
     return exponent ? ldexp((1 << width) + mantissa, exponent - 1 + least) : ldexp(mantissa, least);
 }
 
-// Through a cache of each dtype: numbers that it holds, ties to even and their neighbours, the
-// largest number, the first that overflows, the smallest, zero, infinity. NaN stays NaN. Attention
-// over one token gives its V as it is stored.
+// Through a cache of each dtype, numbers become what the conversions make of them, which the next
+// test checks: numbers that it holds, ties and their neighbours, the largest number, the first that
+// overflows, the smallest, zero, infinity. Attention over one token gives its V as it is stored.
 TEST(floats_round_to_nearest_ties_to_even, ON_BOTH)
 {
     enum { N = 16 };
-    // clang-format off
-    static const float rows[N][3] = {  // what is stored, and what f16 and bf16 make of it
-        {1, 1, 1}, {-2, -2, -2}, {-0.0f, -0.0f, -0.0f}, {-INFINITY, -INFINITY, -INFINITY},
-        {65504, 65504, 65536}, {65519.996f, 65504, 65536}, {65520, INFINITY, 65536},
-        {3.4e38f, INFINITY, INFINITY}, {0x1p-24f, 0x1p-24f, 0x1p-24f}, {0x1p-25f, 0, 0x1p-25f},
-        {0x1.8p-24f, 0x1p-23f, 0x1.8p-24f}, {0x1.002p0f, 1, 1}, {0x1.006p0f, 0x1.008p0f, 1},
-        {0x1.03p0f, 0x1.03p0f, 0x1.04p0f}, {INFINITY, INFINITY, INFINITY}, {-3, -3, -3}};
-    // clang-format on
+    const float in[N] = {1,          -2,        -0.0f,    -INFINITY, 65504,      65519.996f,
+                         65520,      3.4e38f,   0x1p-24f, 0x1p-25f,  0x1.8p-24f, 0x1.002p0f,
+                         0x1.006p0f, 0x1.03p0f, INFINITY, -3};
     for (int dtype = PAGED_F32; dtype <= PAGED_BF16; dtype++) {
-        float in[N], expected[N], k[N], v[N], q[N] = {0};
-        for (int i = 0; i < N; i++) {
-            in[i] = rows[i][0];
-            expected[i] = rows[i][dtype];
-        }
+        float expected[N], k[N], v[N], q[N] = {0};
+        for (int i = 0; i < N; i++) expected[i] = round_to(dtype, in[i]);
         Seq *seq = seq_of(1, N, dtype, in, in);
         CHECK_OK(t_gather(seq, 0, k, v));
         CHECK_BITS(k, expected, N);
@@ -1413,16 +1236,10 @@ TEST(floats_round_to_nearest_ties_to_even, ON_BOTH)
             for (int i = 0; i < N; i++) CHECK(v[i] == expected[i]);
         }
     }
-    CHECK_EQ(f32_to_f16(NAN), 0x7e00);
-    CHECK_EQ(f32_to_bf16(NAN), 0x7fc0);
-    for (uint32_t nan = 0x7f800001; nan - 1 < 0x7fffffff; nan = nan * 2 - 0x7f800000) {
-        float x = bits_float(nan);  // of one bit, another each time: none may become infinity
-        CHECK(isnan(x) && isnan(f16_to_f32(f32_to_f16(x))) && isnan(bf16_to_f32(f32_to_bf16(x))));
-    }
 }
 
 // All 65536 patterns there and back. Rounding never goes down as x grows, so what it makes of each
-// tie and of the neighbours of a tie says all: even bits, and the nearest.
+// tie and of the neighbours of a tie says all: even bits, and the nearest. NaN stays NaN.
 TEST(every_16_bit_number_converts_exactly, ON_CPU)
 {
     for (int bits = 0; bits < 65536; bits++) {
@@ -1444,60 +1261,15 @@ TEST(every_16_bit_number_converts_exactly, ON_CPU)
         CHECK_EQ(convert(-nextafterf(tie, 0)), 0x8000 | bits);
         CHECK_EQ(convert(nextafterf(tie, INFINITY)), bits + 1);
     }
+    CHECK_EQ(f32_to_f16(NAN), 0x7e00);
+    CHECK_EQ(f32_to_bf16(NAN), 0x7fc0);
+    for (uint32_t nan = 0x7f800001; nan - 1 < 0x7fffffff; nan = nan * 2 - 0x7f800000) {
+        float x = bits_float(nan);  // of one bit, another each time: none may become infinity
+        CHECK(isnan(x) && isnan(f16_to_f32(f32_to_f16(x))) && isnan(bf16_to_f32(f32_to_bf16(x))));
+    }
 }
 
 // ---- bugs that others shipped -----------------------------------------------------------------
-
-// A pool of many GB, of which little is touched. The engine is not asked whether the machine has
-// them, so that none of its mistakes skips the test.
-static Pool *huge_pool(PoolConfig config)
-{
-    Pool *pool = NULL;
-    if (quick) skip("not in --quick");
-    if (sizeof(size_t) < 8) skip("32-bit build");
-    size_t slots = (size_t)config.num_blocks * config.block_size;
-    size_t size = config.dtype == PAGED_F32 ? 4 : 2;
-    size_t plane = slots * config.num_layers * config.num_kv_heads * config.head_dim * size;
-    void *volatile pieces[] = {malloc(plane), malloc(plane), malloc(slots * sizeof(int))};
-    int enough = pieces[0] && pieces[1] && pieces[2];
-    for (int i = 0; i < 3; i++) free(pieces[i]);
-    if (!enough) skip("no memory");
-    config.poison = 0;
-    config.device = device;
-    int error = pool_create(&config, &pool);
-    if (error == PAGED_OUT_OF_MEMORY && device == PAGED_GPU) skip("no memory on the GPU");
-    CHECK_OK(error);
-    return pool;
-}
-
-// Offsets beyond 2^31 elements and block ids beyond 65535 (vLLM issues 1486, 50427), or from one
-// head of a block to the next. The pools are huge, but only a little of them is ever touched.
-TEST(offsets_reach_beyond_2_to_the_31, ON_BOTH)
-{
-    const int three = 3;
-    PoolConfig config = {2, 8, 128, 16, 132000, PAGED_F16, 0, PAGED_CPU};  // 17 GB
-    Pool *pool = huge_pool(config);
-    Seq *most = bare_seq(pool, 16 * (132000 - 4)), *high = empty_seq(pool, 64);
-    append(high, 37);
-    CHECK_TEXT(TABLE(high), "131996 131997 131998");
-    CHECK((uint64_t)offset_of(pool, 1, 131996, 0, 0) > (uint64_t)1 << 32);
-    for (int layer = 0; layer < 2; layer++) {  // written and read at the same wrong place?
-        size_t at = offset_of(pool, layer, 131996, 0, 0);
-        CHECK(element_of(pool, pool->k, at) == oracle_of(high)->k[layer * 64 * 8 * 128]);
-        CHECK(element_of(pool, pool->v, at) == oracle_of(high)->v[layer * 64 * 8 * 128]);
-    }
-    attend_in_all_ways(&high, &three, 1, 8, 0);
-    append(fork_seq(high, 35), 1);  // copies block 131998 to 131999
-    CHECK_EQ(pool->num_copies, 1);
-    release(most);
-    append(empty_seq(pool, 64), 20);  // blocks 0 and 1
-    end_pool(pool);
-    PoolConfig one_block = {1, 2, 128, 1 << 24, 1, PAGED_F16, 0, PAGED_CPU};
-    pool = huge_pool(one_block);
-    append(high = empty_seq(pool, 3), 3);
-    attend_in_all_ways(&high, &three, 1, 8, 0);
-    end_pool(pool);
-}
 
 // Unused slots of the last block may hold anything: NaN (every test with poison), infinity or 1e30,
 // left there by other sequences (vLLM issue 641: 0 * NaN is NaN).
@@ -1762,11 +1534,6 @@ TEST(tensors_live_where_the_pool_lives, ON_BOTH)
     tensor_copy(NULL, y, x, 1);
     for (int i = 0; i < 5; i++) CHECK(!tensor_create(pool, too_large[i]));
     CHECK(!tensor_create(NULL, 100));
-    fail_after = 0;
-    float *none = tensor_create(pool, 100);
-    fail_after = -1;
-    CHECK(!none || device == PAGED_GPU);  // cudaMalloc() does not ask fail_after
-    tensor_free(pool, none);
     tensor_free(pool, a);
     tensor_free(pool, b);
     tensor_free(pool, NULL);
@@ -1775,7 +1542,7 @@ TEST(tensors_live_where_the_pool_lives, ON_BOTH)
 
 // ---- how the helpers work: what a run of the tests has ----------------------------------------
 
-enum { OPERATIONS = 150000 };
+enum { OPERATIONS = 150000, MAX_SEQS = 12 };  // of a random test, and in its pool
 
 static uint64_t seed = 1;
 static int num_operations = OPERATIONS;
@@ -1846,8 +1613,7 @@ static void check_pool(const Pool *pool)
 typedef struct Twin {
     Seq *seq;
     Oracle *oracle;
-    int *tokens;    // [length], an array of stb_ds
-    int published;  // leading tokens that are published for sure, in whole blocks
+    int *tokens;  // [length], an array of stb_ds
 } Twin;
 
 static __thread Twin *twins;        // an array of stb_ds
@@ -1882,7 +1648,7 @@ static Oracle *oracle_of(Seq *seq) { return twin_of(seq)->oracle; }
 
 static void set_twin(Seq *seq, Oracle *oracle)
 {
-    Twin twin = {seq, oracle, NULL, 0};
+    Twin twin = {seq, oracle, NULL};
     arrput(twins, twin);
 }
 
@@ -1890,36 +1656,15 @@ static void plan(Pool *pool, Seq *const *seqs, const int *counts, int n)
 {
     Batch batch = {n, seqs, counts};
     CHECK_OK(pool_plan(pool, &batch));
-    planned.pool = pool;
-    planned.n = n;
-    for (int i = 0; i < n; i++) {
-        planned.seqs[i] = seqs[i];
-        planned.counts[i] = counts[i];
-    }
 }
 
-// How many blocks seq_append() may take, by the rule of paged.h: those that are missing, and one
-// more if the last one is partly filled and shared; all or nothing. Returns what it returned.
+// Appends n tokens without K and V. What was refused is not in the twin, either. (When an append
+// must be refused, and how many blocks another one takes, is what checks/states.c knows.)
 static int make_room(Seq *seq, int n)
 {
-    Pool *pool = seq->pool;
-    int b = pool->config.block_size;
-    int have = ceil_div(seq->length, b);
-    int need = ceil_div(seq->length + n, b);
-    int last = have > 0 ? seq->block_table[have - 1] : -1;
-    int partly = n > 0 && seq->length % b != 0;
-    int shared = partly && pool->blocks[last].ref_count > 1;
-    int sealed = partly && !shared && pool->blocks[last].serial != 0;
-    int error = PAGED_OK;
-    if (need - have + shared > pool->num_free) error = PAGED_OUT_OF_BLOCKS;
-    if (need > pool->config.num_blocks) error = PAGED_TOO_LONG;
-    if (error) {
-        KEEPS(pool, error, seq_append(seq, n));
-        return error;
-    }
-    int num_free = pool->num_free;
-    size_t num_copies = pool->num_copies;
-    CHECK_OK(seq_append(seq, n));
+    int error = seq_append(seq, n);
+    if (error == PAGED_OUT_OF_BLOCKS || error == PAGED_TOO_LONG) return error;
+    CHECK_EQ(error, PAGED_OK);
     oracle_of(seq)->length += n;
     for (int i = 0; i < n; i++) {
         int token = token_odds ? between(1, token_odds) == 1 : (int)(next_random() >> 33);
@@ -1927,11 +1672,6 @@ static int make_room(Seq *seq, int n)
         arrput(*tokens_of(seq), token);
     }
     CHECK_EQ(seq->length, oracle_of(seq)->length);
-    CHECK_EQ(arrlen(seq->block_table), need);
-    CHECK_EQ(num_free - pool->num_free, need - have + shared);
-    CHECK_EQ(pool->num_copies - num_copies, shared);
-    if (partly) CHECK_EQ(seq->block_table[have - 1] != last, shared);
-    if (sealed) CHECK_EQ(pool->blocks[last].serial, 0);
     return PAGED_OK;
 }
 
@@ -2001,7 +1741,7 @@ static void append(Seq *seq, int n)
     compute(&seq, &n, 1);
 }
 
-static Seq *empty_seq(Pool *pool, int max_tokens)
+static Seq *empty_seq(Pool *pool, int max_tokens)  // of the twin
 {
     Seq *seq = bare_seq(pool, 0);
     set_twin(seq, oracle_create(&pool->config, max_tokens));
@@ -2017,97 +1757,35 @@ static Seq *new_seq(Pool *pool, int length)
 
 static Seq *fork_seq(Seq *parent, int at)
 {
-    Pool *pool = parent->pool;
     Seq *child = parent;  // as it stays if the call fails
-    int num_free = pool->num_free;
-    int b = pool->config.block_size;
     CHECK_OK((CHECK(child == parent), seq_fork(parent, at, &child)));
     set_twin(child, oracle_fork(oracle_of(parent), at));
     for (int i = 0; i < at; i++) {
         int token = (*tokens_of(parent))[i];
         arrput(*tokens_of(child), token);
     }
-    twin_of(child)->published = min_int(twin_of(parent)->published, at / b * b);
-    CHECK_EQ(pool->num_free, num_free);
-    CHECK_EQ(child->num_computed_tokens, min_int(at, parent->num_computed_tokens));
-    CHECK_EQ(arrlen(child->block_table), ceil_div(at, b));
-    for (int i = 0; i < (int)arrlen(child->block_table); i++)
-        CHECK_EQ(child->block_table[i], parent->block_table[i]);
     return child;
 }
 
 static void rewind_seq(Seq *seq, int n)
 {
     Twin *twin = twin_of(seq);
-    int b = seq->pool->config.block_size;
     CHECK_OK(seq_rewind(seq, n));
     twin->oracle->length -= n;
     arrsetlen(twin->tokens, seq->length);
-    twin->published = min_int(twin->published, seq->length / b * b);
     CHECK_EQ(seq->length, twin->oracle->length);
 }
 
-// How many leading blocks of a sequence are published, each as the child of the one before.
-static int num_published(const Seq *seq)
-{
-    uint64_t parent = 0;
-    for (int i = 0; i < (int)arrlen(seq->block_table); i++) {
-        const Block *block = &seq->pool->blocks[seq->block_table[i]];
-        if (block->serial == 0 || block->parent != parent) return i;
-        parent = block->serial;
-    }
-    return (int)arrlen(seq->block_table);
-}
-
-// Publishes what is left of the full blocks among the first n tokens. Then the last of them is
-// published; if it was not before, as the child of the one before it.
-static void publish(Seq *seq, int n)
-{
-    int b = seq->pool->config.block_size;
-    int last = n / b - 1;
-    uint64_t serial = seq->pool->last_serial;
-    CHECK_OK(seq_publish(seq, *tokens_of(seq), n));
-    if (last < 0) return;
-    const Block *block = &seq->pool->blocks[seq->block_table[last]];
-    CHECK(block->serial != 0);
-    if (last > 0 && block->serial > serial)  // now, as the child of the one before
-        CHECK(block->parent == seq->pool->blocks[seq->block_table[last - 1]].serial);
-    int published = min_int(num_published(seq), seq->length / b) * b;
-    CHECK(published >= twin_of(seq)->published);
-    twin_of(seq)->published = published;
-}
-
-// What the prefix cache must find of n tokens: a search through all blocks, without the buckets.
-static int num_found(const Pool *pool, const int *tokens, int n)
-{
-    int b = pool->config.block_size;
-    int length = 0;
-    int found = 1;
-    uint64_t parent = 0;
-    while (found && length + b < n) {
-        found = 0;
-        for (int block = 0; block < pool->config.num_blocks && !found; block++) {
-            if (pool->blocks[block].serial == 0 || pool->blocks[block].parent != parent) continue;
-            if (memcmp(block_tokens(pool, block), tokens + length, b * sizeof(int)) != 0) continue;
-            parent = pool->blocks[block].serial;
-            length += b;
-            found = 1;
-        }
-    }
-    return length;
-}
+static void publish(Seq *seq, int n) { CHECK_OK(seq_publish(seq, *tokens_of(seq), n)); }
 
 // An empty sequence with a twin takes what the prefix cache has of these n tokens.
 static void look_up(Seq *seq, const int *tokens, int n)
 {
     const Pool *pool = seq->pool;
-    int length = num_found(pool, tokens, n);
     CHECK_OK(seq_lookup(seq, tokens, n));
+    int length = seq->length;
     tokens_found += length;
-    CHECK_EQ(seq->length, length);
-    CHECK_EQ(seq->num_computed_tokens, length);
-    CHECK_EQ(num_published(seq) * pool->config.block_size, length);
-    twin_of(seq)->published = oracle_of(seq)->length = length;
+    oracle_of(seq)->length = length;
     for (int i = 0; i < length; i++) arrput(*tokens_of(seq), tokens[i]);
     float *k = filled(length * row_floats(pool), 0);
     float *v = filled(length * row_floats(pool), 0);
@@ -2147,7 +1825,6 @@ static void check_seq(Seq *seq)
         CHECK_BITS(k, twin->oracle->k + start, n);
         CHECK_BITS(v, twin->oracle->v + start, n);
     }
-    CHECK(num_published(seq) * c->block_size >= twin->published);
 }
 
 // ---- how the helpers work: attention in all ways ----------------------------------------------
@@ -2207,9 +1884,10 @@ static void attend_one_way(Pool *pool, int flags, int layer, int num_q_heads, fl
 // One layer of the step that is planned, with random queries: gathered and paged, plain and fast.
 // Gathered and paged agree in every bit, plain and fast do not, as they add up in another order;
 // all agree with the oracle within the tolerance.
-static void attend_as_planned(int layer, int num_q_heads, float scale)
+static void attend_to_layer(int layer, Seq *const *seqs, const int *counts, int n, int num_q_heads,
+                            float scale)
 {
-    Pool *pool = planned.pool;
+    Pool *pool = seqs[0]->pool;
     size_t rows = num_planned(pool) * num_q_heads;
     size_t size = rows * pool->config.head_dim;
     size_t mark = arrlenu(memory);
@@ -2227,14 +1905,15 @@ static void attend_as_planned(int layer, int num_q_heads, float scale)
         CHECK_BITS(lse[way], lse[way - 1], rows);
     }
     size_t row = 0;
-    for (int i = 0; i < planned.n; i++) {
-        check_rows(planned.seqs[i], layer, planned.counts[i], num_q_heads, scale, q, row, out, lse);
-        row += (size_t)planned.counts[i] * num_q_heads;
+    for (int i = 0; i < n; i++) {
+        check_rows(seqs[i], layer, counts[i], num_q_heads, scale, q, row, out, lse);
+        row += (size_t)counts[i] * num_q_heads;
     }
     free_to(mark);
 }
 
-// On the stand-in, which is slow, three tokens of each sequence are enough.
+// All ways of attention, of the newest tokens of each sequence, against the oracle. On the stand-in,
+// which is slow, three tokens are enough.
 static void attend_in_all_ways(Seq *const *seqs, const int *counts, int n, int num_q_heads,
                                float scale)
 {
@@ -2243,7 +1922,7 @@ static void attend_in_all_ways(Seq *const *seqs, const int *counts, int n, int n
     for (int i = 0; i < n; i++) cut[i] = on_stand_in() ? min_int(counts[i], 3) : counts[i];
     plan(pool, seqs, cut, n);
     for (int layer = 0; layer < pool->config.num_layers; layer++)
-        attend_as_planned(layer, num_q_heads, scale);
+        attend_to_layer(layer, seqs, cut, n, num_q_heads, scale);
 }
 
 // Up to three queries each, because a single one over full blocks cannot see their order.
@@ -2709,20 +2388,9 @@ TEST(a_row_has_the_same_bits_in_any_company, ON_BOTH)
 
 static void *live(void *argument)
 {
-    enum { HEADS = 8, DIM = 64, WAYS = 4 };
-    PoolConfig config = {1, 4, DIM, 4, 40, PAGED_F16, 1, PAGED_CPU};
-    float out[HEADS * DIM], expected[WAYS][HEADS * DIM];
+    PoolConfig config = {1, 4, 64, 4, 40, PAGED_F16, 1, PAGED_CPU};
     random_state = *(const uint64_t *)argument;
     Pool *pool = new_pool(config);
-    const float *q = random_floats(HEADS * DIM);
-    CHECK_OK(plan_one(new_seq(pool, 150), 1));
-    for (int flags = 0; flags < WAYS; flags++)
-        CHECK_OK(attend(pool, flags, 0, HEADS, 0, q, expected[flags], NULL));
-    for (int i = 0; i < 400; i++) {
-        memset(out, 0xff, sizeof out);
-        CHECK_OK(attend(pool, i % WAYS, 0, HEADS, 0, q, out, NULL));
-        CHECK_BITS(out, expected[i % WAYS], HEADS * DIM);
-    }
     pool->num_free++;
     CHECK(pool_check(pool));
     pool->num_free--;
@@ -3073,12 +2741,20 @@ TEST(sizes_have_64_bits, ON_BOTH)
     oracle.max_tokens = INT_MAX;
     CHECK(oracle_offset(&oracle, 3, 0, 0) == 3 * (size_t)INT_MAX * FAR_KV_HEADS * FAR_DIM);
 
+    // Many blocks (vLLM issues 1486, 50427).
     Pool many = huge;
     many.config = (PoolConfig){1, 1, FAR_DIM, 256, 1 << 22, PAGED_F16, 1, PAGED_CPU};
-    uint16_t *k = (uint16_t *)far + ((size_t)(1 << 21) + 1) * 256 * FAR_DIM;  // block 2^21 + 1
+    int block_id = (1 << 21) + 1;
+    const size_t at = (size_t)block_id * 256 * FAR_DIM;
+    uint16_t *k = (uint16_t *)far + at;
     k[0] = 7;
-    block_copy(&many, (1 << 21) + 2, (1 << 21) + 1);
+    block_copy(&many, block_id + 1, block_id);
     CHECK_EQ(k[256 * FAR_DIM], 7);
+    Job job;
+    memset(&job, 0, sizeof job);
+    job.config = many.config;
+    job.tables = &block_id;
+    CHECK(token_offset(&job, (SeqOffset){0, 0}, 0, 0) == at);
 
     // Copies, and blocks that are filled.
     GOES_BEYOND(far, block / 2 - (1 << 17), block_poison(&huge, 0, 0));  // one head
@@ -3195,13 +2871,6 @@ static void print_failed(const Test *test)
     printf("%s\n", test->name);
 }
 
-// Also ends the pools that the test has left.
-static void run_and_end_pools(const Test *test)
-{
-    test->run();
-    while (arrlen(pools) > 0) end_pool(arrlast(pools));
-}
-
 static int run_test(const Test *test)
 {
     const double start = now();
@@ -3212,12 +2881,8 @@ static int run_test(const Test *test)
     in_a_test = 1;
     switch (setjmp(test_end)) {
     case 0:
-        run_and_end_pools(test);
-        if (test->on & IN_ONE_BUCKET_TOO) {
-            one_bucket = 1;
-            note("all in one bucket");
-            run_and_end_pools(test);
-        }
+        test->run();
+        while (arrlen(pools) > 0) end_pool(arrlast(pools));  // those that the test has left
         printf("ok %8.2f s\n", now() - start);
         return PASSED;
     case SKIPPED: return SKIPPED;
@@ -3233,7 +2898,7 @@ static void clean_up(void)
     free_to(0);
     arrfree(memory);
     arrfree(pools);
-    token_odds = wild = one_bucket = 0;
+    token_odds = wild = 0;
 #ifdef PAGED_FAST
     states_limit = STATES_LIMIT;
 #endif
@@ -3253,7 +2918,7 @@ static int run_in_child(const Test *test)
         int result = run_test(test);
         clean_up();
         fflush(stdout);
-        if (result == FAILED) _exit(RESULT + FAILED);  // what it has left behind is not a leak
+        if (result == FAILED) _exit(RESULT + result);  // what it has left behind is not a leak
         exit(RESULT + result);
     }
     if (child < 0 || waitpid(child, &status, 0) != child) return perror("fork"), FAILED;

@@ -91,6 +91,11 @@ static void add(int x)  // adds a number to the hash of a state
     hash ^= hash >> 32;
 }
 
+static float stored_k(int block, int layer, int slot)
+{
+    return ((float *)pool->k)[kv_offset(&pool->config, layer, block, 0, slot)];
+}
+
 // States that differ only in the names of blocks, or in the size of serials, count as one. Blocks
 // are named in the order in which the tables, and then the free list, lead to them.
 static int name[BLOCKS], num_names;
@@ -102,8 +107,7 @@ static void add_block(int block)
     add(met ? met : (name[block] = ++num_names));
     if (met) return;
     for (int i = 0; i < LAYERS * block_size; i++) {
-        int layer = i / block_size, slot = i % block_size;
-        float k = ((float *)pool->k)[kv_offset(&pool->config, layer, block, 0, slot)];
+        float k = stored_k(block, i / block_size, i % block_size);
         add(isnan(k) ? -1 : (int)k);
     }
     add((b->serial != 0) + (b->parent != 0));

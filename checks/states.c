@@ -23,7 +23,8 @@ struct Expected {
     int writable;  // layers that can be written; one less can be read; 0: there is no plan
 };
 static struct Expected *s;  // part of the state, too
-static int kind, n, taken;  // of the call: its kind, tokens, and blocks that it must take
+static int kind, n;         // of the call: its kind, and its tokens
+static int taken, copied;   // blocks that it must take, and copy
 static Seq *seq, *made;     // its sequence, or NULL; and the new one
 
 static int blocks_for(int length) { return (length + block_size - 1) / block_size; }
@@ -31,7 +32,7 @@ static int size(int text) { return 31 - __builtin_clz(text); }
 static int first(int t, int text) { return text >> (size(text) - min_int(t, size(text))); }
 static float k_of(int text, int t, int layer) { return first(t + 1, text) + layer * 8192; }
 static int sealed(int b) { return pool->blocks[b].ref_count > 1 || pool->blocks[b].serial; }
-static float last_k(int b) { return ((float *)pool->k)[(b + 1) * block_size - 1]; }
+static float last_k(int b) { return stored_k(b, 0, block_size - 1); }
 
 static Sequence cut(Sequence q, int length)
 {
@@ -78,6 +79,9 @@ static void check_blocks(void)
         int fresh = kind == PUBLISH && !was[b].serial && BEFORE(pool)->last_serial < is[b].serial;
         int gone = kind == APPEND && !is[b].serial && isnan(last_k(b));
         check(is[b].serial == was[b].serial || fresh || gone, "what is published");
+        int freed = was[b].ref_count && !is[b].ref_count && !is[b].serial;
+        for (int i = 0; i < LAYERS * block_size && freed; i++)
+            check(isnan(stored_k(b, i % LAYERS, i / LAYERS)), "NaN in a freed block");
     }
 }
 
@@ -91,6 +95,7 @@ static int judge(int got, int want)
     check(arrlen(pool->seqs) == s->num_seqs, "the number of sequences");
     for (int i = 0; i < s->num_seqs; i++) check_sequence(pool->seqs[i], &s->seqs[i]);
     check_blocks();
+    check(pool->num_copies == BEFORE(pool)->num_copies + copied, "the number of copies");
     int edited = memcmp(BEFORE(pool->blocks), pool->blocks, num_blocks * sizeof(Block)) != 0;
     if (seq && (edited || seq->length != BEFORE(seq)->length))  // its plan is out of date
         for (int i = 0; i < s->num_batch; i++)
@@ -148,10 +153,12 @@ static int make_step(int layer, int x)
         }
     }
     if (kind == WRITE) return judge(pool_write(pool, layer, k, v), want);
-    for (int i = 0; i < rows; i++) out[i] = NAN;  // not that of another call
+    for (int i = 0; i < ROWS; i++) out[i] = NAN;  // not that of another call
     int error = attend(pool, x, layer, 1, 1, query, out, lse);
-    for (int i = 0; i < rows; i++)
-        check(error || fabs(out[i] / sum[i] - 1) < 1e-6, "the mean of V");
+    for (int i = 0; i < ROWS; i++) {
+        int right = i < rows && !error ? fabs(out[i] / sum[i] - 1) < 1e-6 : isnan(out[i]);
+        check(right, "the mean of V, and no more");
+    }
     return judge(error, want);
 }
 
@@ -161,7 +168,7 @@ static int make_call(void)
     if ((kind == CREATE || kind == FORK) && s->num_seqs == max_seqs) return 0;
     seq = kind < RELEASE ? NULL : pool->seqs[choose(0, s->num_seqs - 1)];
     n = kind < APPEND ? 0 : choose(-1, num_blocks * block_size + 1);
-    taken = 0;
+    taken = copied = 0;
     if (kind == PLAN) return make_plan();
     if (kind == WRITE || kind == ATTEND) return make_step(choose(-1, LAYERS), choose(0, 1));
     Sequence *q = seq ? &s->seqs[seq->index] : &(Sequence){.text = 1};
@@ -178,9 +185,9 @@ static int make_call(void)
         seq_release(seq);
         return judge(PAGED_OK, PAGED_OK);
     case APPEND:
-        taken = blocks_for(q->length + n) - blocks_for(q->length);
-        if (n > 0 && q->length % block_size)  // a shared block is copied
-            taken += pool->blocks[arrlast(seq->block_table)].ref_count > 1;
+        if (n > 0 && q->length % block_size)
+            copied = pool->blocks[arrlast(seq->block_table)].ref_count > 1;
+        taken = blocks_for(q->length + n) - blocks_for(q->length) + copied;
         want = taken > pool->num_free ? PAGED_OUT_OF_BLOCKS : PAGED_OK;
         if (blocks_for(q->length + n) > num_blocks) want = PAGED_TOO_LONG;
         if (n < 0) want = PAGED_BAD_ARGUMENT;

@@ -35,8 +35,6 @@ SOURCES = ('tests.c', 'checks/states.c', 'checks/search.h', 'paged.h', 'paged.cu
 
 NO_STANDIN = 'This build has no stand-in for a GPU, which needs x86-64 or AArch64.'
 
-# The test of huge pools is skipped under --quick, so it has a run of its own.
-HUGE = ['offsets_reach_beyond_2_to_the_31']
 # The tests that start each kernel, for ThreadSanitizer: it looks for bugs that expect a data race.
 RACES = ['--standin', 'unused_slots_may_hold_anything', 'every_kernel_agrees_with_the_oracle']
 POOLS = '2 1 2', '3 1 2', '2 2 2'  # in all of whose states every call is made
@@ -319,8 +317,7 @@ def judge(folder, only_states, expect):
     elif is_race(expect):
         failure = first_failure(folder, ['--quick', *RACES])
     else:
-        failure = (first_failure(folder, ['--quick']) or wrong_state(folder)
-                   or first_failure(folder, HUGE))
+        failure = first_failure(folder, ['--quick']) or wrong_state(folder)
     if not failure:
         return False, 'SURVIVED'
     test, device, said = failure
