@@ -1663,7 +1663,10 @@ static void plan(Pool *pool, Seq *const *seqs, const int *counts, int n)
 static int make_room(Seq *seq, int n)
 {
     int error = seq_append(seq, n);
-    if (error == PAGED_OUT_OF_BLOCKS || error == PAGED_TOO_LONG) return error;
+    if (error == PAGED_OUT_OF_BLOCKS || error == PAGED_TOO_LONG) {
+        KEEPS(seq->pool, error, seq_append(seq, n));
+        return error;
+    }
     CHECK_EQ(error, PAGED_OK);
     oracle_of(seq)->length += n;
     for (int i = 0; i < n; i++) {
