@@ -723,8 +723,8 @@ TEST(poison_marks_every_unwritten_slot, ON_BOTH)
         CHECK_TEXT(slots(pool, 2), "....");
         seq_release(bare);
 
-        Seq *a = new_seq(pool, 8);  // blocks 0 1
-        rewind_seq(a, 2);
+        Seq *a = new_seq(pool, 9);  // blocks 0 1 2
+        rewind_seq(a, 3);           // drops block 2, and slots of block 1
         CHECK_TEXT(slots(pool, 1), "..NN");
         CHECK_OK(make_room(a, 1));
         CHECK_OK(write_one(a, 1, 0, ones, ones));
