@@ -7,9 +7,10 @@ async function drive(seed, n, kinds) {
   const pick = things => things[random(things.length)];
   const rows = () => [...document.querySelectorAll('.seq:not([hidden])')];
   function shown() {
-    const lines = rows().filter(({dataset: {name}}) => isLive(name)).map(({children, lastChild}) =>
-      [texts([children[0]]), now().tales ? texts(lastChild.querySelectorAll('span'))
-        : children[1].value, texts(children[2].children, ' ')]);
+    const lines = rows().filter(({dataset: {name}}) => isLive(name)).map(row =>
+      [texts([row.querySelector('label')]), now().tales
+        ? texts(part(row, 'words-').querySelectorAll('span')) : part(row).value,
+      texts(part(row, 'table-').children, ' ')]);
     const pool = [...$('blocks').children].map(({firstChild, lastChild}) =>
       [...firstChild.children].map(slot => slot.textContent || '~').join('') + texts([lastChild]));
     return [...lines, texts($('free').childNodes, ' '), ...pool].join('; ');
@@ -20,7 +21,7 @@ async function drive(seed, n, kinds) {
       const letter = (_, t) => blocks[table[Math.floor(t / size)]].slots[t % size];
       return [name, (words?.slice(1) ?? Array.from({length}, letter)).join(''), table.join(' ')];
     });
-    const pool = blocks.map(({slots, ref_count, serial}) => [...slots].map(slot => slot ?? '~')
+    const pool = blocks.map(({slots, ref_count, serial}) => slots.map(slot => slot ?? '~')
       .join('') + (ref_count ? ` ×${ref_count}` : '') + (serial ? ` #${serial}` : ''));
     return [...lines, free.join(' ') || 'empty', ...pool].join('; ');
   }
@@ -36,11 +37,12 @@ async function drive(seed, n, kinds) {
       const count = what => names.filter(name => tales[name].state === what).length;
       const taken = name => [...side.querySelectorAll('.taken')].filter(({style}) =>
         style.getPropertyValue('--of') === `var(--${name})`);
-      const wanted = [count('running'), Object.values(seqs).reduce((n, {length}) => n + length, 0),
-        count('waiting'), ...Object.keys(seqs).flatMap(name =>
+      const running = names.filter(name => tales[name].state === 'running');
+      const wanted = [count('running'), running.reduce((n, name) => n + seqs[name].length, 0),
+        count('waiting'), count('ended'), ...running.flatMap(name =>
           [seqs[name].table.length * size / 16, seqs[name].length])];
       const counts = texts(side.querySelectorAll('b'), ' ').split(' ');
-      const is = [...counts, ...Object.keys(seqs).flatMap(name =>
+      const is = [...counts, ...running.flatMap(name =>
          [taken(name).length,
           taken(name).reduce((n, {style}) => n + +style.getPropertyValue('--n'), 0)])];
       if (`${is}` !== `${wanted}`) say(`! the race: ${is}, not ${wanted}`);
@@ -55,12 +57,12 @@ async function drive(seed, n, kinds) {
   }
   const deed = {
     type() {
-      pick(rows()).children[1].focus();
+      part(pick(rows())).focus();
       for (let i = random(6); i >= 0; i--)
         press(random(4) ? pick('once upon a time') : 'Backspace');
     },
     enter() {  // and types on, at once
-      const input = pick(rows()).children[1];
+      const input = part(pick(rows()));
       input.focus();
       input.setSelectionRange(random(9), 9);
       press('Enter', random(4) === 0);
@@ -97,14 +99,14 @@ async function drive(seed, n, kinds) {
       box.dispatchEvent(new Event('change', {bubbles: true}));
     },
     odd() {
-      pick(rows()).children[1].focus();
+      part(pick(rows())).focus();
       for (const key of pick(['é', '"\\', '~a', '&<b>'])) press(key);
     },
     again() {  // publishes a text and looks it up, from the new line
       const row = pick(rows().filter(({dataset: {name}}) => isLive(name))), child = free();
       if (!row || !child || mode() !== letters) return;
       row.querySelector('[data-do=publish]').click();
-      $(child).value = row.children[1].value.slice(0, random(3) ? 32 : 8);
+      $(child).value = part(row).value.slice(0, random(3) ? 32 : 8);
       $(child).parentNode.querySelector('[data-do=find]').click();
     },
     word() {
@@ -117,7 +119,7 @@ async function drive(seed, n, kinds) {
   async function typeAlone() {
     const row = pick(rows().filter(({dataset: {name}}) => isLive(name)));
     if (!row || mode() !== letters) return;
-    const input = row.children[1], name = input.id, child = free(), fork = child && random(2);
+    const input = part(row), name = input.id, child = free(), fork = child && random(2);
     input.focus();
     await queue;
     const at = random(input.value.length + 1), more = pick(['ab', 'xyz', 'o']), {value} = input;
@@ -191,7 +193,7 @@ async function tell_tales() {
 // The fewest steps of the challenge, if requests share all that they can: no engine does better. A
 // state is how many letters each has; 0: it waits; -1: it is served.
 function fewest_steps() {
-  const [, size, count] = STORIES.serve, names = Object.keys(REQUESTS), seen = new Set();
+  const {size, count} = STORIES.serve, names = Object.keys(REQUESTS), seen = new Set();
   const reach = (states, state) => {
     if (seen.size === seen.add(`${state}`).size) return;
     const blocks = names.flatMap((name, i) => Array.from({length: state[i] / size + .99},

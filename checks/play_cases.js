@@ -46,7 +46,7 @@ const cases = {
     for (const [story, i, said, taken] of [['sampling', 0, 'Right: none. ', 2],
       ['sampling', 2, 'No: none. ', 2], ['full', 2, 'Right: PAGED_TOO_LONG. ', 3]]) {
       await to(story);
-      const button = $('answers').children[i];
+      const button = document.querySelectorAll('[data-do=answer]')[i];
       button.focus();
       button.click();
       await ended();
@@ -56,8 +56,9 @@ const cases = {
     }
     deeds.look();
     await ended();
-    $('answers').children[0].focus();
-    $('answers').children[0].click();
+    const button = document.querySelector('[data-do=answer]');
+    button.focus();
+    button.click();
     await ended();
     see('the focus is lost at the end', document.activeElement.closest('#leads'));
   },

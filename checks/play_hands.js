@@ -2,6 +2,8 @@
 
 const say = text => { for (const line of text.split('\n')) if (line) console.log(line); };
 const texts = (things, between = '') => [...things].map(one => one.textContent).join(between);
+// What stands in the row of a sequence: its text box, or table- or words-.
+const part = (row, what = '') => $(what + row.dataset.name);
 const event = (type, more) => ({bubbles: true, cancelable: true, ...more});
 
 // The page has nothing left to do.
@@ -25,12 +27,24 @@ function press(key, ctrlKey = false, repeat = false) {
   input.dispatchEvent(new InputEvent('input', more));
 }
 
+// The bits that the act of the kernel shows in the end, if it has no fault: the result, and m, l and
+// o of each thread.
+function bitsOf({record, call: {args}}) {
+  if (!record || args[2]) return '';
+  const {steps, writes, arrays} = stepsOf(record), out = [];
+  const hex = bits => (bits >>> 0).toString(16).padStart(8, '0');
+  for (const {array, index, bits} of writes) if (arrays[array] === 'out') out[index] = hex(bits);
+  const seen = steps.at(-1).lanes.flatMap(({m, l, o}) => [m, l, o]).map(n =>
+    hex(new Int32Array(new Float32Array([n]).buffer)[0]));
+  return `out: ${out.join('')}\nm, l and o: ${seen.join('')}\n`;
+}
+
 // From now on, what the engines print is kept. They begin anew, as the first calls belong to it.
 async function listen() {
   const {ask} = Place.prototype, runs = race.turn;
   Place.prototype.ask = function (fresh, calls, take) {
     return ask.call(this, fresh, calls, state => {
-      this.log = `${this.log ?? ''}${state.printed}`;
+      this.log = `${this.log ?? ''}${bitsOf(state)}${state.printed}`;
       take(state);
     });
   };

@@ -39,8 +39,6 @@ async function drive(seed, n) {
     step: () => { for (let i = random(9); i >= 0; i--) click(pick(moves)); },
     slide: () => input('when', random(kernelAct.steps.length + 1)),
     fault: () => input('fault', random(3)),
-    thread: () => random(2) ? input('thread', random(128))
-      : document.querySelectorAll('[data-thread]')[random(256)]?.click(),
     fold: () => { $('kernel').open = !$('kernel').open; },
     story: () => open(pick(['sampling', 'draft', 'full'])),
   };
@@ -48,9 +46,8 @@ async function drive(seed, n) {
   const seen = {};
   const shown = () =>
     [$('tells').textContent, ...textsOf('#code .at, #tokens li, .warp, #shared div')];
-  const float = (hex, i) => floatOf(parseInt(hex.slice(i * 8, i * 8 + 8), 16));
   function judge() {
-    const {key, at, steps, text, table, fault, state} = kernelAct, {size} = moment(), all = shown();
+    const {key, at, steps, writes, text, table, fault} = kernelAct, {size} = moment(), all = shown();
     const wrong = (what, is, should) => {
       if (is !== should) say(`! ${key}, step ${at}: ${what} is "${is}", not "${should}"`);
     };
@@ -67,21 +64,22 @@ async function drive(seed, n) {
       if (steps[at].kind === 'read' && steps[at].warps.includes(Number(w)))
         wrong(`where warp ${w} reads`, all[0].includes(where), true);
     }
-    const [a, b, sum] = $('who').textContent.replaceAll('−', '-')
-      .match(/score (-?[\d.]+) \+ (-?[\d.]+) .*? = (-?[\d.]+)/)?.slice(1).map(Number) ?? [0, 0, 0];
+    const [a, b, sum] = all[0].replaceAll('−', '-')
+      .match(/, (-?[\d.]+) \+ (-?[\d.]+) = (-?[\d.]+)\. /)?.slice(1).map(Number) ?? [0, 0, 0];
     wrong('the sum of a shuffle', Math.abs(a + b - sum) < .002, true);
+    if (steps[at]?.kind === 'shuffle') wrong('that a sum is shown', /\d \+ .*=/.test(all[0]), true);
     if (at === 1) wrong('the states', new Set(textsOf('.warp span + span')).size, 1);
     if (at < steps.length - 1) return;
     wrong('a deadlock', all[0].includes('Deadlock'), fault === 2);
     // Without the barrier: right if warp 0, which merges, comes after all the others.
     if (fault === 1) wrong('garbage', all[0].includes('garbage'), text.length % 4 !== 1);
     if (fault) return;
-    textsOf('.warp span + span').forEach((head, w) => wrong(`the state of warp ${w}`, head, `m ${
-      exact(float(state.threads, 96 * w))}  l ${exact(float(state.threads, 96 * w + 1))}`));
-    const o = textsOf('.warp .lanes:last-child i');
-    wrong('o', o.join(), o.map((_, i) => short(float(state.threads, 3 * i + 2))).join());
+    const {lanes} = steps[at];  // whose bits are those of ./paged: see bitsOf()
+    textsOf('.warp span + span').forEach((head, w) => wrong(`the state of warp ${w}`, head,
+      `m ${exact(lanes[32 * w].m)}  l ${exact(lanes[32 * w].l)}`));
+    wrong('o', textsOf('.warp .lanes:last-child i').join(), lanes.map(({o}) => short(o)).join());
     const out = textsOf('#shared div:last-child i');
-    wrong('out', out.join(), out.map((_, i) => short(float(state.out, i))).join());
+    wrong('out', out.join(), writes.slice(-out.length).map(({bits}) => short(floatOf(bits))).join());
     wrong('the oracle', all[0].includes("The oracle's differs by less than 1e-6."), true);
   }
   seconds = 60;

@@ -15,9 +15,11 @@ Pool *pool;
 Seq *a, *b, *c, *d, *e, *f;
 Seq **const seqs[SEQS] = {&a, &b, &c, &d, &e, &f};
 
-static int has_model;  // the pool is that of the tales
+static int has_model;     // the pool is that of the tales
+static float *weights;    // of attention, which report() prints once (an array of stb_ds)
+int agrees = 1;           // the last result of lanes() is that of the oracle
 
-static int new_pool(PoolConfig shape)
+static int new_pool(PoolConfig shape, int for_tales)
 {
     Pool *made;
     int error = pool_create(&shape, &made);
@@ -29,6 +31,7 @@ static int new_pool(PoolConfig shape)
     pool_destroy(pool);
     pool = made;
     config = shape;
+    has_model = for_tales;
     return PAGED_OK;
 }
 
@@ -36,10 +39,8 @@ static int new_pool(PoolConfig shape)
 
 int start(int block_size, int num_blocks)
 {
-    int error = new_pool(
-        (PoolConfig){LAYERS, 1, HEAD_DIM, block_size, num_blocks, PAGED_F32, 1, PAGED_CPU});
-    if (!error) has_model = 0;
-    return error;
+    PoolConfig shape = {LAYERS, 1, HEAD_DIM, block_size, num_blocks, PAGED_F32, 1, PAGED_CPU};
+    return new_pool(shape, 0);
 }
 
 // K and V of tokens `first` to `end` - 1 in a made-up model: element 0 of a key is the letter, the
@@ -86,33 +87,38 @@ void ask(Seq *seq, const char *text)
 
 int lanes(Seq *seq, const char *text, int fault);  // in play_gpu.c
 
-// Prints attention of the newest token in layer 1: through the table, gathered, in the oracle.
+// What attention of the newest token in layer 1 sees of each token.
 int attention(Seq *seq, const char *text)
 {
-    static float paged[HEAD_DIM], gathered[HEAD_DIM], lse;
-    double difference = 0;
-    int n = seq->length;
+    float out[HEAD_DIM], lse;
     ask(seq, text);
-    must(attend(pool, ATTEND_GATHER, 1, 1, 0, q, gathered, NULL), "attend");
-    must(attend(pool, ATTEND_PAGED, 1, 1, 0, q, paged, &lse), "attend");
+    must(attend(pool, ATTEND_PAGED, 1, 1, 0, q, out, &lse), "attend");
     must(seq_gather(seq, 1, k, v), "seq_gather");
-    for (int i = 0; i < HEAD_DIM; i++) difference += fabs((double)paged[i] - expected[i]);
-    printf("{\"same\":%d,\"difference\":\"%s than 1e-6\",\"lse\":\"%.3f\",\"scores\":[",
-           memcmp(paged, gathered, sizeof paged) == 0, difference < 1e-6 ? "less" : "more", lse);
-    for (int t = 0; t < n; t++) {
-        float score = 0;
-        for (int i = 0; i < HEAD_DIM; i++) score += q[i] * k[t * HEAD_DIM + i];
-        printf("%s\"%.3f\"", t ? "," : "", score / 4);  // 4: sqrt(HEAD_DIM)
+    for (int t = 0; t < seq->length; t++) {
+        float score = product(q, k + t * HEAD_DIM, HEAD_DIM) / sqrtf(HEAD_DIM);
+        arrput(weights, expf(score - lse));
     }
-    printf("]}\n");
     return PAGED_OK;
+}
+
+// Prints the letter or the word in a slot, as its K or V in layer 0 says; null: there is none.
+static void print_slot(int block, int slot)
+{
+    const float *key = (float *)pool->k + (block * config.block_size + slot) * HEAD_DIM;
+    int token = has_model ? token_in(block, slot) : -1;
+    printf(slot ? "," : "");
+    if (token >= 0)
+        print_word(-1, token);
+    else if (!has_model && *key > 0 && *key < '~' / 128.0f)
+        print_quoted((char[]){(char)(*key * 128), '\0'});
+    else
+        printf("null");
 }
 
 // Prints a call and, as JSON, the code it returned and the state after it.
 void report(const char *call, int code)
 {
     const Block *blocks = pool->blocks;
-    const float *key = (const float *)pool->k;  // of all slots in turn, in layer 0
     const char *wrong = pool_check(pool);
     printf("%s\n{\"code\":%d,\"wrong\":\"%s\",\"copies\":%d,\"free\":[", call, code,
            wrong ? wrong : "", (int)pool->num_copies);
@@ -120,12 +126,10 @@ void report(const char *call, int code)
          i++, block = blocks[block].next)
         printf("%s%d", i ? "," : "", block);
     for (int i = 0; i < config.num_blocks; i++) {
-        printf("%s{\"ref_count\":%d,\"serial\":%d,\"slots\":%c", i ? "," : "],\"blocks\":[",
-               blocks[i].ref_count, (int)blocks[i].serial, has_model ? '[' : '"');
-        if (has_model) print_slots(i);
-        for (int slot = 0; slot < config.block_size && !has_model; slot++, key += HEAD_DIM)
-            putchar(*key > 0 && *key < '~' / 128.0f ? (int)(*key * 128) : '~');  // '~': no letter
-        printf("%c}", has_model ? ']' : '"');
+        printf("%s{\"ref_count\":%d,\"serial\":%d,\"slots\":[", i ? "," : "],\"blocks\":[",
+               blocks[i].ref_count, (int)blocks[i].serial);
+        for (int slot = 0; slot < config.block_size; slot++) print_slot(i, slot);
+        printf("]}");
     }
     printf("],\"seqs\":{");
     for (int i = 0, count = 0; i < SEQS; i++) {
@@ -138,6 +142,10 @@ void report(const char *call, int code)
     }
     printf("}");
     if (has_model) print_tales();
-    printf("}\n");
+    printf(",\"agrees\":%d,\"weights\":[", agrees);
+    for (int i = 0; i < arrlen(weights); i++)  // of a wrong engine, they may be no numbers
+        printf("%s%.3f", i ? "," : "", fminf(fmaxf(weights[i], 0), 1));
+    arrsetlen(weights, 0);
+    printf("]}\n");
     fflush(stdout);
 }

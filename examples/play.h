@@ -2,12 +2,12 @@
 // the name of its sequence, and a token is a word or a part of one. play.c includes this file.
 //
 //     model(4, 64)                      an empty pool in the shape of the model
-//     tale(&a, "Once upon a time", 0)   begins a tale, which waits until tell() has room for it
+//     tale(&a, 0)                       begins a tale, which waits until tell() has room for it
 //     tell()                            a step: one more token of each tale
 //     branch(&a, 9, &b)                 b begins with the first 9 tokens of a, shared with it
-//     say(&b, " Gus")                   gives the next word of b
+//     say(&b, "Gus")                    gives the next word of b
 //     back(&a, 9)                       keeps the first 9 tokens of a
-//     look(&a, 9)                       prints what each head saw when token 9 of a was chosen
+//     look(&a, 9)                       finds the head that looked token 9 of a up, and its weights
 //     forget(&a)                        a is gone
 //
 // Of a tale that goes on, all tokens but the last known one are in its sequence.
@@ -26,28 +26,29 @@ typedef struct Tale {
 
 static Model m;
 static Tokenizer tokenizer;
-static float *keys;  // [vocab_size][kv_dim] of each token in layer 0, not rotated
+static float *values;  // [vocab_size][kv_dim] V of each token in layer 0
 static Workspace work;
 static ModelInput input;
 static Tale tales[SEQS];
 static int *order;       // the tales, oldest first (an array of stb_ds)
 static int *step_tales;  // those in the current step (likewise)
-static char **calls;     // of the engine, since the last report() (likewise)
-static int *codes;       // that they returned (likewise)
+static char **calls;     // of the engine since the last report(), as JSON (likewise)
 static int num_steps, num_computed, num_recomputed, num_preemptions;
+static int best_layer, best_head;  // that look() has found
+static float best_seen;            // the part of its weights on earlier occurrences
 
 static char name(int i) { return (char)('a' + i); }
 
 // Notes a call of the engine and returns its code.
 __attribute__((format(printf, 2, 3))) static int did(int code, const char *format, ...)
 {
-    char call[100];
+    char call[100], json[150];
     va_list list;
     va_start(list, format);
     vsnprintf(call, sizeof call, format, list);
     va_end(list);
-    arrput(calls, strdup(call));
-    arrput(codes, code);
+    snprintf(json, sizeof json, "{\"call\":\"%s\",\"code\":%d}", call, code);
+    arrput(calls, strdup(json));
     return code;
 }
 
@@ -59,10 +60,10 @@ static void read_files(File checkpoint, File tokens)
     read_model(&m, checkpoint);
     read_tokenizer(&tokenizer, tokens, m.vocab_size);
     arrsetlen(norm, (size_t)m.vocab_size * m.dim);
-    arrsetlen(keys, (size_t)m.vocab_size * m.kv_dim);
+    arrsetlen(values, (size_t)m.vocab_size * m.kv_dim);
     for (int token = 0; token < m.vocab_size; token++)
         rmsnorm(norm + token * m.dim, m.embedding + token * m.dim, m.rms_att, 1, m.dim);
-    matmul(keys, norm, m.wk, m.vocab_size, m.dim, m.kv_dim);
+    matmul(values, norm, m.wv, m.vocab_size, m.dim, m.kv_dim);
     arrfree(norm);
 }
 
@@ -75,14 +76,13 @@ void load(char *checkpoint, int size, char *tokens, int tokens_size)
 
 int model(int block_size, int num_blocks)
 {
-    if (!keys)
+    if (!values)
         read_files(open_file("examples/tales.bin"), open_file("examples/tales-tokenizer.bin"));
     // No poison: what a wrong engine reads is words, and it mixes them up.
     PoolConfig shape = {m.num_layers, m.num_kv_heads, m.head_dim, block_size,
                         num_blocks,   PAGED_F32,      0,          PAGED_CPU};
-    int error = new_pool(shape);
+    int error = new_pool(shape, 1);
     if (error) return error;
-    has_model = 1;
     for (int i = 0; i < SEQS; i++) {
         arrfree(tales[i].tokens);
         arrfree(tales[i].queries);
@@ -110,16 +110,12 @@ static Tale *tale_of(Seq **seq, int unused)
     return NULL;
 }
 
-int tale(Seq **seq, const char *prompt, int seed)
+int tale(Seq **seq, int seed)
 {
     Tale *t = tale_of(seq, 1);
     if (!t || *seq) return PAGED_BAD_ARGUMENT;
-    int *tokens = encode(&tokenizer, prompt);
-    if (arrlen(tokens) > longest()) {
-        arrfree(tokens);
-        return PAGED_TOO_LONG;
-    }
-    *t = (Tale){.tokens = tokens, .rng = seed};
+    *t = (Tale){.rng = seed};
+    arrput(t->tokens, BOS);
     arrput(order, (int)(t - tales));
     return PAGED_OK;
 }
@@ -144,18 +140,15 @@ int branch(Seq **from, int at, Seq **to)
     return PAGED_OK;
 }
 
-// A text that does not begin with a blank continues a word.
 int say(Seq **seq, const char *text)
 {
     Tale *t = tale_of(seq, 0);
     if (!t) return PAGED_BAD_ARGUMENT;
-    int *tokens = encode(&tokenizer, text + (*text == ' '));
-    int first =
-        *text != ' ' && arrlen(tokens) > 1 && !strcmp(tokenizer.text[tokens[1]], " ") ? 2 : 1;
-    int n = (int)arrlen(tokens) - first;
+    int *tokens = encode(&tokenizer, text);
+    int n = (int)arrlen(tokens) - 1;  // without its <s>
     int fits = arrlen(t->tokens) + n <= longest();
     if (fits && n > 0) {
-        memcpy(arraddnptr(t->tokens, n), tokens + first, n * sizeof(int));
+        memcpy(arraddnptr(t->tokens, n), tokens + 1, n * sizeof(int));
         t->ended = 0;
     }
     arrfree(tokens);
@@ -307,98 +300,75 @@ static void weigh(const float *q, const float *k, int at, int head, float *weigh
     for (int t = 0; t <= at; t++) weights[t] /= sum;
 }
 
-// Prints which head looked token `at` up when it was chosen: the one that saw most of it where it
-// had stood before. And what that head saw of each token.
+// Finds the head that looked token `at` up when it was chosen: the one that saw most of it where it
+// had stood before. report() prints what that head saw of each token.
 int look(Seq **seq, int at)
 {
     Tale *t = tale_of(seq, 0);
     if (!t || !*seq || at < 1 || at > (*seq)->num_computed_tokens) return PAGED_BAD_ARGUMENT;
     const float *q = t->queries + (at - 1) * m.num_layers * m.dim;
-    float *k = NULL, *v = NULL, *weights = NULL;
-    float most = -1;
-    int best_layer = 0, best_head = 0;
+    float *k = NULL, *v = NULL, *of_head = NULL;
     arrsetlen(k, (*seq)->length * m.kv_dim);
     arrsetlen(v, (*seq)->length * m.kv_dim);
+    arrsetlen(of_head, at);
     arrsetlen(weights, at);
+    best_seen = -1;
     for (int layer = m.num_layers - 1; layer >= 0; layer--) {
         must(seq_gather(*seq, layer, k, v), "seq_gather");
         for (int head = 0; head < m.num_heads; head++) {
             float seen = 0;
-            weigh(q + layer * m.dim, k, at - 1, head, weights);
+            weigh(q + layer * m.dim, k, at - 1, head, of_head);
             for (int i = 0; i < at && at < arrlen(t->tokens); i++)
-                if (t->tokens[i] == t->tokens[at]) seen += weights[i];
-            if (seen <= most) continue;
-            most = seen;
+                if (t->tokens[i] == t->tokens[at]) seen += of_head[i];
+            if (seen <= best_seen) continue;
+            best_seen = seen;
             best_layer = layer;
             best_head = head;
+            memcpy(weights, of_head, at * sizeof *weights);
         }
     }
-    must(seq_gather(*seq, best_layer, k, v), "seq_gather");
-    weigh(q + best_layer * m.dim, k, at - 1, best_head, weights);
-    printf("{\"layer\":%d,\"head\":%d,\"seen\":%.3f,\"weights\":", best_layer, best_head, most);
-    for (int i = 0; i < at; i++) printf("%c%.3f", i ? ',' : '[', weights[i]);
-    printf("]}\n");
     arrfree(k);
     arrfree(v);
-    arrfree(weights);
+    arrfree(of_head);
     return PAGED_OK;
 }
 
-static void print_word(int previous, int token)
+static void print_quoted(const char *text)
 {
     putchar('"');
-    for (const char *c = token == BOS ? "<s>" : token_text(&tokenizer, previous, token); *c; c++)
+    for (const char *c = text; *c; c++)
         printf(*c < ' ' ? "\\u%04x" : strchr("\"\\", *c) ? "\\%c" : "%c", *c);
     putchar('"');
 }
 
-// The token in a slot, as its key in layer 0 says: rotated back, it is the key of one token. -1: it
-// is the key of none.
-static int token_in(int block, int slot, int position)
+static void print_word(int previous, int token)
 {
-    float key[PAGED_MAX_HEAD_DIM], rope[PAGED_MAX_HEAD_DIM];
+    print_quoted(token == BOS ? "<s>" : token_text(&tokenizer, previous, token));
+}
+
+// The token in a slot, as its V in layer 0 says, which has no position in it. -1: it is no token's.
+static int token_in(int block, int slot)
+{
     size_t row = (size_t)block * m.num_kv_heads * config.block_size + slot;  // of KV head 0
-    memcpy(key, (float *)pool->k + row * m.head_dim, m.head_dim * sizeof *key);
-    const int reverse = -position;
-    fill_rope(rope, &reverse, 1, m.head_dim);
-    rotate(key, rope, 1, m.head_dim);
+    const float *value = (const float *)pool->v + row * m.head_dim;
     for (int token = 0, i; token < m.vocab_size; token++) {
-        for (i = 0; i < m.head_dim && fabsf(key[i] - keys[token * m.kv_dim + i]) < 1e-4f;) i++;
+        for (i = 0; i < m.head_dim && fabsf(value[i] - values[token * m.kv_dim + i]) < 1e-4f;) i++;
         if (i == m.head_dim) return token;
     }
     return -1;
 }
 
-// Prints the words in the slots of a block, as its first sequence with that block counts them.
-static void print_slots(int block)
-{
-    for (int slot = 0; slot < config.block_size; slot++) {
-        int token = -1;
-        for (int i = 0; i < SEQS && token < 0; i++)
-            for (int j = 0; *seqs[i] && j < arrlen((*seqs[i])->block_table) && token < 0; j++) {
-                int position = j * config.block_size + slot;
-                if ((*seqs[i])->block_table[j] == block && position < (*seqs[i])->length)
-                    token = token_in(block, slot, position);
-            }
-        printf(slot ? "," : "");
-        if (token < 0)
-            printf("null");
-        else
-            print_word(-1, token);
-    }
-}
-
 static void print_tales(void)
 {
-    printf(",\"longest\":%d,\"steps\":%d,\"computed\":%d,\"recomputed\":%d,\"preemptions\":%d",
-           m.seq_len, num_steps, num_computed, num_recomputed, num_preemptions);
+    printf(",\"steps\":%d,\"computed\":%d,\"recomputed\":%d,\"preemptions\":%d", num_steps,
+           num_computed, num_recomputed, num_preemptions);
+    printf(",\"layer\":%d,\"head\":%d,\"seen\":%.3f", best_layer, best_head, best_seen);
     printf(",\"calls\":[");
     for (int i = 0; i < arrlen(calls); i++) {
-        printf("%s{\"call\":\"%s\",\"code\":%d}", i ? "," : "", calls[i], codes[i]);
+        printf("%s%s", i ? "," : "", calls[i]);
         free(calls[i]);
     }
     arrsetlen(calls, 0);
-    arrsetlen(codes, 0);
     printf("],\"tales\":{");
     for (int n = 0; n < arrlen(order); n++) {  // the oldest first
         const Tale *t = &tales[order[n]];

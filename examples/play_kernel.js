@@ -49,12 +49,15 @@ function standIn(exports) {
     });
   }
   return {
-    see(line, m, l, o) {
+    see(id, line, m, l, o) {
       if (!isNew()) return;
       note({m, l, o}, line);
       begin(line);
     },
-    found(at) { if (isNew()) thread.piece.at = at; },
+    found(at) {
+      if (isNew()) thread.piece.at = at;
+      return at;
+    },
     share(name, at, size) {
       if (arrays.some(array => array.at === at)) return;
       const bytes = new Uint8Array(exports().memory.buffer);
@@ -119,8 +122,6 @@ function linesOf({from, to, asks}) {
 }
 
 // What a piece is for, as its effects show. Those at the start have none; later, such are left out.
-const KINDS = ['', 'launch', 'start', 'query', 'read', 'update', 'share', 'merge', 'finish'];
-const QUERY = KINDS.indexOf('query'), SHARE = KINDS.indexOf('share');
 function kindOf({from, asks, writes: [write], at, m, l, o}, {began, found}, arrays) {
   if (asks) return '';
   if (write && arrays[write[0]] === 'out') return 'finish';
@@ -129,64 +130,63 @@ function kindOf({from, asks, writes: [write], at, m, l, o}, {began, found}, arra
   if ((m ?? l ?? o) !== undefined) return found ? 'update' : 'query';
   return began ? '' : SOURCE[from].kind === 'global' ? 'launch' : 'start';
 }
+// In a round, the warps do first what no other thread sees, side by side. Then they write, one
+// after another, as they did.
+const ASIDE = ['launch', 'start', 'query', 'update', 'read'];
+const WRITING = ['share', 'merge', 'finish'];
 
-// What each warp does in a round: its pieces in turn, a piece of each lane together.
-function worksOf(round, lanes, arrays) {
-  const works = [[], [], [], []];
-  round.forEach((entry, id) => {
-    let i = 0;
-    for (const piece of entry?.pieces ?? []) {
-      const kind = KINDS.indexOf(kindOf(piece, lanes[id], arrays));
-      if (kind) (works[warpOf(id)][i++] ??= []).push({id, piece, kind});
-      lanes[id].found ||= piece.at >= 0;
-      lanes[id].began ||= kind >= QUERY;
-    }
-    lanes[id].began = true;
-  });
-  return works;
-}
-
-// The steps of a record, each with the state of all lanes after it. What warps do without a write
-// counts as done at the same time; writes come one warp after another, as they did.
+// The steps of a record, each with the state of all lanes after it.
 function stepsOf({rounds, stuck, arrays}) {
   const lanes = Array.from({length: THREADS}, () => ({})), writes = [], steps = [];
   const show = (kind, lines, more) => steps.push({kind, lines: new Set(lines), warps: [],
     of: SOURCE[lines[0]]?.of, written: writes.length, lanes: lanes.map(lane => ({...lane})),
     ...more});
   rounds.forEach((round, n) => {
-    const works = worksOf(round, lanes, arrays);
-    const next = warp => Math.max(...works[warp][0].map(({kind}) => kind));
-    const busy = () => WARPS.filter(warp => works[warp].length);
-    const arrive = warp => round.forEach((entry, id) => {  // where it waits now, if it has to
-      const {asks} = entry?.pieces.at(-1) ?? {}, lane = lanes[id];
-      if (!entry || warpOf(id) !== warp) return;
-      if (entry.done) lane.back = true;
-      if (asks?.bits === 0 || asks && asks.met !== n) lane.waits = asks.line;
+    let parts = [];  // what is to be shown yet
+    round.forEach((entry, id) => {
+      const lane = lanes[id];
+      for (const piece of entry?.pieces ?? []) {
+        const kind = kindOf(piece, lane, arrays);
+        if (kind) parts.push({id, piece, kind});
+        lane.found ||= piece.at >= 0;
+        lane.began ||= kind && kind !== 'launch' && kind !== 'start';
+      }
+      lane.began = true;
     });
-    const go = warps => {
-      const kind = Math.max(...warps.map(next)), parts = warps.flatMap(warp => works[warp].shift());
-      for (const {id, piece} of parts) {
+    const arrive = () => round.forEach((entry, id) => {  // who is done waits now, if it has to
+      if (!entry || parts.some(part => part.id === id)) return;
+      const {asks} = entry.pieces.at(-1) ?? {};
+      if (entry.done) lanes[id].back = true;
+      if (asks?.bits === 0 || asks && asks.met !== n) lanes[id].waits = asks.line;
+    });
+    const go = (kind, warps) => {
+      const done = parts.filter(part => part.kind === kind && warps.includes(warpOf(part.id)));
+      if (!done.length) return;
+      parts = parts.filter(part => !done.includes(part));
+      for (const {id, piece} of done) {
         for (const name of ['m', 'l', 'o', 'score', 'at'])
           if (name in piece) lanes[id][name] = piece[name];
+        if (WRITING.includes(kind)) delete lanes[id].at;
         for (const [array, index, bits] of piece.writes)
           writes.push({array, index, bits, warp: warpOf(id)});
       }
-      for (const warp of warps) if (!works[warp].length) arrive(warp);
-      for (const [id, lane] of lanes.entries())
-        if (kind >= SHARE && warps.includes(warpOf(id))) delete lane.at;
-      const main = parts.filter(part => part.kind === kind);
-      show(KINDS[kind], main.flatMap(({piece}) => linesOf(piece)), {warps});
+      arrive();
+      show(kind, done.flatMap(({piece}) => linesOf(piece)),
+        {warps: WARPS.filter(w => done.some(({id}) => warpOf(id) === w))});
     };
-    for (const warp of WARPS) if (!works[warp].length) arrive(warp);
-    for (let quiet; (quiet = busy().filter(warp => next(warp) < SHARE)).length;) go(quiet);
-    for (const warp of busy()) while (works[warp].length) go([warp]);
+    arrive();
+    for (const kind of ASIDE) go(kind, WARPS);
+    for (const w of WARPS) for (const kind of WRITING) go(kind, [w]);
 
     const met = round.map((entry, id) => ({id, ...entry?.pieces.at(-1)?.asks}))
       .filter(asks => asks.met === n);
     const shuffled = met.filter(({bits}) => bits > 0), barrier = met.find(({bits}) => bits === 0);
-    for (const {id, value, got} of shuffled) lanes[id].score = Math.fround(value + got);
-    if (shuffled.length) show('shuffle', [shuffled[0].line], {bits: shuffled[0].bits,
-      before: Object.fromEntries(shuffled.map(({id, value}) => [id, value]))});
+    const before = [];  // the score of each lane that shuffles
+    for (const {id, value, got} of shuffled) {
+      before[id] = value;
+      lanes[id].score = Math.fround(value + got);
+    }
+    if (shuffled.length) show('shuffle', [shuffled[0].line], {bits: shuffled[0].bits, before});
     for (const lane of barrier ? lanes : []) delete lane.waits;
     if (barrier) show('barrier', [barrier.line]);
   });
@@ -196,16 +196,16 @@ function stepsOf({rounds, stuck, arrays}) {
 
 // ---- the act ------------------------------------------------------------------------------------
 
+const EXAMPLE = 5;  // the lane whose part in a shuffle is marked
 const exact = n => n === undefined ? '–' : n < -1e38 ? '−FLT_MAX' : n.toFixed(3).replace('-', '−');
 function short(n) {  // fits a cell
   if (n === undefined) return '';
   return isNaN(n) ? 'NaN' : `${+n.toFixed(1)}`.replace('0.', '.').replace('-', '−');
 }
-function cell(value, most, more) {
+function cell(value, most) {
   const tint = Math.round(60 * Math.min(1, Math.abs(value) / most)) || 0;
-  const sign = value === undefined ? 'empty' : value < 0 ? 'minus' : '';
-  const look = {class: `${more?.class ?? ''} ${sign}`, style: `--w: ${tint}%`};
-  return el('i', {...more, ...look}, short(value));
+  const sign = value === undefined ? 'empty' : value < 0 ? 'minus' : 'plus';
+  return el('i', {class: sign, style: `--w: ${tint}%`, title: exact(value)}, short(value));
 }
 const floatOf = bits => new Float32Array(new Int32Array([bits]).buffer)[0];
 const list = names => names.join(', ').replace(/, ([^,]*)$/, ' and $1');
@@ -227,8 +227,13 @@ const SAYS = {
       'multiplies element i of the query and of that key.' +
       `${left < 0 ? '' : ` Thread ${left}, without an element, returns.`}`;
   },
-  shuffle: (act, {bits}) => `A shuffle: lane i adds what lane i xor ${bits} has. Now each has ` +
-    `the sum of ${WARP / bits} lanes${bits > 1 ? '.' : ': all 32 know the score of their token.'}`,
+  shuffle(act, {bits, before, lanes}) {
+    const [mine] = WARPS.map(w => w * WARP + EXAMPLE).filter(id => id in before);
+    return `A shuffle: lane i adds what lane i xor ${bits} has. In lane ${EXAMPLE} of warp ${
+      warpOf(mine)}, ${exact(before[mine])} + ${exact(before[mine ^ bits])} = ${
+      exact(lanes[mine].score)}. Each has the sum of ${WARP / bits} lanes${bits > 1 ? '.'
+      : ': all 32 know the score of their token.'}`;
+  },
   update(act, {warps, lanes}) {
     const split = warps.filter(w => lanes.slice(w * WARP, w * WARP + WARP)
       .some(({score}) => score !== lanes[w * WARP].score));
@@ -255,7 +260,7 @@ const SAYS = {
         ? ' All four are written: without the barrier, that is luck.' : ''}`;
   },
   finish: ({state}, step, garbage) => `The result is o / l, element i in thread i${garbage
-    ? ': garbage.' : state.difference ? `. The oracle's differs by ${state.difference}.` : '.'}`,
+    ? ': garbage.' : `. The oracle's differs by ${state.agrees ? 'less' : 'more'} than 1e-6.`}`,
   stuck(act, {lines, lanes}) {
     const back = lanes.flatMap((lane, id) => lane.back ? [id] : []);
     const whom = !back.length ? 'each other' : back.length > 1 ? `${back.length} that have returned`
@@ -266,7 +271,7 @@ const SAYS = {
 };
 
 const kernelAct = {
-  steps: [], writes: [], state: {}, at: 0, thread: 37, key: '', timer: 0,
+  steps: [], writes: [], state: {}, at: 0, key: '', timer: 0,
 
   // Runs the kernel for the newest token of a sequence, unless that is what the act shows.
   async look(name, text) {
@@ -302,7 +307,6 @@ const kernelAct = {
     this.drawCode(step);
     this.drawTokens(step);
     $('warps').replaceChildren(...WARPS.map(w => this.drawWarp(w, step)));
-    this.drawThread(step);
     this.drawShared(step);
   },
   drawCode({of, lines}) {
@@ -313,51 +317,36 @@ const kernelAct = {
     $('code').scrollTop = line ? line.offsetTop - $('code').clientHeight / 3 : 0;
   },
   drawTokens({lanes}) {
-    const {size} = moment(), reader = {}, done = new Set();
+    const {size} = moment(), reader = {};
     lanes.forEach(({at}, id) => { if (at >= 0) reader[this.token(at).t] = warpOf(id); });
-    for (const {kind, warps, lanes} of this.steps.slice(0, this.at + 1))
-      if (kind === 'update') for (const w of warps) done.add(this.token(lanes[w * WARP].at).t);
-    const look = t => `${done.has(t) ? 'done' : ''} ${t in reader ? 'now' : ''}`;
-    const slot = t => el('span', {class: look(t)}, this.text[t] ?? '',
+    const slot = t => el('span', {class: t in reader ? 'now' : ''}, this.text[t] ?? '',
       el('small', {}, t in reader ? `w${reader[t]}` : ''));
     $('tokens').replaceChildren(...this.table.map((block, entry) => el('li', {},
       el('div', {class: 'slots'}, ...Array.from({length: size}, (_, i) => slot(entry * size + i))),
       el('small', {}, `table[${entry}] = ${block}`))));
   },
-  drawWarp(w, {bits, before = {}, lanes}) {
-    const node = $('warp').content.cloneNode(true).firstChild;
-    const [head, was, lines, is, o] = node.children, mine = this.thread - w * WARP;
-    const own = lanes.slice(w * WARP, w * WARP + WARP), [{m, l, at, waits}] = own;
-    const row = (place, label, name, values = own.map(lane => lane[name])) => {
-      const most = Math.max(...lanes.map(lane => Math.abs(lane[name]) || 0), 1e-9);
-      place.append(el('small', {}, label), ...values.map((value, i) =>
-        cell(own[i].back && waits ? undefined : value, most,
-          {class: i === mine ? 'here' : '', 'data-thread': w * WARP + i})));
+  drawWarp(w, {bits, before = [], lanes}) {
+    const own = numbers => numbers.slice(w * WARP, w * WARP + WARP);
+    const [{m, l, at, waits}] = own(lanes), {letter, t} = at >= 0 ? this.token(at) : {};
+    const row = (label, numbers) => {
+      const most = Math.max(1e-9, ...numbers.filter(n => !isNaN(n)).map(Math.abs));
+      return el('div', {class: 'lanes'}, el('small', {}, label),
+        ...own(numbers).map(number => cell(number, most)));
     };
-    const {letter, t} = at >= 0 ? this.token(at) : {}, shuffles = w * WARP in before;
-    const has = t >= 0 ? ` has "${letter}", t = ${t}` : '';
-    head.append(el('span', {}, el('b', {}, `warp ${w}`), has),
-      el('span', {}, `m ${exact(m)}  l ${exact(l)}`));
-    if (waits)
-      was.append(el('b', {}, `waits at ${SOURCE[waits].text.match(/__\w+/)}(), line ${waits}`));
-    if (shuffles) row(was, 'score', 'score', own.map((_, i) => before[w * WARP + i]));
-    row(is, shuffles ? 'sum' : 'score', 'score');
-    row(o, 'o', 'o');
-    node.classList.toggle('waits', waits > 0);
+    const now = name => lanes.map(lane => lane.back && waits ? undefined : lane[name]);
     const path = (from, to, look) =>
       el('path', {d: `M${from + .5} 0L${to + .5} 10`, class: look});
-    if (shuffles) lines.append(...own.map((_, i) => path(i ^ bits, i, '')));
-    if (shuffles && own[mine])
-      lines.append(path(mine ^ bits, mine, 'mine'), path(mine, mine, 'mine'));
-    return node;
-  },
-  drawThread({bits, before = {}, lanes}) {
-    const {thread} = this, {score, m, l, o} = lanes[thread], lane = thread % WARP;
-    const sum = thread in before ? `${exact(before[thread])} + ${exact(before[thread ^ bits])
-      } from lane ${lane ^ bits} = ` : '';
-    $('thread').value = thread;
-    $('who').textContent = `Thread ${thread} is lane ${lane} of warp ${warpOf(thread)}: score ${
-      sum}${exact(score)}, m ${exact(m)}, l ${exact(l)}, o[${lane}] ${exact(o)}`;
+    const lines = el('svg', {viewBox: '0 0 32 10', preserveAspectRatio: 'none'});
+    const shuffles = w * WARP in before;
+    if (shuffles) lines.append(...own(lanes).map((_, i) => path(i ^ bits, i, '')),
+      path(EXAMPLE ^ bits, EXAMPLE, 'mine'), path(EXAMPLE, EXAMPLE, 'mine'));
+    return el('div', {class: `warp ${waits ? 'waits' : ''}`},
+      el('p', {},
+        el('span', {}, el('b', {}, `warp ${w}`), t >= 0 ? ` has "${letter}", t = ${t}` : ''),
+        el('span', {}, `m ${exact(m)}  l ${exact(l)}`)),
+      shuffles ? row('score', before) : el('div', {class: 'lanes'}, waits
+        ? el('b', {}, `waits at ${SOURCE[waits].text.match(/__\w+/)}(), line ${waits}`) : ''),
+      lines, row(shuffles ? 'sum' : 'score', now('score')), row('o', now('o')));
   },
   drawShared({written}) {  // a row for what a warp has written side by side
     const cells = {}, rows = [];
@@ -389,18 +378,16 @@ const kernelAct = {
     this.draw();
   },
 };
-$('act').onclick = ({target: {dataset: {move, thread}, id}}) => {
+$('act').onclick = ({target: {dataset: {move}, id}}) => {
   const act = kernelAct, running = act.timer;
   if (move || id) act.stop();
-  if (thread) act.thread = Number(thread);
-  if (move || thread) act.go(act.at + Number(move ?? 0));
+  if (move) act.go(act.at + Number(move));
   if (id !== 'running') return;
   if (act.at === act.steps.length - 1) act.at = 0;
   if (running) act.draw(); else act.run();
 };
 $('act').oninput = ({target: {id, value}}) => {
-  const act = kernelAct;
-  if (id === 'thread') act.thread = Number(value); else act.stop();
-  if (id === 'fault') later(() => {}); else act.go(id === 'when' ? Number(value) : act.at);
+  kernelAct.stop();
+  if (id === 'fault') later(() => {}); else kernelAct.go(Number(value));
 };
 $('kernel').ontoggle = () => later(() => {});

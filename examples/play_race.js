@@ -10,25 +10,24 @@ const race = {
   ],
   turn: null, begun: false, stepping: Promise.resolve(),
 
-  ask: (side, fresh, calls) => side.place.ask(fresh, calls, state => {
-    side.state = {...side.state, ...state};
-  }),
   // Each side's next word, after those that have been asked for before.
   step() {
     return this.stepping = this.stepping.then(async () => {
       const fresh = !this.begun || this.isOver(), begin = ({size}) =>
         [make('model', size, SLOTS / size), ...NAMES.map((name, i) =>
-          make('tale', `&${name}`, {text: ''}, i))];
+          make('tale', `&${name}`, i))];
       this.begun = true;
-      await Promise.all(this.sides.map(side =>
-        this.ask(side, fresh, [...fresh ? begin(side) : [], make('tell')])));
+      await Promise.all(this.sides.map(side => side.place.ask(fresh,
+        [...fresh ? begin(side) : [], make('tell')],
+        state => { side.state = {...side.state, ...state}; })));
       this.draw();
     });
   },
-  count: ({state}, what) =>
-    Object.values(state.tales ?? {}).filter(({state}) => state === what).length,
+  named: ({state: {tales = {}}}, what) =>
+    Object.keys(tales).filter(name => tales[name].state === what),
   isOver() {
-    return this.sides.some(({state}) => state.stopped) || this.count(this.sides[1], 'ended') === 6;
+    return this.sides.some(({state}) => state.stopped)
+      || this.named(this.sides[1], 'ended').length === NAMES.length;
   },
   async run() {
     const turn = this.turn = {};
@@ -53,7 +52,7 @@ const race = {
   },
   says() {
     const [left, right] = this.sides, stopped = left.state.stopped || right.state.stopped;
-    const ended = side => capital(word(this.count(side, 'ended')));
+    const ended = side => capital(word(this.named(side, 'ended').length));
     if (!files) return 'Without tales.js beside this page, there is no race to see here.';
     if (stopped) return `${left.state.stopped ? left.title : right.title}: ${stopped}`;
     if (this.isOver()) return `After ${right.state.steps} words each: ${ended(right)} tales are ` +
@@ -63,31 +62,31 @@ const race = {
     return 'A word needs a slot. On the left, a tale reserves 256 slots, as it may get that ' +
       'long: two tales fill the memory. On the right, it takes 16 when it needs them.';
   },
+  // A tale that has ended is done with its slots, though they stay until another needs them.
   drawSide(side) {
     const {title, size, why, state: {tales = {}, seqs = {}}} = side;
-    const used = Object.values(seqs).reduce((sum, {length}) => sum + length, 0);
-    const holder = {};
-    for (const name in seqs)
-      seqs[name].table.forEach((block, entry) => { holder[block] = [name, entry * size]; });
-    const strip = (_, i) => {
-      const [name, first] = holder[Math.floor(i * STRIP / size)] ?? [];
-      const n = name ? seqs[name].length - first - i * STRIP % size : 0;
-      return el('i', {class: name ? 'taken' : '', style: name ? `--of: var(--${name}); --n: ${
-        Math.max(0, Math.min(STRIP, n))}` : ''});
-    };
+    const running = this.named(side, 'running'), of = name => `--of: var(--${name})`;
+    const strips = Array.from({length: SLOTS / STRIP}, () => el('i'));
+    for (const name of running)
+      for (let i = 0; i < seqs[name].table.length * size / STRIP; i++) {
+        const block = seqs[name].table[Math.floor(i * STRIP / size)];
+        const used = Math.max(0, Math.min(STRIP, seqs[name].length - i * STRIP));
+        Object.assign(strips[block * size / STRIP + i % (size / STRIP)] ?? {},
+          {className: 'taken', style: `${of(name)}; --n: ${used}`});
+      }
     const row = name => {
       const {state = 'waiting', words = []} = tales[name] ?? {};
       const text = state === 'waiting' ? 'waits' : words.slice(1).slice(-60).join('');
-      return el('li', {class: state},
-        el('span', {class: 'chip', style: `--of: var(--${name})`}, name),
+      return el('li', {class: state}, el('span', {class: 'chip', style: of(name)}, name),
         el('span', {class: 'tail'}, el('span', {}, text)));
     };
+    const used = running.reduce((sum, name) => sum + seqs[name].length, 0);
     const count = (number, what) => el('span', {}, el('b', {}, number), ` ${what}`);
     return el('div', {class: 'side'}, el('h2', {}, `${title}: ${size} slots ${why}`),
-      el('p', {class: 'counts'}, count(this.count(side, 'running'), 'run together'),
-        count(used, `of ${SLOTS} slots used`), count(this.count(side, 'waiting'), 'wait')),
-      el('div', {class: 'strips'}, ...Array.from({length: SLOTS / STRIP}, strip)),
-      el('ol', {}, ...NAMES.map(row)));
+      el('p', {class: 'counts'}, count(running.length, 'run together'),
+        count(used, `of ${SLOTS} slots used`), count(this.named(side, 'waiting').length, 'wait'),
+        count(this.named(side, 'ended').length, 'told')),
+      el('div', {class: 'strips'}, ...strips), el('ol', {}, ...NAMES.map(row)));
   },
 };
 $('racing').onclick = () => race.turn ? race.stop() : race.run();

@@ -4,7 +4,7 @@
 const WORDS = ['none', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight'];
 const word = n => WORDS[n] ?? `${n}`;
 const taken = (was, now) => word(was.free.length - now.free.length);
-const freed = (was, now) => word(now.free.length - was.free.length);
+const freed = (was, now) => taken(now, was);
 const copied = (was, now) => word(now.copies - was.copies);
 const published = (was, now) => word(now.blocks.filter(block => block.serial).length);
 const codeOf = (was, now, all) =>
@@ -15,76 +15,82 @@ const found = (was, now, all) => word(Object.entries(
 const offers = measure => measure === codeOf
   ? ['PAGED_OK', 'PAGED_OUT_OF_BLOCKS', 'PAGED_TOO_LONG']
   : measure === found ? ['none', 'four', 'eight', 'eleven'] : ['none', 'one', 'two', 'three'];
-// A story: title, block_size, num_blocks, what is done and told at first. Then questions: what is
-// asked, what is done to see it, what to look for, what a right engine shows, and why.
+// A story: what is done and told at first, and then questions: what is asked, what is done to see
+// it, what to look for, what a right engine shows, and why. It leads to a chapter of the
+// walkthrough and to a function of the engine.
 const STORIES = {
-  sampling: ['Parallel sampling', 4, 16, ['a: cloud '], 'a is a prompt that is to get two answers.',
-    ['A fork begins with the tokens of another sequence. b is forked from a. How many blocks ' +
-      'does that take?', ['fork a 6'], taken, 'none',
+  sampling: {title: 'Parallel sampling', size: 4, count: 16,
+    chapter: '8-sharing-fork-and-copy-on-write', read: 'seq_fork',
+    begin: ['a: cloud '], told: 'a is a prompt that is to get two answers.', questions: [
+      ['A fork begins with the tokens of another sequence. b is forked from a. How many blocks ' +
+        'does that take?', ['fork a 6'], taken, 'none',
       'Both tables name the same blocks. ref_count, ×2, says how many tables do.'],
-    ['a gets a letter. How many blocks are copied?', ['a: cloud s'], copied, 'one',
-      'Its last block was shared.'],
-    ['b gets a letter. How many copies now?', ['b: cloud i'], copied, 'none',
-      'By now only b uses the original.']],
-  beam: ['Beam search', 4, 16, ['a: she s', 'fork a 5', 'a: she sat', 'b: she sai'],
-    'The two likeliest continuations survive each step: here a and b.',
-    ['Both survivors continue b: c is forked from it, and a ends. How many blocks become free?',
-      ['fork b 7', 'release a'], freed, 'one', 'No other table named it.'],
-    ['b and c get a letter each. How many blocks are copied?', ['b: she said', 'c: she sail'],
-      copied, 'one', 'b found a ref_count of 2 and copied; then c found 1.']],
-  draft: ['Speculative decoding', 4, 16, ['a: once upon a time t'], 'a is to get a draft, "here".',
-    ['How many blocks do these four guesses take?', ['a: once upon a time there'], taken, 'one',
-      'The last block had room for three of them.'],
-    ['Only the "h" is right. How many blocks does the rewind free?', ['a: once upon a time th'],
-      freed, 'one', 'Only the last guess was in it.'],
-    ['b is forked from a. Then a rewinds into a block that b uses. How many copies?',
-      ['fork a 19', 'a: once upon a'], copied, 'none', 'A rewind takes no block: it cannot fail.'],
-    ['a gets a letter. How many copies now?', ['a: once upon a '], copied, 'one',
-      'The next append pays for it.']],
-  prefix: ['Prefix cache', 4, 8, ['a: be kind. Hi', 'publish a', 'release a'],
-    '"be kind. Hi" was published: its full blocks can be found. It has ended; they are free.',
-    ['"be kind. Bye" comes and is looked up. How many of its letters are found?',
-      ['b? be kind. Bye'], found, 'eight',
-      'Full blocks are found, each by its letters and all before them.'],
-    ['It publishes and ends. A text of 27 letters takes 7 of the 8 blocks. How many of the 3 ' +
-      'published blocks remain?', ['publish b', 'release b', 'c? once upon a time, in a land'],
+      ['a gets a letter. How many blocks are copied?', ['a: cloud s'], copied, 'one',
+        'Its last block was shared.'],
+      ['b gets a letter. How many copies now?', ['b: cloud i'], copied, 'none',
+        'By now only b uses the original.']]},
+  beam: {title: 'Beam search', size: 4, count: 16,
+    chapter: '8-sharing-fork-and-copy-on-write', read: 'seq_append',
+    begin: ['a: she s', 'fork a 5', 'a: she sat', 'b: she sai'],
+    told: 'The two likeliest continuations survive each step: here a and b.', questions: [
+      ['Both survivors continue b: c is forked from it, and a ends. How many blocks become free?',
+        ['fork b 7', 'release a'], freed, 'one', 'No other table named it.'],
+      ['b and c get a letter each. How many blocks are copied?', ['b: she said', 'c: she sail'],
+        copied, 'one', 'b found a ref_count of 2 and copied; then c found 1.']]},
+  draft: {title: 'Speculative decoding', size: 4, count: 16,
+    chapter: '9-speculative-decoding-and-rewind', read: 'seq_rewind',
+    begin: ['a: once upon a time t'], told: 'a is to get a draft, "here".', questions: [
+      ['How many blocks do these four guesses take?', ['a: once upon a time there'], taken, 'one',
+        'The last block had room for three of them.'],
+      ['Only the "h" is right. How many blocks does the rewind free?', ['a: once upon a time th'],
+        freed, 'one', 'Only the last guess was in it.'],
+      ['b is forked from a. Then a rewinds into a block that b uses. How many copies?',
+        ['fork a 19', 'a: once upon a'], copied, 'none',
+        'A rewind takes no block: it cannot fail.'],
+      ['a gets a letter. How many copies now?', ['a: once upon a '], copied, 'one',
+        'The next append pays for it.']]},
+  prefix: {title: 'Prefix cache', size: 4, count: 8,
+    chapter: '10-the-prefix-cache', read: 'seq_lookup',
+    begin: ['a: be kind. Hi', 'publish a', 'release a'], told: '"be kind. Hi" was published: its ' +
+      'full blocks can be found. It has ended; they are free.', questions: [
+      ['"be kind. Bye" comes and is looked up. How many of its letters are found?',
+        ['b? be kind. Bye'], found, 'eight',
+        'Full blocks are found, each by its letters and all before them.'],
+      ['It publishes and ends. A text of 27 letters takes 7 of the 8 blocks. How many of the 3 ' +
+        'published blocks remain?', ['publish b', 'release b', 'c? once upon a time, in a land'],
       published, 'one', 'First it takes those that hold nothing, then the ends of texts.'],
-    ['It ends. How many letters does the next "be kind. Hi" find?', ['release c', 'd? be kind. Hi'],
-      found, 'four', 'The end was evicted before the beginning.']],
-  full: ['Out of blocks', 4, 5, ['a: once', 'b: he was'], 'In a pool of five blocks, a and b grow.',
-    ['c needs 34 tokens. What does its append return?', ['append c 34', 'release c'], codeOf,
-      'PAGED_TOO_LONG', 'The pool has 20 slots. That is final: c is refused.'],
-    ['a has 8 letters, b has 10. What does the 9th of a return?',
-      ['a: once upo', 'b: he was her', 'a: once upon'], codeOf, 'PAGED_OUT_OF_BLOCKS',
-      'It may try again later. Nothing has changed.'],
-    ['b is newer, and gives way. And now?', ['release b', 'a: once upon'], codeOf, 'PAGED_OK',
-      'b waits until a ends, and then all its tokens are computed again.']],
-  tales: ['A real model', 4, 64, ['tale a 0', 'tell 48'], 'Where did the model find the name ' +
-    'that it has just written? Pick any word to see what it looked at. Fork or rewind there, ' +
-    'with another word, and run.'],
-  crowd: ['Tales in a small pool', 4, 48, ['tale a 0', 'tale b 1', 'tale c 2', 'tell 30'],
-    'Three tales grow in a pool that holds one and a half. Run: which has to wait?'],
-  serve: ['Challenge: serve five', 4, 8, [], 'Serve these five requests in eight blocks. A step ' +
-    'adds a letter to each that is running. 11 steps are enough.'],
-};
-// Where a story leads: a chapter of the walkthrough, and what to read of the engine.
-const LEADS = {
-  sampling: ['8-sharing-fork-and-copy-on-write', 'seq_fork'],
-  beam: ['8-sharing-fork-and-copy-on-write', 'seq_append'],
-  draft: ['9-speculative-decoding-and-rewind', 'seq_rewind'],
-  prefix: ['10-the-prefix-cache', 'seq_lookup'],
-  full: ['11-running-out', 'seq_append'],
-  tales: ['13-a-real-model-on-top', 'pool_plan'],
-  crowd: ['11-running-out', 'seq_release'],
-  serve: ['11-running-out', 'seq_publish'],
+      ['It ends. How many letters does the next "be kind. Hi" find?',
+        ['release c', 'd? be kind. Hi'], found, 'four',
+        'The end was evicted before the beginning.']]},
+  full: {title: 'Out of blocks', size: 4, count: 5, chapter: '11-running-out', read: 'seq_append',
+    begin: ['a: once', 'b: he was'], told: 'In a pool of five blocks, a and b grow.', questions: [
+      ['c needs 34 tokens. What does its append return?', ['append c 34', 'release c'], codeOf,
+        'PAGED_TOO_LONG', 'The pool has 20 slots. That is final: c is refused.'],
+      ['a has 8 letters, b has 10. What does the 9th of a return?',
+        ['a: once upo', 'b: he was her', 'a: once upon'], codeOf, 'PAGED_OUT_OF_BLOCKS',
+        'It may try again later. Nothing has changed.'],
+      ['b is newer, and gives way. And now?', ['release b', 'a: once upon'], codeOf, 'PAGED_OK',
+        'b waits until a ends, and then all its tokens are computed again.']]},
+  tales: {title: 'A real model', size: 4, count: 64,
+    chapter: '13-a-real-model-on-top', read: 'pool_plan', begin: ['tale a 0', 'tell 48'],
+    told: 'Where did the model find the name that it has just written? Pick any word to see what ' +
+      'it looked at. Fork or rewind there, with another word, and run.'},
+  crowd: {title: 'Tales in a small pool', size: 4, count: 48,
+    chapter: '11-running-out', read: 'seq_release',
+    begin: ['tale a 0', 'tale b 1', 'tale c 2', 'tell 30'],
+    told: 'Three tales grow in a pool that holds one and a half. Run: which has to wait?'},
+  serve: {title: 'Challenge: serve five', size: 4, count: 8,
+    chapter: '11-running-out', read: 'seq_publish', begin: [],
+    told: 'Serve these five requests in eight blocks. A step adds a letter to each that is ' +
+      'running. 11 steps are enough.'},
 };
 function leads({story} = moment()) {
   const names = Object.keys(STORIES), next = names[(names.indexOf(story) + 1) % names.length];
-  const [chapter, name] = LEADS[story], file = $('engine').textContent;
-  const line = Object.keys(SOURCE).find(n => SOURCE[n].text.includes(` ${name}(`));
-  return ['Next: ', el('a', {href: `#${next}`}, STORIES[next][0]), '. Read ',
+  const {chapter, read} = STORIES[story], file = $('engine').textContent;
+  const line = Object.keys(SOURCE).find(n => SOURCE[n].text.includes(` ${read}(`));
+  return ['Next: ', el('a', {href: `#${next}`}, STORIES[next].title), '. Read ',
     el('a', {href: `../walkthrough.md#${chapter}`}, `chapter ${parseInt(chapter)}`), ' and ',
-    el('a', {href: `../${file}`}, `${name}(), line ${line} of ${file}`), '. Write it: ',
+    el('a', {href: `../${file}`}, `${read}(), line ${line} of ${file}`), '. Write it: ',
     el('code', {}, 'make learn'), '.'];
 }
 // The challenge: five requests, each with a prompt, which is computed at once, and an answer, of
@@ -135,11 +141,9 @@ const letters = {
     ...live ? {fork: 'Fork', publish: 'Publish', release: 'Release'}
       : {begin: 'New', find: 'Look up'}}),
   async fork(name, n, typing) {
-    const child = free(), draft = child ? $(child).value : '';
+    const child = free();
     await act([`fork ${name} ${n}`]);
-    if (!isLive(child)) return;
-    if (draft && free()) $(free()).value = draft;
-    if (typing) hand = aim = child;
+    if (typing && isLive(child)) hand = aim = child;
   },
   publish: name => act([`publish ${name}`]),
   begin: (name, kind) => act([`${name}${kind} ${clean($(name).value)}`]),
@@ -185,7 +189,7 @@ const challenge = {...letters,
       : 'No solution is shorter.';
     return `${n} of 5 served in ${steps} steps, ${twice} tokens computed twice. ${advice}`;
   },
-  asks: () => STORIES.serve[4],
+  asks: () => STORIES.serve.told,
   invites: waits,
   row: (name, live) => ({label: `Text of sequence ${name}`, hint: textFor(name),
     ...live ? {fork: 'Fork', publish: 'Publish',
@@ -224,7 +228,7 @@ const telling = {
     return `${steps} steps, ${computed} tokens computed, ${recomputed} of them again after ${
       preemptions} preemptions.`;
   },
-  asks: () => STORIES[moment().story][4],
+  asks: () => STORIES[moment().story].told,
   invites: name => name === free(),
   row(name, live) {
     const word = name === hand && now().tales?.[name]?.words[sights.t]?.trim();
@@ -244,7 +248,7 @@ const telling = {
   begin: name => act([`tale ${name} ${NAMES.indexOf(name)}`]),
   wishes: {
     *tale(name, seed) {
-      yield make('tale', `&${name}`, {text: ''}, Number(seed));
+      yield make('tale', `&${name}`, Number(seed));
       yield make('tell');
     },
     *tell(n) {
@@ -265,12 +269,12 @@ const telling = {
     *fork(name, n, child, word) {
       if (!telling.holds(name, n) || !NAMES.includes(child) || isLive(child)) return;
       yield make('branch', `&${name}`, Number(n), `&${child}`);
-      if (word) yield make('say', `&${child}`, {text: ` ${word}`});
+      if (word) yield make('say', `&${child}`, {text: word});
     },
     *rewind(name, n, word) {
       if (!telling.holds(name, n)) return;
       yield make('back', `&${name}`, Number(n));
-      if (word) yield make('say', `&${name}`, {text: ` ${word}`});
+      if (word) yield make('say', `&${name}`, {text: word});
     },
     *release(name) { if (isLive(name)) yield make('forget', `&${name}`); },
   },
@@ -285,7 +289,7 @@ const mode = () => modeOf(moment().story);
 const bring = () => new Promise((done, fail) => document.head.append(Object.assign(
   document.createElement('script'), {src: 'tales.js', onload: () => done(Promise.all(
     tales.map(unpack))), onerror: () => fail(Error('tales.js is not beside this page.'))})));
-const question = ({story, asked} = moment()) => STORIES[story][5 + asked];
+const question = ({story, asked} = moment()) => STORIES[story].questions?.[asked];
 const capital = text => text[0].toUpperCase() + text.slice(1);
 const WISH = /^(step|(begin|find|publish|release) [a-e]|fork [a-e] \d+ [a-e])$/;
 function linked(text) {  // a link that cannot be read is a text like others
@@ -296,13 +300,13 @@ const open = link => later(async () => {
   if (key && !Object.hasOwn(STORIES, key)) problem = `There is no story "${key}". `;
   if (modeOf(key) === telling)
     files ??= await bring().catch(error => { problem = `${error.message} `; });
-  const story = key && !problem ? key : 'sampling', [, size, count, wishes, told] = STORIES[story];
+  const story = key && !problem ? key : 'sampling', {size, count, begin, told} = STORIES[story];
   if (problem) $(`to-${story}`).focus({preventScroll: true});
   $('stories').scrollLeft = $(`to-${story}`).offsetLeft - 24;
   const back = at && moment().mine ? ' Undo brings your lines back.' : '';
   hand = 'a';
   const more = story === 'serve' ? deeds.split('.').filter(wish => WISH.test(wish)) : [];
-  return act([...wishes, ...more], {story, asked: 0, size, count, calls: [], wishes: [],
+  return act([...begin, ...more], {story, asked: 0, size, count, calls: [], wishes: [],
     mine: false, answer: told + back});
 });
 // A story goes on from where it was, whatever you have done since. Undo goes back to that.
