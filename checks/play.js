@@ -168,10 +168,10 @@ async function tell_message() {
   deeds.look();
   await ended();
   const answer = $('says').textContent;
-  deeds.release('a');
+  actInRow('a', 'release');
   await ended();
   $('a').value = 'hi';
-  deeds.begin('a');
+  actInRow('a', 'begin');
   await ended();
   const said = [$('message'), $('calls'), $('lap')].map(({textContent}) =>
     textContent.replace(/\s+/g, ' '));
@@ -183,7 +183,7 @@ async function tell_tales() {
   $('a').value = 'with';
   deeds.run();
   pick('a', 35);
-  deeds.fork('a');
+  actInRow('a', 'fork');
   deeds.run();
   await ended();
   const [a, b] = ['a', 'b'].map(name => now().tales[name].words.slice(1));

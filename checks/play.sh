@@ -109,18 +109,18 @@ if [ "${1-}" = planted ]; then
     limit=450  # a page that is wrong may well never come to an end
     check "the page as it is comes to its end" agrees docs/play.html random=1,100
     planted "a fork gets the name that was free when it was wished for" twice.click \
-        's/await act(\[`fork \${name} \${n}`\])/await act([`fork ${name} ${n} ${window.wished}`])/; s/^    const n = \$(name).selectionStart,/    window.wished = free(); &/'
+        's/await act(\[`fork \${name} \${n}`\])/await act([`fork ${name} ${n} ${window.wished}`])/; s/^  const n = \$(name).selectionStart,/  window.wished = free(); &/'
     planted "attention of the text before the calls" type.undo \
-        's/^  const text = textOf(hand), /  const text = $(hand).value, /; s/^  if (text.length !== seqs.*//'
+        's/^  const text = textOf(hand), /  const text = $(hand).value, /; s/text.length < held || //'
     planted "the line is published, not the sequence" story 's/^      const text = textOf(name);$/      const text = $(name).value;/'
     planted "a story does not wait for its turn" type.story.look \
         's/^const open = link => later(async () => {/const open = link => (go => go().then(draw))(async () => {/'
     planted "num_blocks passes its maximum" shape 's/Math.min(MAX_BLOCKS, /Math.max(1, /'
-    planted "what is typed after Enter stays in the old line" enter 's/if (typing) hand = aim = child;//'
+    planted "what is typed after Enter stays in the old line" enter 's/if (typing .* hand = aim = child;//'
     planted "the focus is lost after Release" click 's/^    ?.querySelector(`.*focus();//'
     planted "a refusal is not said" shape.enter 's/code ? refusal({call, code})/false ? ""/'
-    planted "the race counts tales that have ended" race.type 's/count(this.count(side, .running.)/count(Object.keys(tales).length/'
-    planted "the race shows the first slots only" race.type 's/entry \* size\]/0]/'
+    planted "the race counts tales that have ended" race.type 's/count(running.length/count(Object.keys(tales).length/'
+    planted "the race shows the first slots only" race.type 's/length - i \* STRIP/length/'
     planted "the calls of another shape are made again, not the wishes" type.shape \
         's/^  return act(wishes, {...change(size, count), calls: \[\], wishes: \[\]});/  return act([], change(size, count));/'
     planted "a shuffle answers with the lane's own number" kernel=1,30 's/asks\[i ^ first.bits\]/asks[i]/'

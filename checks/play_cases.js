@@ -38,9 +38,31 @@ const cases = {
     while (!race.isOver() && race.turn) await new Promise(done => setTimeout(done, 99));
     await race.stepping;
     see($('lap').textContent, /Six tales are told with paging, two/.test($('lap').textContent));
+    same('what is left of them', texts($('sides').lastChild.querySelectorAll('b, .taken'), ' '),
+      '0 0 0 6');
     step.click();
     await race.stepping;
     same('the words after a step from the end', words(), 2);
+  },
+  async 'keys do what the buttons say'() {
+    await to('sampling');
+    $('a').focus();
+    for (const [key, ctrl, fn] of [['Enter', false, 'seq_fork'], ['Enter', true, 'seq_publish'],
+      ['Delete', true, 'seq_release'], ['Enter', false, 'step'], ['Enter', false, 'seq_fork']]) {
+      if (fn === 'step') {
+        $(free()).focus();
+        $(free()).value = 'hi';
+      }
+      press(key, ctrl);
+      await ended();
+      same(`the call after ${ctrl ? 'Ctrl+' : ''}${key}`, now().call.fn, fn);
+    }
+    press('z', true);
+    await ended();
+    same('the call after Ctrl+z', now().call.fn, 'step');
+    press('y', true);
+    await ended();
+    same('the call after Ctrl+y', now().call.fn, 'seq_fork');
   },
   async 'an answer is right or wrong, and then the look'() {
     for (const [story, i, said, taken] of [['sampling', 0, 'Right: none. ', 2],
@@ -139,7 +161,7 @@ const cases = {
   },
   async 'nor when the end of the text was shared'() {
     await to('sampling');
-    await act(['a: 0123456789', 'fork a 10 b', 'append c 43']);  // three blocks are shared
+    await act(['type a 0123456789', 'fork a 10 b', `type c ${'x'.repeat(43)}`]);  // three blocks are shared
     $('count').value = 14;
     $('count').dispatchEvent(new Event('change', {bubbles: true}));
     await ended();
@@ -162,7 +184,7 @@ const cases = {
   async 'what is rewound in the challenge, and comes again, is computed twice'() {
     await to('serve');
     await later(() => act(['begin a', 'step', 'step']));  // tell of Ada:_
-    await later(() => act(['a: tell of']));
+    await later(() => act(['type a tell of']));
     await later(() => act(['step', 'step']));
     see($('says').textContent, $('says').textContent.includes(' 2 tokens computed twice'));
   },

@@ -27,8 +27,8 @@ function press(key, ctrlKey = false, repeat = false) {
   input.dispatchEvent(new InputEvent('input', more));
 }
 
-// The bits that the act of the kernel shows in the end, if it has no fault: the result, and m, l and
-// o of each thread.
+// The bits that the act of the kernel shows in the end, if it has no fault: the result, and m, l
+// and o of each thread.
 function bitsOf({record, call: {args}}) {
   if (!record || args[2]) return '';
   const {steps, writes, arrays} = stepsOf(record), out = [];

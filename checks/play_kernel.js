@@ -24,12 +24,13 @@ async function drive(seed, n) {
   const moves = [...document.querySelectorAll('[data-move]'), $('running')];
   const line = () => Array.from({length: 1 + random(32)}, () => pick('once upon a time')).join('');
   const deed = {
-    type: () => later(() => act([`${hand}: ${line()}`])),
+    type: () => later(() => act([`type ${hand} ${line()}`])),
     fork: () => later(async () => {
       const child = free();
       await act([`fork ${hand} ${1 + random(textOf(hand).length)} ${child}`]);
       if (child) hand = child;
-      if (child && random(2)) await act([`${child}: ${textOf(child)}${pick('abc')}`.slice(0, 35)]);
+      const more = `${textOf(child)}${pick('abc')}`.slice(0, 32);
+      if (child && random(2)) await act([`type ${child} ${more}`]);
     }),
     release: () => later(async () => {
       await act([`release ${hand}`]);
@@ -47,7 +48,8 @@ async function drive(seed, n) {
   const shown = () =>
     [$('tells').textContent, ...textsOf('#code .at, #tokens li, .warp, #shared div')];
   function judge() {
-    const {key, at, steps, writes, text, table, fault} = kernelAct, {size} = moment(), all = shown();
+    const {key, at, steps, writes, text, table, fault} = kernelAct;
+    const {size} = moment(), all = shown();
     const wrong = (what, is, should) => {
       if (is !== should) say(`! ${key}, step ${at}: ${what} is "${is}", not "${should}"`);
     };
@@ -79,7 +81,8 @@ async function drive(seed, n) {
       `m ${exact(lanes[32 * w].m)}  l ${exact(lanes[32 * w].l)}`));
     wrong('o', textsOf('.warp .lanes:last-child i').join(), lanes.map(({o}) => short(o)).join());
     const out = textsOf('#shared div:last-child i');
-    wrong('out', out.join(), writes.slice(-out.length).map(({bits}) => short(floatOf(bits))).join());
+    const last = writes.slice(-out.length).map(({bits}) => short(floatOf(bits)));
+    wrong('out', out.join(), last.join());
     wrong('the oracle', all[0].includes("The oracle's differs by less than 1e-6."), true);
   }
   seconds = 60;

@@ -90,6 +90,8 @@ int model(int block_size, int num_blocks)
     }
     arrsetlen(order, 0);
     num_steps = num_computed = num_recomputed = num_preemptions = 0;
+    best_layer = best_head = 0;
+    best_seen = 0;
     return PAGED_OK;
 }
 
@@ -191,26 +193,21 @@ int forget(Seq **seq)
 // The rules are those of llama.c, and one more: a tale that has ended keeps its blocks, and can be
 // looked at, until another one needs them.
 
-// Returns 0 if all tales in the pool go on.
-static int clear_away_ended(void)
+// Takes the blocks of a tale that has ended or, to preempt, of the one that came last: it waits
+// again. Returns which one; -1: none.
+static int take_blocks(int preempt)
 {
+    int taken = -1;
     for (int n = 0; n < arrlen(order); n++) {
         int i = order[n];
-        if (!tales[i].ended || !*seqs[i]) continue;
-        give_back_blocks(i);
-        return 1;
+        if (!*seqs[i]) continue;
+        if (tales[i].ended || preempt) taken = i;
+        if (tales[i].ended) break;
     }
-    return 0;
-}
-
-// Returns the tale that came last of those in the pool. It waits again.
-static int preempt_newest(void)
-{
-    int n = (int)arrlen(order) - 1;
-    while (!*seqs[order[n]]) n--;
-    give_back_blocks(order[n]);
-    num_preemptions++;
-    return order[n];
+    if (taken < 0) return -1;
+    if (!tales[taken].ended) num_preemptions++;
+    give_back_blocks(taken);
+    return taken;
 }
 
 // Lets a waiting tale in, if all its known tokens fit.
@@ -218,7 +215,7 @@ static void admit(int i)
 {
     int known = (int)arrlen(tales[i].tokens);
     int blocks = (known - 1) / config.block_size + 1;
-    while (blocks > pool->num_free && clear_away_ended()) continue;
+    while (blocks > pool->num_free && take_blocks(0) >= 0) continue;
     if (blocks > pool->num_free) return;
     num_recomputed += tales[i].lost;
     must(did(seq_create(pool, seqs[i]), "seq_create(pool, &%c)", name(i)), "seq_create");
@@ -234,7 +231,7 @@ static int add_to_step(int i)
     int error;
     while ((error = did(seq_append(*seqs[i], n), "seq_append(%c, %d)", name(i), n)) != PAGED_OK) {
         if (error != PAGED_OUT_OF_BLOCKS) must(error, "seq_append");
-        if (!clear_away_ended() && preempt_newest() == i) return 0;
+        if (take_blocks(1) == i) return 0;
     }
     arrput(input.seqs, *seqs[i]);
     arrput(input.num_tokens, n);

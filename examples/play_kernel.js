@@ -111,13 +111,11 @@ for (const line of $('source').textContent.trim().split('\n')) {
   SOURCE[number] = of ? {text, of, kind} : {...SOURCE[number - 1], text};
 }
 
-// A piece ends where the next one begins or, before a jump, at a blank line.
+// A piece ends where the next one begins, at the latest at a blank line.
 function linesOf({from, to, asks}) {
-  const lines = [from], {of} = SOURCE[from], runsOn = to > from && SOURCE[to]?.of === of;
-  for (let n = from + 1; !asks && SOURCE[n]?.of === of; n++) {
-    if (runsOn ? n === to : !SOURCE[n].text.trim()) break;
+  const lines = [from], {of} = SOURCE[from];
+  for (let n = from + 1; !asks && n !== to && SOURCE[n]?.of === of && SOURCE[n].text.trim(); n++)
     lines.push(n);
-  }
   return lines;
 }
 
@@ -218,14 +216,12 @@ const SAYS = {
   query: () => 'Lane i of each warp takes element i of the query. There are 16: lanes 16 to 31 ' +
     'have none, but stay, as a shuffle needs all 32.',
   read(act, {warps, lanes}) {
-    const left = lanes.findIndex((lane, id) => lane.back && !act.steps[act.at - 1]?.lanes[id].back);
     const tokens = warps.map(w => {
       const {letter, block, slot} = act.token(lanes[w * WARP].at);
       return `warp ${w} "${letter}" in slot ${slot} of block ${block}`;
     });
     return `Each warp finds a token of its own through the block table: ${list(tokens)}. Lane i ` +
-      'multiplies element i of the query and of that key.' +
-      `${left < 0 ? '' : ` Thread ${left}, without an element, returns.`}`;
+      'multiplies element i of the query and of that key.';
   },
   shuffle(act, {bits, before, lanes}) {
     const [mine] = WARPS.map(w => w * WARP + EXAMPLE).filter(id => id in before);

@@ -21,55 +21,59 @@ const offers = measure => measure === codeOf
 const STORIES = {
   sampling: {title: 'Parallel sampling', size: 4, count: 16,
     chapter: '8-sharing-fork-and-copy-on-write', read: 'seq_fork',
-    begin: ['a: cloud '], told: 'a is a prompt that is to get two answers.', questions: [
+    begin: ['type a cloud '], told: 'a is a prompt that is to get two answers.', questions: [
       ['A fork begins with the tokens of another sequence. b is forked from a. How many blocks ' +
         'does that take?', ['fork a 6'], taken, 'none',
-      'Both tables name the same blocks. ref_count, ×2, says how many tables do.'],
-      ['a gets a letter. How many blocks are copied?', ['a: cloud s'], copied, 'one',
+        'Both tables name the same blocks. ref_count, ×2, says how many tables do.'],
+      ['a gets a letter. How many blocks are copied?', ['type a cloud s'], copied, 'one',
         'Its last block was shared.'],
-      ['b gets a letter. How many copies now?', ['b: cloud i'], copied, 'none',
+      ['b gets a letter. How many copies now?', ['type b cloud i'], copied, 'none',
         'By now only b uses the original.']]},
   beam: {title: 'Beam search', size: 4, count: 16,
     chapter: '8-sharing-fork-and-copy-on-write', read: 'seq_append',
-    begin: ['a: she s', 'fork a 5', 'a: she sat', 'b: she sai'],
+    begin: ['type a she s', 'fork a 5', 'type a she sat', 'type b she sai'],
     told: 'The two likeliest continuations survive each step: here a and b.', questions: [
       ['Both survivors continue b: c is forked from it, and a ends. How many blocks become free?',
         ['fork b 7', 'release a'], freed, 'one', 'No other table named it.'],
-      ['b and c get a letter each. How many blocks are copied?', ['b: she said', 'c: she sail'],
-        copied, 'one', 'b found a ref_count of 2 and copied; then c found 1.']]},
+      ['b and c get a letter each. How many blocks are copied?',
+        ['type b she said', 'type c she sail'], copied, 'one',
+        'b found a ref_count of 2 and copied; then c found 1.']]},
   draft: {title: 'Speculative decoding', size: 4, count: 16,
     chapter: '9-speculative-decoding-and-rewind', read: 'seq_rewind',
-    begin: ['a: once upon a time t'], told: 'a is to get a draft, "here".', questions: [
-      ['How many blocks do these four guesses take?', ['a: once upon a time there'], taken, 'one',
-        'The last block had room for three of them.'],
-      ['Only the "h" is right. How many blocks does the rewind free?', ['a: once upon a time th'],
-        freed, 'one', 'Only the last guess was in it.'],
+    begin: ['type a once upon a time t'], told: 'a is to get a draft, "here".', questions: [
+      ['How many blocks do these four guesses take?', ['type a once upon a time there'],
+        taken, 'one', 'The last block had room for three of them.'],
+      ['Only the "h" is right. How many blocks does the rewind free?',
+        ['type a once upon a time th'], freed, 'one', 'Only the last guess was in it.'],
       ['b is forked from a. Then a rewinds into a block that b uses. How many copies?',
-        ['fork a 19', 'a: once upon a'], copied, 'none',
+        ['fork a 19', 'type a once upon a'], copied, 'none',
         'A rewind takes no block: it cannot fail.'],
-      ['a gets a letter. How many copies now?', ['a: once upon a '], copied, 'one',
+      ['a gets a letter. How many copies now?', ['type a once upon a '], copied, 'one',
         'The next append pays for it.']]},
   prefix: {title: 'Prefix cache', size: 4, count: 8,
     chapter: '10-the-prefix-cache', read: 'seq_lookup',
-    begin: ['a: be kind. Hi', 'publish a', 'release a'], told: '"be kind. Hi" was published: its ' +
-      'full blocks can be found. It has ended; they are free.', questions: [
+    begin: ['type a be kind. Hi', 'publish a', 'release a'], told: '"be kind. Hi" was ' +
+      'published: its full blocks can be found. It has ended; they are free.', questions: [
       ['"be kind. Bye" comes and is looked up. How many of its letters are found?',
-        ['b? be kind. Bye'], found, 'eight',
+        ['find b be kind. Bye'], found, 'eight',
         'Full blocks are found, each by its letters and all before them.'],
       ['It publishes and ends. A text of 27 letters takes 7 of the 8 blocks. How many of the 3 ' +
-        'published blocks remain?', ['publish b', 'release b', 'c? once upon a time, in a land'],
-      published, 'one', 'First it takes those that hold nothing, then the ends of texts.'],
+        'published blocks remain?',
+        ['publish b', 'release b', 'find c once upon a time, in a land'], published, 'one',
+        'First it takes those that hold nothing, then the ends of texts.'],
       ['It ends. How many letters does the next "be kind. Hi" find?',
-        ['release c', 'd? be kind. Hi'], found, 'four',
+        ['release c', 'find d be kind. Hi'], found, 'four',
         'The end was evicted before the beginning.']]},
   full: {title: 'Out of blocks', size: 4, count: 5, chapter: '11-running-out', read: 'seq_append',
-    begin: ['a: once', 'b: he was'], told: 'In a pool of five blocks, a and b grow.', questions: [
-      ['c needs 34 tokens. What does its append return?', ['append c 34', 'release c'], codeOf,
-        'PAGED_TOO_LONG', 'The pool has 20 slots. That is final: c is refused.'],
+    begin: ['type a once', 'type b he was'],
+    told: 'In a pool of five blocks, a and b grow.', questions: [
+      ['c needs 35 tokens. What does its append return?',
+        ['type c once upon a time in a land far away', 'release c'], codeOf, 'PAGED_TOO_LONG',
+        'The pool has 20 slots. That is final: c is refused.'],
       ['a has 8 letters, b has 10. What does the 9th of a return?',
-        ['a: once upo', 'b: he was her', 'a: once upon'], codeOf, 'PAGED_OUT_OF_BLOCKS',
+        ['type a once upo', 'type b he was her', 'type a once upon'], codeOf, 'PAGED_OUT_OF_BLOCKS',
         'It may try again later. Nothing has changed.'],
-      ['b is newer, and gives way. And now?', ['release b', 'a: once upon'], codeOf, 'PAGED_OK',
+      ['b is newer, and gives way. And now?', ['release b', 'type a once upon'], codeOf, 'PAGED_OK',
         'b waits until a ends, and then all its tokens are computed again.']]},
   tales: {title: 'A real model', size: 4, count: 64,
     chapter: '13-a-real-model-on-top', read: 'pool_plan', begin: ['tale a 0', 'tell 48'],
@@ -128,9 +132,9 @@ function tally() {
 // What is said of it, which rows there are and what their buttons do, and the calls of a wish.
 
 const letters = {
-  start: 'start', types: true, resizes: true, buttons: [],
-  token: () => 'Here a token is a letter.',
-  help: () => 'Fork: another sequence begins with these tokens, in the same blocks. Publish: its ' +
+  start: 'start', edits: true, buttons: [],
+  token: 'Here a token is a letter.',
+  help: 'Fork: another sequence begins with these tokens, in the same blocks. Publish: its ' +
     'full blocks can be found by their letters. Look up: begins with the blocks that are found. ' +
     'Release: its blocks are free.',
   says: () => moment().answer,
@@ -146,9 +150,12 @@ const letters = {
     if (typing && isLive(child)) hand = aim = child;
   },
   publish: name => act([`publish ${name}`]),
-  begin: (name, kind) => act([`${name}${kind} ${clean($(name).value)}`]),
+  release: name => act([`release ${name}`]),
+  begin: name => act([`begin ${name} ${clean($(name).value)}`]),
+  find: name => act([`find ${name} ${clean($(name).value)}`]),
   wishes: {
-    *':'(name, text) {
+    *type(name, ...words) {
+      const text = words.join(' ');
       const old = textOf(name), same = alike(`${text}\0`, old), more = text.length - same;
       hand = name;
       if (!isLive(name)) yield make('seq_create', 'pool', `&${name}`);
@@ -157,15 +164,13 @@ const letters = {
       yield make('seq_append', name, more);
       yield make('step', name, {text});
     },
-    *'?'(name, text) {
+    *begin(name, ...words) { if (!isLive(name)) yield* this.type(name, ...words); },
+    *find(name, ...words) {
+      const text = words.join(' ');
       if (isLive(name)) return;
       yield make('seq_create', 'pool', `&${name}`);
       yield make('seq_lookup', name, {tokens: text}, text.length);
-      yield* this[':'](name, text);
-    },
-    *append(name, n) {
-      if (!isLive(name)) yield make('seq_create', 'pool', `&${name}`);
-      yield make('seq_append', name, Number(n));
+      yield* this.type(name, text);
     },
     *fork(name, n, child = free()) {
       if (!child) problem = 'All six names are in use: release a sequence first.';
@@ -181,7 +186,7 @@ const letters = {
 };
 
 const challenge = {...letters,
-  types: false, resizes: false, buttons: ['step', 'link'], step: 'step', help: () => '',
+  edits: false, buttons: ['step', 'link'], step: 'step', help: '',
   says() {
     const {n, steps, twice} = tally();
     const advice = n < 5 ? 'Begin requests, step, and end those that are complete.'
@@ -191,38 +196,37 @@ const challenge = {...letters,
   },
   asks: () => STORIES.serve.told,
   invites: waits,
-  row: (name, live) => ({label: `Text of sequence ${name}`, hint: textFor(name),
-    ...live ? {fork: 'Fork', publish: 'Publish',
-      release: textOf(name) === textFor(name) ? 'End' : 'Preempt'}
-      : {begin: 'Begin', find: 'Look up'}}),
+  row: (name, live) => ({...letters.row(name, live), hint: textFor(name), ...live
+    ? {release: textOf(name) === textFor(name) ? 'End' : 'Preempt'} : {begin: 'Begin'}}),
   fork(name) {
     const [same, child] = heir(name);
     if (same > 0) return act([`fork ${name} ${same} ${child}`]);
     throw Error(`No waiting request begins like ${name}.`);
   },
-  begin: (name, kind) => act([`${kind === '?' ? 'find' : 'begin'} ${name}`]),
+  begin: name => act([`begin ${name}`]),
+  find: name => act([`find ${name}`]),
   wishes: {...letters.wishes,
-    *begin(name) { if (waits(name)) yield* this[':'](name, REQUESTS[name][0]); },
-    *find(name) { if (waits(name)) yield* this['?'](name, REQUESTS[name][0]); },
+    *begin(name) { if (waits(name)) yield* this.type(name, REQUESTS[name][0]); },
+    *find(name) { if (waits(name)) yield* letters.wishes.find(name, REQUESTS[name][0]); },
     *step() {
       for (const name of Object.keys(now().seqs))
         if (textOf(name) !== textFor(name))
-          yield* this[':'](name, textFor(name).slice(0, textOf(name).length + 1));
+          yield* this.type(name, textFor(name).slice(0, textOf(name).length + 1));
     },
     *fork(name, n, child) {
       const same = Math.min(n, alike(`${textOf(name)}\0`, textFor(child)));
       if (!isLive(name) || isLive(child)) return;
       yield* letters.wishes.fork(name, n, child);
-      yield* this[':'](child, textFor(child).slice(0, Math.max(REQUESTS[child][0].length, same)));
+      yield* this.type(child, textFor(child).slice(0, Math.max(REQUESTS[child][0].length, same)));
     },
   },
 };
 
 let busy = false, halt = false;  // Run is at work, and is to stop
 const telling = {
-  start: 'model', types: true, resizes: true, buttons: ['step', 'run'], step: 'tell 1',
-  help: () => '',
-  token: () => 'Here a token is a word, or a part of one.',
+  start: 'model', edits: true, buttons: ['step', 'run'], step: 'tell 1',
+  help: '',
+  token: 'Here a token is a word, or a part of one.',
   says() {
     const {steps = 0, computed = 0, recomputed = 0, preemptions = 0} = now();
     return `${steps} steps, ${computed} tokens computed, ${recomputed} of them again after ${
@@ -236,18 +240,20 @@ const telling = {
       ...live ? {fork: word ? `Fork at "${word}"` : 'Fork', publish: 'Rewind', release: 'Release'}
         : {begin: 'New'}};
   },
-  fork: name => telling.turn(name, `fork ${name}`, ` ${free()}`),
-  publish: name => telling.turn(name, `rewind ${name}`, ''),
-  // A tale takes another turn at the word that is picked, or a child of it does.
-  async turn(name, verb, child) {
+  fork: name => telling.turn(name, free()),
+  publish: name => telling.turn(name, name),
+  // At the word that is picked, a tale takes another turn, or a child of it does.
+  async turn(name, child) {
     const word = clean($(name).value).trim().split(' ')[0];
     const t = name === hand && sights.t || now().tales[name].words.length;
-    await act([`${verb} ${t}${child} ${word}`.trim(), 'tell 1']);
-    [picked, hand] = [0, isLive(child.trim()) ? child.trim() : name];
+    await act([`turn ${name} ${t} ${child} ${word}`, 'tell 1']);
+    [picked, hand] = [0, isLive(child) ? child : name];
   },
+  release: name => act([`release ${name}`]),
   begin: name => act([`tale ${name} ${NAMES.indexOf(name)}`]),
   wishes: {
     *tale(name, seed) {
+      if (isLive(name)) return;
       yield make('tale', `&${name}`, Number(seed));
       yield make('tell');
     },
@@ -266,19 +272,15 @@ const telling = {
         busy = false;
       }
     },
-    *fork(name, n, child, word) {
-      if (!telling.holds(name, n) || !NAMES.includes(child) || isLive(child)) return;
-      yield make('branch', `&${name}`, Number(n), `&${child}`);
+    *turn(name, n, child, word) {
+      if (!isLive(name) || n > now().tales[name].words.length) return;
+      if (child !== name && (isLive(child) || !NAMES.includes(child))) return;
+      yield child === name ? make('back', `&${name}`, Number(n))
+        : make('branch', `&${name}`, Number(n), `&${child}`);
       if (word) yield make('say', `&${child}`, {text: word});
-    },
-    *rewind(name, n, word) {
-      if (!telling.holds(name, n)) return;
-      yield make('back', `&${name}`, Number(n));
-      if (word) yield make('say', `&${name}`, {text: word});
     },
     *release(name) { if (isLive(name)) yield make('forget', `&${name}`); },
   },
-  holds: (name, n) => isLive(name) && n <= now().tales[name].words.length,
 };
 const modeOf = story => ({serve: challenge, tales: telling, crowd: telling})[story] ?? letters;
 const mode = () => modeOf(moment().story);
