@@ -95,8 +95,7 @@ async function drive(seed, n, kinds) {
     shape() {
       const box = pick([$('size'), $('count')]);
       if (random(3) || box.disabled) return;
-      box.value = box.id === 'size' ? 1 << random(5) : random(80);
-      box.dispatchEvent(new Event('change', {bubbles: true}));
+      choose(box.id, box.id === 'size' ? 1 << random(5) : random(80));
     },
     odd() {
       part(pick(rows())).focus();

@@ -11,6 +11,11 @@ async function to(link) {
   open(link);
   await ended();
 }
+async function follow(link) {
+  location.hash = link;
+  await new Promise(done => addEventListener('hashchange', done, {once: true}));
+  await ended();
+}
 async function put(id, text) {  // as if it were pasted at the cursor
   $(id).focus();
   $(id).setRangeText(text, 0, 0, 'end');
@@ -116,8 +121,7 @@ const cases = {
     const {words, state} = now().tales.a;
     same('the tale', state, 'running');
     same('the button', $('run').textContent, 'Run');
-    $('size').value = 8;
-    $('size').dispatchEvent(new Event('change', {bubbles: true}));
+    choose('size', 8);
     await ended();
     same('what is told', now().tales.a.words.join(''), words.join(''));
   },
@@ -134,18 +138,13 @@ const cases = {
   async 'a link to a part of the page leaves the focus somewhere'() {
     $('a').focus();
     for (const link of ['#lines', '#beam', '#gpu']) {
-      location.hash = link;
-      await new Promise(done => addEventListener('hashchange', done, {once: true}));
-      await ended();
+      await follow(link);
       see(`after ${link} the focus is lost`, document.activeElement !== document.body);
     }
   },
   async 'Undo over the beginning of a story: the link is that of the story'() {
-    location.hash = '#draft';
-    await new Promise(done => addEventListener('hashchange', done, {once: true}));
-    location.hash = '#prefix';
-    await new Promise(done => addEventListener('hashchange', done, {once: true}));
-    await ended();
+    await follow('#draft');
+    await follow('#prefix');
     for (let i = 0; i < 9 && moment().story === 'prefix'; i++) deeds.undo(), await ended();
     same('the link', location.hash, '#draft');
   },
@@ -162,8 +161,7 @@ const cases = {
   async 'nor when the end of the text was shared'() {
     await to('sampling');
     await act(['type a 0123456789', 'fork a 10 b', `type c ${'x'.repeat(43)}`]);  // three blocks are shared
-    $('count').value = 14;
-    $('count').dispatchEvent(new Event('change', {bubbles: true}));
+    choose('count', 14);
     await ended();
     const text = textOf('a');
     await put('a', 'xyz');
@@ -231,11 +229,8 @@ const cases = {
     for (const link of ['sampling', 'crowd', 'tales'])
       for (const size of [1, 8, 16]) {
         await to(link);
-        $('size').value = size;
-        $('size').dispatchEvent(new Event('change', {bubbles: true}));
-        $('kernel').open = true;
-        await new Promise(done => setTimeout(done));
-        await ended();
+        choose('size', size);
+        await unfold();
         const {scrollWidth} = document.documentElement;
         same(`#${link}, block_size ${size}: the width`, scrollWidth, width);
       }
@@ -253,9 +248,7 @@ const cases = {
   },
   async 'nothing covers the controls of the kernel'() {
     await to('sampling');
-    $('kernel').open = true;
-    await new Promise(done => setTimeout(done));
-    await ended();
+    await unfold();
     for (const button of document.querySelectorAll('#act .bar button')) {
       for (const block of ['start', 'center', 'end', 'nearest']) {
         button.scrollIntoView({block});

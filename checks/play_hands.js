@@ -11,6 +11,19 @@ async function ended() {
   for (let last; last !== queue;) await (last = queue);
 }
 
+// Chooses a value, or slides to it.
+function choose(id, value) {
+  $(id).value = value;
+  for (const type of ['input', 'change']) $(id).dispatchEvent(new Event(type, event()));
+}
+
+// The act of the kernel is opened, or closed, once its event has come.
+async function unfold(open = true) {
+  $('kernel').open = open;
+  await new Promise(done => setTimeout(done));
+  await ended();
+}
+
 // Presses a key, as a hand does: the text changes only if no listener prevents that.
 function press(key, ctrlKey = false, repeat = false) {
   const input = document.activeElement;

@@ -33,20 +33,6 @@ static int looked_up(const Seq *seq, const wchar_t *text, int code)
     (judge((seq)->length == (n) && holds(seq, text, n), "a text that the blocks do not hold"), \
      seq_publish(seq, text, n))
 
-// Attention is that of gathered K and V, bit for bit, and close to the oracle's.
-static int compared(Seq *seq, const char *text)
-{
-    float paged[HEAD_DIM], gathered[HEAD_DIM];
-    double difference = 0;
-    int code = attention(seq, text);
-    must(attend(pool, ATTEND_PAGED, 1, 1, 0, q, paged, NULL), "attend");
-    must(attend(pool, ATTEND_GATHER, 1, 1, 0, q, gathered, NULL), "attend");
-    judge(memcmp(paged, gathered, sizeof paged) == 0, "attention differs through the table");
-    for (int i = 0; i < HEAD_DIM; i++) difference += fabs((double)paged[i] - expected[i]);
-    judge(difference < 1e-6, "attention differs from the oracle's");
-    return code;
-}
-
 // What the kernel does in ./paged's stand-in: the bits of its result, and of the last m, l and o of
 // each thread. The page's stand-in alone can have a fault.
 static float last_seen[128][3];
@@ -81,5 +67,4 @@ static int told_lanes(Seq *seq, const char *text, int fault)
     return code;
 }
 
-#define attention(seq, text) compared(seq, text)
 #define lanes(seq, text, fault) told_lanes(seq, text, fault)

@@ -3,19 +3,7 @@
 // which a native program repeats, and after "! " what the act shows that is wrong. Without a seed:
 // the sentence of each step.
 
-async function told() {  // that it is open or closed, too: that event comes later
-  await new Promise(done => setTimeout(done));
-  await ended();
-}
-async function unfold() {
-  $('kernel').open = true;
-  await told();
-}
 const textsOf = selector => [...document.querySelectorAll(selector)].map(one => one.textContent);
-const input = (id, value) => {
-  $(id).value = value;
-  $(id).dispatchEvent(new Event('input', {bubbles: true}));
-};
 const click = element => { element.focus(); element.click(); };
 
 async function drive(seed, n) {
@@ -38,8 +26,8 @@ async function drive(seed, n) {
     }),
     shape: () => resize(() => ({size: 1 << random(5), count: 40})),
     step: () => { for (let i = random(9); i >= 0; i--) click(pick(moves)); },
-    slide: () => input('when', random(kernelAct.steps.length + 1)),
-    fault: () => input('fault', random(3)),
+    slide: () => choose('when', random(kernelAct.steps.length + 1)),
+    fault: () => choose('fault', random(3)),
     fold: () => { $('kernel').open = !$('kernel').open; },
     story: () => open(pick(['sampling', 'draft', 'full'])),
   };
@@ -89,12 +77,12 @@ async function drive(seed, n) {
   await listen();
   for (let i = 0; i < n; i++) {
     deed[pick(Object.keys(deed))]();
-    await (random(4) ? told() : unfold());
+    await unfold(random(4) ? $('kernel').open : true);
     tell_log(place);
     judge();
-    if (random(2)) input('when', kernelAct.steps.length - 1), judge();
-    if (random(2)) input('when', random(kernelAct.steps.length)), judge();
-    if (random(8) === 0) input('when', 1), judge();
+    if (random(2)) choose('when', kernelAct.steps.length - 1), judge();
+    if (random(2)) choose('when', random(kernelAct.steps.length)), judge();
+    if (random(8) === 0) choose('when', 1), judge();
     const {textContent} = $('message');
     if (textContent && !/OUT_OF_BLOCKS|TOO_LONG|six names/.test(textContent))
       say(`! ${textContent}`);

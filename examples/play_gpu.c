@@ -56,7 +56,7 @@ int lanes(Seq *seq, const char *text, int fault)
     gpu_fault = fault;
     attend(&standin, ATTEND_PAGED, 1, 1, 0, q, out, NULL);
     for (int i = 0; i < head_dim; i++) difference += fabs((double)out[i] - expected[i]);
-    agrees = fault || difference < 1e-6;
+    if (!fault) agrees = difference < 1e-6;
     return PAGED_OK;
 }
 

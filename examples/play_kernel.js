@@ -255,8 +255,9 @@ const SAYS = {
       `m − the largest m).${garbage ? ' It writes NaN.' : fault === 1
         ? ' All four are written: without the barrier, that is luck.' : ''}`;
   },
-  finish: ({state}, step, garbage) => `The result is o / l, element i in thread i${garbage
-    ? ': garbage.' : `. The oracle's differs by ${state.agrees ? 'less' : 'more'} than 1e-6.`}`,
+  finish: ({fault, state}, step, garbage) => `The result is o / l, element i in thread i${garbage
+    ? ': garbage.' : fault ? '.'
+    : `. The oracle's differs by ${state.agrees ? 'less' : 'more'} than 1e-6.`}`,
   stuck(act, {lines, lanes}) {
     const back = lanes.flatMap((lane, id) => lane.back ? [id] : []);
     const whom = !back.length ? 'each other' : back.length > 1 ? `${back.length} that have returned`
