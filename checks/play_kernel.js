@@ -27,7 +27,7 @@ async function drive(seed, n) {
     shape: () => resize(() => ({size: 1 << random(5), count: 40})),
     step: () => { for (let i = random(9); i >= 0; i--) click(pick(moves)); },
     slide: () => choose('when', random(kernelAct.steps.length + 1)),
-    fault: () => choose('fault', random(3)),
+    fault: () => choose('fault', pick([0, 0, 1, 2])),
     fold: () => { $('kernel').open = !$('kernel').open; },
     story: () => open(pick(['sampling', 'draft', 'full'])),
   };
