@@ -111,7 +111,7 @@ if [ "${1-}" = planted ]; then
     planted "a fork gets the name that was free when it was wished for" twice.click \
         's/await act(\[`fork \${name} \${n}`\])/await act([`fork ${name} ${n} ${window.wished}`])/; s/^  const n = \$(name).selectionStart,/  window.wished = free(); &/'
     planted "attention of the text before the calls" type.undo \
-        's/^  const text = textOf(hand), /  const text = $(hand).value, /; s/text.length < held || //'
+        's/^  const text = textOf(hand), /  const text = $(hand).value, /; s/text.length === held && //'
     planted "the line is published, not the sequence" story 's/^      const text = textOf(name);$/      const text = $(name).value;/'
     planted "a story does not wait for its turn" type.story.look \
         's/^const open = link => later(async () => {/const open = link => (go => go().then(draw))(async () => {/'

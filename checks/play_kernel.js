@@ -45,7 +45,9 @@ async function drive(seed, n) {
     wrong('the line', text, textOf(hand));
     wrong('what it shows now and before', all.join('/'), (seen[`${key} ${at}`] ??= all.join('/')));
     if (!fault) wrong('the number of steps', steps.length, 11 + 7 * Math.ceil(text.length / 4));
-    for (const [, w, letter, t] of all.join('\n').matchAll(/warp (\d) has "(.)", t = (\d+)/g)) {
+    const readers = [...all.join('\n').matchAll(/warp (\d) has "(.)", t = (\d+)/g)];
+    wrong('the number of marks', textsOf('#tokens .now').length, readers.length);
+    for (const [, w, letter, t] of readers) {
       wrong(`the letter of warp ${w}`, letter, text[t]);
       wrong(`the token of warp ${w}`, t % 4, Number(w));
       wrong(`the mark of token ${t}`, textsOf('#tokens .now small').includes(`w${w}`), true);

@@ -86,7 +86,7 @@ void ask(Seq *seq, const char *text)
     oracle_release(oracle);
 }
 
-void compare(const float *out)
+void compare_with_oracle(const float *out)
 {
     double difference = 0;
     for (int i = 0; i < HEAD_DIM; i++) difference += fabs((double)out[i] - expected[i]);
@@ -101,7 +101,7 @@ int attention(Seq *seq, const char *text)
     float out[HEAD_DIM], lse;
     ask(seq, text);
     must(attend(pool, ATTEND_PAGED, 1, 1, 0, q, out, &lse), "attend");
-    compare(out);
+    compare_with_oracle(out);
     must(seq_gather(seq, 1, k, v), "seq_gather");
     for (int t = 0; t < seq->length; t++) {
         float score = product(q, k + t * HEAD_DIM, HEAD_DIM) / sqrtf(HEAD_DIM);

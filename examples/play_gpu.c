@@ -40,7 +40,7 @@ static int gpu_fault;
 
 extern float q[];  // these are in play.c
 void ask(Seq *seq, const char *text);
-void compare(const float *out);
+void compare_with_oracle(const float *out);
 
 // The kernel attends for the newest token, in layer 1; the page sees what each lane does. `fault`:
 // 1, no thread waits at its first barrier; 2, the last thread leaves early.
@@ -53,7 +53,7 @@ int lanes(Seq *seq, const char *text, int fault)
     page_share("out", out, standin.config.head_dim * sizeof *out);
     gpu_fault = fault;
     attend(&standin, ATTEND_PAGED, 1, 1, 0, q, out, NULL);
-    if (!fault) compare(out);
+    if (!fault) compare_with_oracle(out);
     return PAGED_OK;
 }
 

@@ -164,10 +164,11 @@ function stepsOf({rounds, stuck, arrays}) {
       for (const {id, piece} of done) {
         for (const name of ['m', 'l', 'o', 'score', 'at'])
           if (name in piece) lanes[id][name] = piece[name];
-        if (WRITING.includes(kind)) delete lanes[id].at;
         for (const [array, index, bits] of piece.writes)
           writes.push({array, index, bits, warp: warpOf(id)});
       }
+      for (const [id, lane] of lanes.entries())
+        if (WRITING.includes(kind) && warps.includes(warpOf(id))) delete lane.at;
       arrive();
       show(kind, done.flatMap(({piece}) => linesOf(piece)),
         {warps: WARPS.filter(w => done.some(({id}) => warpOf(id) === w))});
