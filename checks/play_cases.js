@@ -160,7 +160,8 @@ const cases = {
   },
   async 'nor when the end of the text was shared'() {
     await to('sampling');
-    await act(['type a 0123456789', 'fork a 10 b', `type c ${'x'.repeat(43)}`]);  // three blocks are shared
+    const long = 'x'.repeat(43);
+    await act(['type a 0123456789', 'fork a 10 b', `type c ${long}`]);  // three blocks are shared
     choose('count', 14);
     await ended();
     const text = textOf('a');

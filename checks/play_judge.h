@@ -52,9 +52,12 @@ void page_share(const char *name, const void *array, size_t bytes)
 
 static void print_bits(const char *what, const float *numbers, int n)
 {
-    unsigned bits;
     printf("%s: ", what);
-    for (int i = 0; i < n; i++) printf("%08x", (memcpy(&bits, numbers + i, sizeof bits), bits));
+    for (int i = 0; i < n; i++) {
+        unsigned bits;
+        memcpy(&bits, numbers + i, sizeof bits);
+        printf("%08x", bits);
+    }
     printf("\n");
 }
 
