@@ -32,7 +32,7 @@ static ModelInput input;
 static Tale tales[SEQS];
 static int *order;       // the tales, oldest first (an array of stb_ds)
 static int *step_tales;  // those in the current step (likewise)
-static char **calls;     // of the engine since the last report(), as JSON (likewise)
+static char *calls;      // of the engine since the last report(), as JSON (likewise)
 static int num_steps, num_computed, num_recomputed, num_preemptions;
 static int best_layer, best_head;  // that look() has found
 static float best_seen;            // the part of its weights on earlier occurrences
@@ -47,8 +47,9 @@ __attribute__((format(printf, 2, 3))) static int did(int code, const char *forma
     va_start(list, format);
     vsnprintf(call, sizeof call, format, list);
     va_end(list);
-    snprintf(json, sizeof json, "{\"call\":\"%s\",\"code\":%d}", call, code);
-    arrput(calls, strdup(json));
+    int n = snprintf(json, sizeof json, "{\"call\":\"%s\",\"code\":%d}", call, code);
+    if (arrlen(calls)) arrput(calls, ',');
+    memcpy(arraddnptr(calls, n), json, n);
     return code;
 }
 
@@ -360,13 +361,8 @@ static void print_tales(void)
     printf(",\"steps\":%d,\"computed\":%d,\"recomputed\":%d,\"preemptions\":%d", num_steps,
            num_computed, num_recomputed, num_preemptions);
     printf(",\"layer\":%d,\"head\":%d,\"seen\":%.3f", best_layer, best_head, best_seen);
-    printf(",\"calls\":[");
-    for (int i = 0; i < arrlen(calls); i++) {
-        printf("%s%s", i ? "," : "", calls[i]);
-        free(calls[i]);
-    }
+    printf(",\"calls\":[%.*s],\"tales\":{", (int)arrlen(calls), calls);
     arrsetlen(calls, 0);
-    printf("],\"tales\":{");
     for (int n = 0; n < arrlen(order); n++) {  // the oldest first
         const Tale *t = &tales[order[n]];
         printf("%s\"%c\":{\"state\":\"%s\",\"words\":[", n ? "," : "", name(order[n]),
