@@ -45,6 +45,8 @@ const cases = {
     see($('lap').textContent, /Six tales are told with paging, two/.test($('lap').textContent));
     same('what is left of them', texts($('sides').lastChild.querySelectorAll('b, .taken'), ' '),
       '0 0 0 6');
+    for (const {firstChild: text} of document.querySelectorAll('.tail'))
+      see('the newest word is out of sight', text.scrollWidth <= text.offsetWidth);
     step.click();
     await race.stepping;
     same('the words after a step from the end', words(), 2);
