@@ -1583,12 +1583,9 @@ static uint64_t fingerprint(const Pool *pool)
     if (pool->plan_number != 0) {
         Job job = pool->plan->job;
         place_arrays(&job, pool->plan->memory);
-        HASH(pool->plan->sealed);
-        HASH(pool->plan->num_written_layers);
-        HASH(job.num_query_tokens);
-        h = hash_bytes(h, job.offsets, ((size_t)job.num_seqs + 1) * sizeof *job.offsets);
         size_t bytes =
             (size_t)((char *)(job.tables + job.offsets[job.num_seqs].entry) - (char *)job.offsets);
+        h = hash_bytes(h, pool->plan, sizeof *pool->plan + bytes);
         void *copy = alloc(bytes);
         memory_copy(pool->config.device, copy, pool->plan_memory.p, bytes);
         h = hash_bytes(h, copy, bytes);
