@@ -275,7 +275,6 @@ answers() {
 invalidPointerCast # one allocation holds a table and then floats, or K and V of any dtype
 (llama|bench).c.*[Nn]ull pointer # NULL is the empty array of stb_ds
 (bench|draw).c.*(integer division|FloatLoopCounter) # of pixels and marks; whole floats of a vector
-play.c.*object representation # the same bits are what it asks for
 paged.cu.c.*global variable 'gpu' # the stand-in uses the job during launch() only
 check/wrong.c # planted here: a tool that does not find it would find nothing
 END
