@@ -40,7 +40,11 @@ const cases = {
     if (calm.matches) return;
     $('speed').value = 4;
     run.click();
-    while (!race.isOver() && race.turn) await new Promise(done => setTimeout(done, 99));
+    while (!race.isOver() && race.turn) {
+      await new Promise(done => setTimeout(done, 99));
+      const said = $('lap').textContent, waits = race.named(race.sides[1], 'waiting').length > 0;
+      see(said, waits === said.includes('have given their blocks back') || race.isOver());
+    }
     await race.stepping;
     see($('lap').textContent, /Six tales are told with paging, two/.test($('lap').textContent));
     same('what is left of them', texts($('sides').lastChild.querySelectorAll('b, .taken'), ' '),

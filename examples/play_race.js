@@ -57,8 +57,11 @@ const race = {
     if (stopped) return `${left.state.stopped ? left.title : right.title}: ${stopped}`;
     if (this.isOver()) return `After ${right.state.steps} words each: ${ended(right)} tales are ` +
       `told with paging, ${ended(left).toLowerCase()} without.`;
-    if (right.state.preemptions) return 'Now the right side is full, too. The newest tale has ' +
-      'given its blocks back and waits; later, its tokens are computed again. That is the price.';
+    if (right.state.preemptions && this.named(right, 'waiting').length > 0)
+      return 'Now the right side is full, too. The newest tales have given their blocks back and ' +
+        'wait; later, their tokens are computed again. That is the price.';
+    if (right.state.preemptions) return 'On the right, the tales that waited are back. On the ' +
+      `left, ${word(this.named(left, 'waiting').length)} still wait.`;
     return 'A word needs a slot. On the left, a tale reserves 256 slots, as it may get that ' +
       'long: two tales fill the memory. On the right, it takes 16 when it needs them.';
   },
@@ -83,8 +86,8 @@ const race = {
     const used = running.reduce((sum, name) => sum + seqs[name].length, 0);
     const count = (number, what) => el('span', {}, el('b', {}, number), ` ${what}`);
     return el('div', {class: 'side'}, el('h2', {}, `${title}: ${size} slots ${why}`),
-      el('p', {class: 'counts'}, count(running.length, 'run together'),
-        count(used, `of ${SLOTS} slots used`), count(this.named(side, 'waiting').length, 'wait'),
+      el('p', {class: 'counts'}, count(running.length, 'running'),
+        count(used, `of ${SLOTS} slots used`), count(this.named(side, 'waiting').length, 'waiting'),
         count(this.named(side, 'ended').length, 'told')),
       el('div', {class: 'strips'}, ...strips), el('ol', {}, ...NAMES.map(row)));
   },
