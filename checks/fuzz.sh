@@ -67,5 +67,8 @@ build llama-tests checks/llama_tests.c &&
 build tests $SAN -DPAGED_FAST tests.c &&
     check "random calls" $BUILD/tests --quick random_operations_agree_with_the_oracle \
         any_shape_agrees_with_the_oracle
-for reader in MODEL TOKENIZER; do build reader.o -fsyntax-only -DREADER=$reader checks/fuzz_readers.c; done
+for reader in MODEL TOKENIZER; do
+    quietly "fuzz_readers" $CC -fsyntax-only -Wall -Wextra $CPPFLAGS -DREADER=$reader \
+        checks/fuzz_readers.c
+done
 finish

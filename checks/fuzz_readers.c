@@ -1,6 +1,6 @@
 // fuzz_readers: what examples/llama.c does with a file, for libFuzzer to try files on. A reader may
-// refuse a file, with a message and exit(); it must not crash, nor ask for much more memory than the
-// file is long. What it accepts is used: text is encoded, a step of the model is run.
+// refuse a file, with a message and exit(); it must not crash, nor ask for much more memory than
+// the file is long. What it accepts is used: text is encoded, a step of the model is run.
 //
 // READER says which file: MODEL or TOKENIZER. An input is the file. checks/fuzz.sh begins with a
 // small one that is right.

@@ -5,8 +5,9 @@
 // The promise is that no way to serve a request changes a byte of its text. The first tests have
 // the rules of llama2.c once more, as plainly as can be, and draw the rest: the weights, the
 // vocabulary, the prompts, the options. The others show what cannot be drawn: the steps of the
-// scheduler, refusals, trained weights. LLAMA names the program, otherwise ./llama; MODELS the folder of a published
-// model, otherwise this one or ../shared/models; without it one test is skipped.
+// scheduler, refusals, trained weights. LLAMA names the program, otherwise ./llama; MODELS the
+// folder of a published model, otherwise this one or ../shared/models; without it one test is
+// skipped.
 //
 // The words of the tests, such as CHECK_EQ(), and their runner are those of ../tests.c. The files
 // of the last test stay in build/llama-tests-files.
@@ -386,8 +387,8 @@ static int best_beams(const Draw *p, const Beam *beams, int count, double *score
     }
 }
 
-// The continuation of one text that is drawn. Returns 1, or 0 if rounding decides which: an error of
-// the logits is divided by the temperature.
+// The continuation of one text that is drawn. Returns 1; or 0 if rounding decides which. An error
+// of the logits is divided by the temperature.
 static int draw_beam(const Draw *p, const Beam *text, const double *scores, Beam *drawn)
 {
     const double tolerance = 5e-6 / p->temperature;
@@ -613,6 +614,7 @@ TEST(steps_and_blocks_are_what_the_rules_of_the_scheduler_give, ON_CPU)
         // A guess makes none give way.
         {"-n 60 --blocks 18 --speculate 4" ONE ONE, " 262 tokens in 87 steps",
          "preemptions: 2; 66 tokens computed again", " 76 tokens were guessed, 0 of them right"},
+        // A sample that gives way finds the blocks of the others.
         {"-n 20 --blocks 7 --prefix-cache --samples 2 -t 1" TWELVE TWELVE, " 51 tokens in 14 steps",
          "7 blocks instead of 16 without sharing; 0 were copied", " 20 tokens were found"},
         {"-n 20 --beam 3", " 58 tokens in 20 steps",
@@ -653,33 +655,34 @@ static size_t length_at(int token)
 }
 
 // Either file is cut off, or too long, or has a wrong number where one says how much follows. Or
-// some of its bits are turned; then it may be served.
+// some of its bits are flipped; then it may be served.
 TEST(damaged_files_are_refused, ON_CPU)
 {
+    enum { CUT_OFF, TOO_LONG, WRONG_NUMBER, FLIPPED_BITS };
     const char *names[] = {"model", "tokenizer"};
     const int wrong[] = {0, -1, 101, INT_MAX, INT_MIN, 1 << 20, 65536, 1000001};
     int served = 0;
     for (int i = 0; i < times(200, 8); i++) {
         const char *name = names[i % 2];
-        const int damage = between(0, 3);
+        const int damage = between(CUT_OFF, FLIPPED_BITS);
         size_t size;
         draw_model();
         char *bytes = load(name, &size);
         const int end = (int)size - 1;
-        if (damage == 0) size = (size_t)between(0, between(0, 1) ? end : 40);
-        if (damage == 1) size += (size_t)between(1, 24);
-        if (damage == 2) {
+        if (damage == CUT_OFF) size = (size_t)between(0, between(0, 1) ? end : 40);
+        if (damage == TOO_LONG) size += (size_t)between(1, 24);
+        if (damage == WRONG_NUMBER) {
             size_t at = 4 * (size_t)between(0, 6);
             if (i % 2) at = length_at(between(0, model.vocab - 1));
             if (i % 2 && between(0, 1)) memcpy(bytes, &(int){INT_MAX}, 4);  // the longest
             memcpy(bytes + at, &wrong[between(0, 7)], 4);
         }
         const int last = between(0, 1) ? end : 40;
-        for (int bits = between(1, 9); damage == 3 && bits > 0; bits--)
+        for (int bits = between(1, 9); damage == FLIPPED_BITS && bits > 0; bits--)
             bytes[between(0, last)] ^= (char)(1 << between(0, 7));
         save(name, bytes, size);
         int status = llama(format_text("-n 16 -t 1 -p '%s'", draw_text(3)));
-        if (damage < 3 || status != 0) {
+        if (damage != FLIPPED_BITS || status != 0) {
             CHECK_EQ(status, 1);
             CHECK_HAS(err, format_text("%s/%s: ", folder, name));
             CHECK_TEXT(out, "");
@@ -699,10 +702,11 @@ static void names_its_fault(const char *name, const void *bytes, size_t size, co
 
 TEST(files_of_another_kind_are_named, ON_CPU)
 {
-    const int wrong[][7] = {
-        {34, 9, 1, 4, 2, 99, 64},  {32, 9, 1, 4, 3, 99, 64}, {12, 9, 1, 4, 2, 99, 64},
-        {258, 9, 1, 1, 1, 99, 64}, {32, 9, 1, 4, 2, 1, 64},  {32, 9, 1, 4, 2, 99, (1 << 20) + 1},
-        {32, 9, 0, 4, 2, 99, 64}};
+    // Heads that do not divide, of an odd size, of a large one; then numbers that are out of range.
+    const int wrong[][7] = {{34, 9, 1, 4, 2, 99, 64}, {32, 9, 1, 4, 3, 99, 64},
+                            {12, 9, 1, 4, 2, 99, 64}, {258, 9, 1, 1, 1, 99, 64},
+                            {32, 9, 1, 4, 2, 1, 64},  {32, 9, 1, 4, 2, 99, (1 << 20) + 1},
+                            {32, 9, 0, 4, 2, 99, 64}};
     const int version_2[7] = {0x616b3432, 2, 288, 768, 6, 6, 6};
     int other[7] = {32, 16, 1, 4, 2, -100, 64};
     size_t size;

@@ -300,7 +300,7 @@ static struct {  // what the calls of one shape have in common
     Shape shape;
     double bytes, multiply_adds;  // of one call
     Cache paged, contiguous;
-    double plan_seconds;          // of the last one
+    double plan_seconds;  // of the last one
     int num_tokens[MANY];
     size_t count;  // floats in q and in out
     float *q, *out;
