@@ -15,7 +15,7 @@
 // Caches are cold: a pool is larger than the last level, and each call takes the next set of its
 // sequences. Blocks lie shuffled, as in a server that has run for an hour. "Contiguous" is the same
 // call on a pool whose block is as long as the sequence. Planning is not in these times, as a model
-// plans once for all its layers. The table "overhead" has it, and what calls cost besides data.
+// plans once for all its layers. It has a column of its own, in microseconds.
 //
 //     make bench                     all of it, about a minute; --quick: ten seconds
 //     make cuda-bench                the same for a GPU: the kernels alone, timed by CUDA events
@@ -58,31 +58,6 @@ static double median(double *samples, int n)
             samples[j - 1] = swap;
         }
     return (samples[(n - 1) / 2] + samples[n / 2]) / 2;
-}
-
-// A line of a table, the first one under the names of the columns. What was not measured is NAN; a
-// difference of two times that comes out negative is below the noise.
-static void print_row(const char *table, const char *row, int n, const char *const *columns,
-                      const double *values, int digits)
-{
-    static const char *last = "";
-    if (strcmp(table, last) != 0) {
-        printf("\n%-37s", table);
-        for (int i = 0; i < n; i++) printf(" %7s", columns[i]);
-        printf("\n");
-    }
-    last = table;
-    printf("%-37s", row);
-    for (int i = 0; i < n; i++) {
-        if (isnan(values[i]))
-            printf(" %7s", "-");
-        else if (values[i] < 0)
-            printf(" %7s", "<noise");
-        else
-            printf(" %7.*f", digits, values[i]);
-    }
-    printf("\n");
-    fflush(stdout);
 }
 
 // ---- the machine ------------------------------------------------------------------------------
@@ -252,21 +227,6 @@ static void measure_fma(void)
 
 // ---- caches -----------------------------------------------------------------------------------
 
-static Pool *make_pool(PoolConfig config)
-{
-    Pool *pool;
-    MUST(pool_create(&config, &pool));
-    return pool;
-}
-
-static Seq *make_seq(Pool *pool, int length)
-{
-    Seq *seq;
-    MUST(seq_create(pool, &seq));
-    MUST(seq_append(seq, length));
-    return seq;
-}
-
 static float *random_tensor(Pool *pool, size_t count, double max)
 {
     float *tensor = tensor_create(pool, count);
@@ -296,12 +256,15 @@ static Cache cache_create(const Shape *s, int block_size)
     PoolConfig config = {1, KV_HEADS, HEAD_DIM, block_size, 1, s->dtype, 0, DEVICE};
     config.num_blocks = (int)(pool_bytes / pool_bytes_per_block(&config));
     int blocks = (s->length + block_size - 1) / block_size;
-    Cache cache = {make_pool(config), NULL, config.num_blocks / blocks / s->batch, 0};
+    Cache cache = {NULL, NULL, config.num_blocks / blocks / s->batch, 0};
+    MUST(pool_create(&config, &cache.pool));
     if (cache.num_sets == 0) die(1, "no batch fits into %zu bytes", pool_bytes);
     Seq **order = NULL;
     for (int i = 0; i < cache.num_sets * s->batch; i++) {
-        arrput(cache.seqs, make_seq(cache.pool, 0));
-        for (int j = 0; j < blocks; j++) arrput(order, cache.seqs[i]);
+        Seq *seq;
+        MUST(seq_create(cache.pool, &seq));
+        arrput(cache.seqs, seq);
+        for (int j = 0; j < blocks; j++) arrput(order, seq);
     }
     shuffle(order, (int)arrlen(order));
     for (int i = 0; i < arrlen(order); i++)
@@ -326,17 +289,18 @@ static void cache_destroy(Cache *cache)
 
 // ---- a shape, measured ------------------------------------------------------------------------
 
-// The columns: four ways to attend, as fractions of the floor, and the ceiling. On a GPU, gather,
-// plain and fast are rungs of the ladder: 1, 2, and 3 or 4.
-enum { CONTIGUOUS, GATHER, PLAIN, FAST, NUM_WAYS, READ = NUM_WAYS, NUM_COLUMNS };
+// The columns: four ways to attend, as fractions of the floor, the ceiling, and planning. On a GPU,
+// gather, plain and fast are rungs of the ladder: 1, 2, and 3 or 4.
+enum { CONTIGUOUS, GATHER, PLAIN, FAST, NUM_WAYS, READ = NUM_WAYS, PLAN, NUM_COLUMNS };
 enum { GATHERED = ON_GPU ? ATTEND_GATHER : ATTEND_GATHER | ATTEND_FAST };
 static const int flags[] = {ATTEND_FAST, GATHERED, ATTEND_PAGED, ATTEND_FAST};
-static const char *const columns[] = {"contig", "gather", "plain", "fast", "GB/s"};
+static const char *const columns[] = {"contig", "gather", "plain", "fast", "GB/s", "plan us"};
 
 static struct {  // what the calls of one shape have in common
     Shape shape;
     double bytes, multiply_adds;  // of one call
     Cache paged, contiguous;
+    double plan_seconds;  // of the last one
     int num_tokens[MANY];
     size_t count;  // floats in q and in out
     float *q, *out;
@@ -350,7 +314,9 @@ static double attend_seconds(int way)
     if (way == CONTIGUOUS) cache = &bench.contiguous;
     Batch batch = {s->batch, cache->seqs + (size_t)cache->next * s->batch, bench.num_tokens};
     cache->next = (cache->next + 1) % cache->num_sets;
+    double begin = now();
     MUST(pool_plan(cache->pool, &batch));
+    bench.plan_seconds = now() - begin;
     clock_start();
     MUST(attend(cache->pool, flags[way], 0, KV_HEADS * s->group, 0, bench.q, bench.out, NULL));
     return clock_stop();
@@ -405,6 +371,7 @@ static void measure(double *medians)
             if (way != PLAIN || ON_GPU) t = attend_seconds(way);
             samples[way][n] = fmax(bench.bytes / read, bench.multiply_adds / fma_rate) / t;
             samples[READ][n] = read / 1e9;
+            if (way == FAST) samples[PLAN][n] = bench.plan_seconds * 1e6;
         }
     }
     for (int i = 0; i < NUM_COLUMNS; i++) medians[i] = median(samples[i], n);
@@ -429,7 +396,15 @@ static void attention_row(Shape s)
     measure(v);
     snprintf(row, sizeof row, "%s x%d, %d x %d, %d new, blocks %d", dtypes[s.dtype], s.group,
              s.batch, s.length, s.num_new, s.block_size);
-    print_row("attention", row, NUM_COLUMNS, columns, v, 2);
+    printf("%-37s", row);
+    for (int i = 0; i < NUM_COLUMNS; i++) {
+        if (isnan(v[i]))  // it was not measured
+            printf(" %7s", "-");
+        else
+            printf(" %7.2f", v[i]);
+    }
+    printf("\n");
+    fflush(stdout);
     tensor_free(bench.paged.pool, bench.q);
     tensor_free(bench.paged.pool, bench.out);
 }
@@ -444,6 +419,9 @@ static void attention_table(void)
                                    {1, 4096, 512, 16, 0, 0}};
     int num_shapes = 4;
     if (quick) num_shapes = 1;
+    printf("\n%-37s", "attention");
+    for (int i = 0; i < NUM_COLUMNS; i++) printf(" %7s", columns[i]);
+    printf("\n");
     for (int i = 0; i < num_shapes; i++) {
         Shape s = shapes[i];
         for (s.dtype = PAGED_F32; s.dtype <= PAGED_BF16; s.dtype++) {
@@ -462,99 +440,6 @@ static void attention_table(void)
     }
 }
 
-// ---- the overhead of a call -------------------------------------------------------------------
-// What a layer's pool_write() costs beyond its data, attend() for each row, and an entry of a table
-// in the plan. The model has one KV head of one float, in blocks of one token; a table of 512
-// entries is what 8192 tokens have in blocks of 16. "write" is the time of a write less that of a
-// chunk, the same number of rows in the same blocks, but all of one short sequence, and more by a
-// write of one row: the fixed cost, and all that depends on the number of sequences and the length
-// of their tables. On a GPU the host only queues work: all these are its times, and contain no
-// data.
-
-enum { PLAN, WRITE, ATTEND };
-enum { MAX_ROWS = 1001, MAX_LEN = 65536, OTHERS = 100000, CALLS = 20, REPEATS = 51 };
-
-static float *rows;  // K, V, q and out of the steps, [MAX_LEN]
-
-// The ns that a call takes, on average over some. It is of layer 0 of two: a write of the last one
-// also marks the tokens as computed, once a step.
-static double step_time(Pool *pool, const Batch *batch, int call)
-{
-    float ignored;
-    double start = 0;
-    MUST(pool_plan(pool, batch));
-    MUST(pool_write(pool, 0, rows, rows));  // what is not written is not attended to
-    for (int i = -1; i < CALLS; i++) {      // the first one warms up
-        if (i == 0) {
-            tensor_copy(pool, &ignored, rows, 1);  // waits for the GPU
-            start = now();
-        }
-        if (call == PLAN) MUST(pool_plan(pool, batch));
-        if (call == WRITE) MUST(pool_write(pool, 0, rows, rows));
-        if (call == ATTEND) MUST(attend(pool, ATTEND_FAST, 0, 1, 0, rows, rows, NULL));
-    }
-    return (now() - start) * 1e9 / CALLS;
-}
-
-// The same for a write of n new tokens of one sequence.
-static double chunk_time(Seq *seq, int n)
-{
-    Batch batch = {1, &seq, &n};
-    MUST(seq_append(seq, n));
-    double ns = step_time(seq->pool, &batch, WRITE);
-    MUST(seq_rewind(seq, n));
-    return ns;
-}
-
-// Measures and prints a step of num_short sequences of one token and num_long ones of `length`.
-static void step_row(Pool *pool, int num_short, int num_long, int length)
-{
-    static const char *const names[] = {"/entry", "write", "attend"};  // as the calls
-    double samples[3][REPEATS];
-    Seq *seqs[MAX_ROWS + 1];  // the last one is for the chunk
-    int ones[MAX_ROWS];
-    int n = num_short + num_long;
-    int others = (int)arrlen(pool->seqs);
-    double entries = n + num_short + (double)num_long * length;
-    Batch batch = {n, seqs, ones};
-    for (int i = 0; i <= n; i++) {
-        seqs[i] = make_seq(pool, i < num_long ? length - 1 : 0);
-        Batch prompt = {1, &seqs[i], &seqs[i]->length};
-        MUST(pool_plan(pool, &prompt));
-        for (int layer = 0; layer < 2; layer++) MUST(pool_write(pool, layer, rows, rows));
-    }
-    for (int i = 0; i < n; i++) ones[i] = 1;
-    for (int round = 0; round < REPEATS; round++) {  // in turns, as the clock rate changes
-        for (int i = 0; i < n; i++) MUST(seq_append(seqs[i], 1));
-        samples[PLAN][round] = step_time(pool, &batch, PLAN) / entries;
-        samples[WRITE][round] = step_time(pool, &batch, WRITE);
-        samples[ATTEND][round] = NAN;  // on a CPU, over long sequences, it is all data
-        if (num_long == 0 || ON_GPU) samples[ATTEND][round] = step_time(pool, &batch, ATTEND) / n;
-        for (int i = 0; i < n; i++) MUST(seq_rewind(seqs[i], 1));
-        samples[WRITE][round] += chunk_time(seqs[n], 1) - chunk_time(seqs[n], n);
-    }
-    for (int i = 0; i <= n; i++) seq_release(seqs[i]);
-    double medians[3];
-    for (int i = 0; i < 3; i++) medians[i] = median(samples[i], REPEATS);
-    char row[64];
-    snprintf(row, sizeof row, "%d x 1, %d x %d; %d others", num_short, num_long, length, others);
-    print_row("overhead, ns: sequences x blocks", row, 3, names, medians, 1);
-}
-
-static void overhead_table(void)
-{
-    static const int steps[6][3] = {{1, 0, 0},    {64, 0, 0},      {1000, 0, 0},
-                                    {0, 64, 512}, {0, 1, MAX_LEN}, {1000, 1, MAX_LEN}};
-    Pool *pool = make_pool((PoolConfig){2, 1, 1, 1, 2 * OTHERS, PAGED_F32, 0, DEVICE});
-    rows = random_tensor(pool, MAX_LEN, 1);
-    for (int others = 0; others <= OTHERS; others += OTHERS) {
-        while (arrlen(pool->seqs) < others) make_seq(pool, 1);
-        for (int j = 0; j < 6; j++) step_row(pool, steps[j][0], steps[j][1], steps[j][2]);
-    }
-    tensor_free(pool, rows);
-    pool_destroy(pool);
-}
-
 // ---- main -------------------------------------------------------------------------------------
 
 int main(int argc, char **argv)
@@ -563,7 +448,6 @@ int main(int argc, char **argv)
     quick = argc == 2 && strcmp(argv[1], "--quick") == 0;
     if (argc > 1 && !quick) die(2, "usage: bench [--quick]");
     machine_start();
-    overhead_table();
     attention_table();
     return finish_output(0);
 }
