@@ -11,7 +11,6 @@
 //
 // First come the helpers, then tests that one can check by hand; how the larger helpers work; tests
 // by random numbers, judged by the oracle of paged.h, a cache without blocks; and the runner.
-// (checks/fuzz_api.c includes this file, for its operations.)
 // A failing check prints where it stands and ends its test only. In a debugger, break on failed.
 
 #include <stdint.h>

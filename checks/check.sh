@@ -29,7 +29,7 @@ make check C=...
   floats       all floats to 16 bits, against the processor's instructions
   cuda         four generations of GPUs, and the benchmark and llama
   planted      every bug of make mutant: does a test find it? and every stage of learn/: an hour
-  fuzz         calls and files, SECONDS=60 for each target; needs clang
+  fuzz         damaged files, SECONDS=60 for each target; needs clang
   gpu          all checks on a real GPU: PART=tests, DEPS=folder
   all          all of these but fuzz and gpu
 END
