@@ -135,6 +135,7 @@ static int num_tests;
         if (fingerprint(pool) != before_) failed(PLACE, #call, "it changed something"); \
     } while (0)
 #define BAD(call) KEEPS(pool, PAGED_BAD_ARGUMENT, call)
+#define EARLY(call) KEEPS(pool, PAGED_NOT_READY, call)
 
 static uint64_t fingerprint(const Pool *pool);  // of all there is to know about a pool
 
@@ -794,8 +795,8 @@ TEST(a_bad_shape_makes_no_pool, ON_CPU)
     pool_destroy(NULL);
 }
 
-// Null pointers and the largest numbers change nothing; numbers that are wrong by one are in
-// checks/states.c. A length beyond INT_MAX is too long, however large the pool is.
+// Null pointers, the largest numbers and calls that come too early change nothing; numbers that are
+// wrong by one are in checks/states.c. A length beyond INT_MAX is too long, however large the pool.
 TEST(a_refused_sequence_call_changes_nothing, ON_CPU)
 {
     const int wrong[] = {INT_MAX, INT_MIN};
@@ -826,6 +827,18 @@ TEST(a_refused_sequence_call_changes_nothing, ON_CPU)
     CHECK(result == seq);
     BAD(seq_append(seq, INT_MIN));
     BAD(seq_lookup(empty, *tokens_of(seq), INT_MIN));
+    BAD(seq_lookup(seq, *tokens_of(seq), 4));
+    Seq *two = bare_seq(pool, 2);  // which are not computed
+    EARLY(plan_one(two, 1));
+    CHECK_OK(plan_one(two, 2));
+    EARLY(t_attend(pool, ATTEND_PAGED, 0, 2, 0, x, x, NULL));
+    EARLY(t_write(pool, 1, x, x));
+    CHECK_OK(seq_rewind(two, 1));  // the plan is out of date
+    EARLY(t_attend(pool, ATTEND_PAGED, 0, 2, 0, x, x, NULL));
+    EARLY(t_write(pool, 0, x, x));
+    fork_seq(seq, 7);
+    CHECK_OK(plan_one(seq, 10));
+    KEEPS(pool, PAGED_BLOCK_SHARED, t_write(pool, 0, x, x));
     KEEPS(pool, PAGED_OK, t_gather(empty, 0, NULL, NULL));
     KEEPS(pool, PAGED_OK, seq_publish(seq, NULL, 0));
     KEEPS(pool, PAGED_OK, seq_lookup(empty, NULL, 0));
@@ -836,7 +849,7 @@ TEST(a_refused_sequence_call_changes_nothing, ON_CPU)
     Seq *longest = bare_seq(pool, (1 << 30) + 1);
     CHECK_OK(seq_append(longest, INT_MAX - longest->length));
     CHECK_EQ(seq_append(longest, 1), PAGED_TOO_LONG);
-    CHECK_TEXT(list_table(longest), "3 4");
+    CHECK_TEXT(list_table(longest), "4 5");
     seq_release(longest);
     pool->config.poison = 1;
     pool->config.block_size = 4;
@@ -859,7 +872,7 @@ TEST(a_refused_batch_keeps_the_plan_before_it, ON_BOTH)
     Seq *a = new_seq(pool, 5), *b = new_seq(pool, 2);
     for (int i = 0; i < 100; i++) new_seq(other_pool, 1);
     Seq *stranger = new_seq(other_pool, 5);  // its index is beyond what the pool has
-    Seq *good_seqs[] = {a, b}, *null[] = {a, NULL};
+    Seq *good_seqs[] = {a, b}, *null[] = {a, NULL}, *twice[] = {a, a};
     Seq *foreign[] = {b, stranger}, *first[] = {stranger, b}, *both[] = {stranger, stranger};
     const int ones[] = {1, 1}, zeros[] = {0, 0}, large[] = {1, INT_MAX}, low[] = {1, INT_MIN};
     const Batch good = {2, good_seqs, ones}, abroad = {1, &stranger, ones};
@@ -869,7 +882,7 @@ TEST(a_refused_batch_keeps_the_plan_before_it, ON_BOTH)
                          {1, good_seqs, NULL},       {2, null, ones},
                          {2, foreign, ones},         {2, first, ones},
                          {2, both, zeros},           {2, good_seqs, large},
-                         {2, good_seqs, low}};
+                         {2, good_seqs, low},        {2, twice, ones}};
     BAD(pool_plan(NULL, &good));
     CHECK_OK(pool_plan(pool, &good));
     BAD(pool_plan(pool, NULL));
