@@ -2432,8 +2432,6 @@ TEST(pools_in_two_threads_are_independent, ON_CPU)
     CHECK_HAS(text, "num_free is 4, should be 3");
 }
 
-#ifndef TESTS_NO_MAIN
-
 // ---- what it prints, and what ends the program ------------------------------------------------
 
 static const char *program;  // the name of this one
@@ -3027,5 +3025,3 @@ int main(int argc, char **argv)
     printf("%d passed, %d failed, %d skipped\n", count[PASSED], count[FAILED], count[SKIPPED]);
     return count[FAILED] > 0 || count[PASSED] + count[SKIPPED] == 0;
 }
-
-#endif

@@ -5,17 +5,15 @@
 //
 //     floor = max(bytes / read ceiling, multiply-adds / FMA roof)
 //
-// and the tables say floor / time: 1.00 is perfect. Both are measured by the plainest loops there
-// are: the roof before each row, the ceiling right before each call that is compared with it, over
-// about as many bytes. The memory of a shared machine may be a third slower in one minute than in
-// the next, but that hardly changes the ratio of two neighbours. Each number is the median over
-// such rounds; the plain way, being slow, runs only once on a CPU. All processors are used;
-// OMP_NUM_THREADS=1 uses one.
+// and the tables say floor / time: 1.00 is perfect. The plainest loops there are measure both: the
+// roof before each row, the ceiling right before each call, over about as many bytes, as the memory
+// of a shared machine may be a third slower in the next minute. Each number is the median of such
+// rounds; the plain way, being slow, runs only once on a CPU. OMP_NUM_THREADS=1 uses one processor.
 //
 // Caches are cold: a pool is larger than the last level, and each call takes the next set of its
 // sequences. Blocks lie shuffled, as in a server that has run for an hour. "Contiguous" is the same
-// call on a pool whose block is as long as the sequence. Planning is not in these times, as a model
-// plans once for all its layers. It has a column of its own, in microseconds.
+// call on a pool whose block is as long as the sequence. Planning, which a model does once for all
+// its layers, has a column of its own.
 //
 //     make bench                     all of it, about a minute; --quick: ten seconds
 //     make cuda-bench                the same for a GPU: the kernels alone, timed by CUDA events
