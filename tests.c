@@ -594,7 +594,7 @@ TEST(the_oracle_gives_what_a_hand_computes, ON_CPU)
 // ---- append, fork, rewind ---------------------------------------------------------------------
 
 // Exactly ceil(length / block_size) blocks, whether tokens come one by one or at once: the next
-// block comes with its first token, not when the last one is full (FlashInfer pull request 725).
+// block comes with its first token, not when the last one is full.
 TEST(append_takes_a_block_with_its_first_token, ON_BOTH)
 {
     for (int b = 1; b <= 16; b++) {

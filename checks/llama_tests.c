@@ -586,7 +586,7 @@ TEST(steps_and_blocks_are_what_the_rules_of_the_scheduler_give, ON_CPU)
 {
     static const char *const cases[][5] = {
         // At most 256 requests run at a time; 44 wait three steps.
-        {"-n 3 $(yes -- --prompt= | head -n 300)", " 900 tokens in 6 steps",
+        {"-n 3 $(awk 'BEGIN { while (n++ < 300) print \"--prompt=\" }')", " 900 tokens in 6 steps",
          "at the peak: 256, in 256 blocks of 4 tokens"},
         {"-n 12 --chunk 5" TWELVE, " 12 tokens in 3 steps"},
         // In step 5, when the older one needs a block, the newer gives way. It has 11 tokens.
