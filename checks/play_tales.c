@@ -1,5 +1,5 @@
 // play_tales.c: examples/play.c tells tales, as docs/play.html lets it, in pools of several block
-// sizes, and ./llama tells the same ones: with a branch, another word, a rewind, too little memory.
+// sizes, and ./llama tells the same ones: with a branch, with too little memory.
 // LLAMA names the program, otherwise ./llama.
 //
 //     cc -DPAGED_NO_MAIN -I. checks/play_tales.c paged.cu.c -o build/play-tales -lm
@@ -24,7 +24,7 @@ static const char *text_of(Seq **seq, int n)
     text[0] = '\0';
     for (int i = 1; i < n && i < arrlen(tokens); i++)
         used += snprintf(text + used, sizeof text - used, "%s",
-                         token_text(&tokenizer, tokens[i - 1], tokens[i]));
+                         token_text(&server.tokenizer, tokens[i - 1], tokens[i]));
     return text;
 }
 
@@ -36,14 +36,14 @@ static void check_pool(void)
     for (int i = 0; i < SEQS; i++)
         for (int t = 0; *seqs[i] && t < (*seqs[i])->num_computed_tokens; t++)
             check(token_in((*seqs[i])->block_table[t / config.block_size],
-                           t % config.block_size) == tales[i].tokens[t],
+                           t % config.block_size) == server.requests[i].tokens[t],
                   "a slot has another word");
 }
 
 static void tell_all(int max_steps)
 {
-    for (int before = -1; before < num_steps && max_steps > 0; max_steps--) {
-        before = num_steps;
+    for (int before = -1; before < server.num_steps && max_steps > 0; max_steps--) {
+        before = server.num_steps;
         tell();
         check_pool();
     }
@@ -64,141 +64,140 @@ static void compare(Seq **seq, const char *prompt, const char *options)
     check(strncmp(text, expected, length) == 0 && strcmp(expected + length, "\n") == 0, text);
 }
 
-// The weights of each head are those of attention: they give the sums that attend() gives.
-static void check_weights(Seq *seq, const float *queries)
+// What look() shows is attention: it gives the sum that attend() gives for this query.
+static void check_weights(Seq **seq)
 {
-    static float k[1 << 14], v[1 << 14], weights[1 << 10], out[1 << 10];
-    const int n = seq->length;
-    must(pool_plan(pool, &(Batch){1, &seq, &(int){1}}), "pool_plan");
-    for (int layer = 0; layer < m.num_layers; layer++) {
-        const float *q = queries + ((n - 1) * m.num_layers + layer) * m.dim;
-        must(attend(pool, ATTEND_PAGED, layer, m.num_heads, 0, q, out, NULL), "attend");
-        must(seq_gather(seq, layer, k, v), "seq_gather");
-        for (int head = 0; head < m.num_heads; head++) {
-            weigh(q, k, n - 1, head, weights);
-            for (int d = 0; d < m.head_dim; d++) {
-                double sum = -out[head * m.head_dim + d];
-                for (int t = 0; t < n; t++)
-                    sum += weights[t] *
-                           v[t * m.kv_dim + head * m.num_kv_heads / m.num_heads * m.head_dim + d];
-                check(fabs(sum) < 1e-4, "look() shows weights of which attention is not the sum");
-            }
-        }
+    static float q[1 << 7], out[1 << 7], k[1 << 14], v[1 << 14];
+    const Model *m = &server.model;
+    const int first = LOOK_HEAD * m->head_dim, i = (int)(tale_of(seq, 0) - server.requests);
+    memcpy(q + first, asked + i * m->head_dim, m->head_dim * sizeof *q);
+    must(pool_plan(pool, &(Batch){1, seq, &(int){1}}), "pool_plan");
+    must(attend(pool, ATTEND_PAGED, LOOK_LAYER, m->num_heads, 0, q, out, NULL), "attend");
+    must(seq_gather(*seq, LOOK_LAYER, k, v), "seq_gather");
+    must(look(seq), "look");
+    check(arrlen(weights) == (*seq)->length, "look() does not see each token");
+    for (int d = 0; d < m->head_dim; d++) {
+        double sum = -out[first + d];
+        for (int t = 0; t < (*seq)->length; t++)
+            sum += weights[t] *
+                   v[t * m->kv_dim + LOOK_HEAD * m->num_kv_heads / m->num_heads * m->head_dim + d];
+        check(fabs(sum) < 1e-4, "look() shows weights of which attention is not the sum");
     }
+    arrsetlen(weights, 0);
 }
 
-static void one_tale_and_a_branch(int block_size, int num_blocks)
+static void one_tale_and_branches(int block_size, int num_blocks)
 {
     static char prompt[1 << 12];
     must(model(block_size, num_blocks), "model");
     must(tale(&a, 0), "tale");
     tell_all(50);
-    snprintf(prompt, sizeof prompt, "%s Zoe", text_of(&a, 33));
+    strcpy(prompt, text_of(&a, 33));
     must(branch(&a, 33, &b), "branch");
     check(b->length == 32 && b->block_table[0] == a->block_table[0], "a branch does not share");
-    check(memcmp(tales[1].queries, tales[0].queries,
-                 (size_t)32 * m.num_layers * m.dim * sizeof(float)) == 0,
-          "a branch has other queries");
-    must(say(&b, "Zoe"), "say");
+    must(look(&b), "look");
+    check(arrlen(weights) == 0, "a branch looks before it is told");
     tell_all(20);
-    check_weights(a, tales[0].queries);
-    check_weights(b, tales[1].queries);
-    must(back(&a, 40), "back");
+    check_weights(&a);
+    check_weights(&b);
     tell_all(INT_MAX);
     compare(&a, "", "");
-    compare(&b, prompt, "");
-    check(num_preemptions == 0, "a preemption");
-    must(back(&b, 10), "back");
-    tell_all(INT_MAX);
-    compare(&b, "", "");
+    compare(&b, prompt, "-t 0.7 -s 1");
+    check(server.num_preemptions == 0, "a preemption");
+    check(!a && !b && pool->num_free == num_blocks, "a tale that has ended has blocks");
+    must(branch(&a, 33, &c), "branch");  // shares nothing any more
     must(forget(&a), "forget");
-    must(branch(&b, 10, &a), "branch");
     tell_all(INT_MAX);
-    compare(&a, "", "");
+    compare(&c, prompt, "-t 0.7 -s 2");
+    must(branch(&c, 1, &a), "branch");
+    tell_all(9);
     must(forget(&a), "forget");
-    must(forget(&b), "forget");
-    check(pool->num_free == num_blocks, "blocks are lost");
+    tell_all(1);
+    check(!a && pool->num_free == num_blocks, "blocks are lost");
 }
 
 static void many_tales_in_a_small_pool(int block_size, int num_blocks)
 {
-    const char *prompts[] = {"", "Long ago", "One day a block named Gus", "Once upon a time"};
     must(model(block_size, num_blocks), "model");
-    for (int i = 0; i < 4; i++) must(tale(seqs[i], 0) || say(seqs[i], prompts[i]), "tale");
-    must(tale(&e, 5), "tale");
-    must(tale(&f, 9), "tale");
-    for (int before = -1, waits = 0; before < num_steps; waits = 0) {
-        before = num_steps;
+    for (int i = 0; i < SEQS; i++) must(tale(seqs[i], i), "tale");
+    for (int before = -1, waits = 0; before < server.num_steps; waits = 0) {
+        before = server.num_steps;
         tell_all(1);
         for (int i = 0; i < SEQS; i++) {
-            check(!waits || !*seqs[i] || tales[i].ended, "a tale overtakes another");
-            waits |= !*seqs[i] && !tales[i].ended;
+            check(!waits || !*seqs[i], "a tale overtakes another");
+            waits |= !*seqs[i] && !server.requests[i].ended;
         }
     }
-    for (int i = 0; i < 4; i++) compare(seqs[i], prompts[i], "");
-    compare(&e, "", "-t 0.7 -s 5");
-    compare(&f, "", "-t 0.7 -s 9");
-    check(num_preemptions > 0, "no preemption");
-    check(num_recomputed > 0, "nothing was computed again");
+    compare(&a, "", "");
+    for (int i = 1; i < SEQS; i++) {
+        char options[20];
+        snprintf(options, sizeof options, "-t 0.7 -s %d", i);
+        compare(seqs[i], "", options);
+    }
+    check(server.num_preemptions > 0, "no preemption");
+    check(server.num_recomputed > 0, "nothing was computed again");
     check(tale(&e, 0) == PAGED_BAD_ARGUMENT, "a tale in place of another");
 }
 
 // A call that cannot be changes nothing.
 static void refusals(void)
 {
-    static char long_text[2000];
-    memset(long_text, 'x', sizeof long_text - 1);
     must(model(4, 20), "model");
     must(tale(&a, 0), "tale");
     tell_all(9);
-    must(seq_create(pool, &c), "seq_create");  // not a tale
-    check(tale(&a, 0) && tale(&c, 0), "a tale in place of another sequence");
-    check(say(&a, long_text) == PAGED_TOO_LONG, "words that never fit");
-    check(say(&b, "Gus") && back(&b, 1) && forget(&b) && look(&b, 1), "no tale");
-    check(branch(&b, 1, &d) && branch(&a, 9, &a) && branch(&a, 9, &c), "a branch of none, to one");
-    check(branch(&a, 0, &b) && branch(&a, 11, &b) && back(&a, 0) && back(&a, 11), "no such token");
+    check(tale(&a, 0) == PAGED_BAD_ARGUMENT, "a tale in place of another");
+    check(forget(&b) && look(&b) && branch(&b, 1, &d), "no tale");
+    check(branch(&a, 9, &a), "a branch to a tale that there is");
+    check(branch(&a, 0, &b) && branch(&a, 11, &b), "no such token");
     must(tale(&e, 0), "tale");
-    check(look(&a, 0) && look(&a, 10) && look(&e, 1), "no such choice, or not in the pool");
+    must(look(&e), "look");
+    check(arrlen(weights) == 0, "a tale that waits looks");
     must(forget(&e), "forget");
     check(model(0, 20) && model(4, 0), "no such pool");
-    check(arrlen(tales[0].tokens) == 10 && a->length == 9 && !b && !d, "a refusal has an effect");
-    must(back(&a, 1), "back");
-    check(a->length == 0, "all is taken back");
+    check(arrlen(server.requests[0].tokens) == 10 && a->length == 9 && !b && !d && !e,
+          "a refusal has an effect");
     tell_all(INT_MAX);
-    check(tales[0].ended && a->length == 80, "a tale as long as the pool ends");
-    must(back(&a, 80), "back");
+    check(server.requests[0].ended && arrlen(server.requests[0].tokens) == 81,
+          "a tale as long as the pool ends");
+    check(branch(&a, 81, &b), "a branch that never fits");
+    must(branch(&a, 80, &b), "branch");
     tell_all(INT_MAX);
-    check(tales[0].ended && a->length == 80, "and can be told again");
+    check(server.requests[1].ended, "the longest branch ends");
     must(start(4, 4), "start");
     check(tale(&a, 0) == PAGED_BAD_ARGUMENT, "a tale in a pool of letters");
 }
 
-// When a name is told again, a head looks at where it was.
-static void a_head_looks_names_up(void)
+// When a name is told again, the head of look() sees where it was.
+static void the_head_looks_names_up(void)
 {
-    double most = 0;
+    int names = 0, found = 0;
     must(model(16, 16), "model");
     must(tale(&a, 0), "tale");
-    tell_all(INT_MAX);
-    for (int at = 1; at < a->length; at++) {
-        const int token = tales[0].tokens[at];
-        const char *text = tokenizer.text[token];
+    for (tell(); a; tell()) {
+        const int *tokens = server.requests[0].tokens;
+        const char *text = server.tokenizer.text[arrlast(tokens)];
+        float seen = 0;
         int told = 0;
-        for (int i = 0; i < at; i++) told |= tales[0].tokens[i] == token;
-        must(look(&a, at), "look");
-        if (told && text[0] == ' ' && isupper((unsigned char)text[1]))
-            most = fmax(most, best_seen);
+        must(look(&a), "look");
+        for (int t = 0; t < a->length; t++) {
+            told |= tokens[t] == arrlast(tokens);
+            seen += tokens[t] == arrlast(tokens) ? weights[t] : 0;
+        }
+        arrsetlen(weights, 0);
+        if (!told || text[0] != ' ' || !isupper((unsigned char)text[1])) continue;
+        names++;
+        found += seen > 0.5;
     }
-    check(most > 0.5 && most <= 1, "no head looks a name up");
+    check(found > 4 && 2 * found > names, "the head does not look names up");
 }
 
 int main(void)
 {
     refusals();
-    a_head_looks_names_up();
+    the_head_looks_names_up();
     const int sizes[] = {1, 3, 4, 16, 256};
     for (int i = 0; i < 5; i++) {
-        one_tale_and_a_branch(sizes[i], 512 / sizes[i]);
+        one_tale_and_branches(sizes[i], 512 / sizes[i]);
         if (sizes[i] < 100) many_tales_in_a_small_pool(sizes[i], 300 / sizes[i]);
     }
     return failures > 0;

@@ -27,7 +27,7 @@ static int sample_request(Server *s, Request *r, const float *logits)
     int right = 0;
     int ended;
     for (;; right++, logits += s->model.vocab_size) {
-        int token = sample(logits, s->model.vocab_size, s->options.temperature, &r->rng);
+        int token = sample(logits, s->model.vocab_size, r->temperature, &r->rng);
         ended = token == BOS || arrlen(r->tokens) >= s->options.steps;
         if (token != BOS) arrput(r->tokens, token);
         if (ended || right == guesses || token != r->draft[right]) break;

@@ -25,7 +25,7 @@
 
 enum { MAX_RUNNING = 256 };  // requests in a batch: bounds the memory that a step takes
 
-// ---- options ----------------------------------------------------------------------------------
+// ---- requests and their scheduler -------------------------------------------------------------
 
 enum { CACHE_PAGED, CACHE_GATHER, CACHE_CONTIGUOUS };
 
@@ -40,102 +40,13 @@ typedef struct Options {
     uint64_t seed;
 } Options;
 
-static const char help[] =
-    "usage: llama [CHECKPOINT TOKENIZER] [options]\n"
-    "Without files, it tells tales: examples/tales.bin, examples/tales-tokenizer.bin.\n"
-    "These know no words but their own; a prompt is the beginning of a tale, such as\n"
-    "-p \"One day a block named Zoe had two empty slots.\"\n"
-    "  -p, --prompt TEXT    a prompt; may be repeated (one empty prompt)\n"
-    "  -t, --temperature T  0: take the likeliest token; 1: sample from the model (0)\n"
-    "  -s, --seed S         request i samples with seed S + i (1)\n"
-    "  -n, --steps N        positions of a request, including its prompt (200)\n"
-    "  --samples N          texts per prompt, which is computed once; use -t 1 (1)\n"
-    "  --beam N             find the likeliest text with N beams (1)\n"
-    "  --speculate K        guess up to K tokens from the text so far, and verify\n"
-    "                       them in one step: saves steps in long texts (0)\n"
-    "  --chunk N            tokens of a prompt in one step (32)\n"
-    "  --prefix-cache       reuse full blocks that earlier requests have computed\n"
-    "  --cache KIND         paged; gather; contiguous: full length reserved (paged)\n"
-    "  --block-size N       tokens in a block (16)\n"
-    "  --blocks N           blocks in the pool (enough for all at full length)\n"
-    "  --dtype TYPE         type of K and V in the cache: f32, f16 or bf16 (f32)\n"
-    "  --device KIND        where the cache is: cpu, gpu or standin (cpu)\n"
-    "  --plain              attend with the plain code, not the fast paths\n";
-
-static void parse_option(Options *o, int letter, const char *value)
-{
-    static const char *const caches[] = {"paged", "gather", "contiguous", NULL};
-    static const char *const devices[] = {"cpu", "gpu", "standin", NULL};  // order of paged.h
-    static const char *const dtypes[] = {"f32", "f16", "bf16", NULL};      // likewise
-    switch (letter) {
-    case 'p': arrput(o->prompts, value); break;
-    case 't': o->temperature = (float)parse_double("--temperature", value, 0, 1e6); break;
-    case 's': o->seed = parse_int("--seed", value, 0, INT64_MAX); break;
-    case 'n': o->steps = parse_int("--steps", value, 1, INT_MAX); break;
-    case 'M': o->samples = parse_int("--samples", value, 1, 1024); break;
-    case 'B': o->beams = parse_int("--beam", value, 1, 1024); break;
-    case 'G': o->drafts = parse_int("--speculate", value, 0, 1024); break;
-    case 'C': o->chunk = parse_int("--chunk", value, 1, INT_MAX); break;
-    case 'X': o->prefix_cache = 1; break;
-    case 'K': o->cache = parse_choice("--cache", value, caches); break;
-    case 'Z': o->block_size = parse_int("--block-size", value, 1, INT_MAX); break;
-    case 'N': o->num_blocks = parse_int("--blocks", value, 1, INT_MAX); break;
-    case 'T': o->dtype = parse_choice("--dtype", value, dtypes); break;
-    case 'D': o->device = parse_choice("--device", value, devices); break;
-    case 'P': o->plain = 1; break;
-    case 'h': fputs(help, stdout); exit(finish_output(0));
-    default: die(2, "see --help");  // getopt_long() has said what is wrong
-    }
-}
-
-static void choose_files(Options *o, int count, char **files)
-{
-    if (count == 2) {
-        o->checkpoint = files[0];
-        o->tokenizer = files[1];
-        return;
-    }
-    if (count != 0) die(2, "expected two files, CHECKPOINT and TOKENIZER, or none; see --help");
-    o->checkpoint = "examples/tales.bin";
-    o->tokenizer = "examples/tales-tokenizer.bin";
-    if (access(o->checkpoint, R_OK) != 0)
-        die(1, "%s: %s; start llama in the folder of paged.cu.c", o->checkpoint, strerror(errno));
-}
-
-// Capital letters in the table: there is only the long name.
-static void parse_options(Options *o, int argc, char **argv)
-{
-    static const struct option options[] = {
-        {"prompt", 1, NULL, 'p'}, {"seed", 1, NULL, 's'},    {"temperature", 1, NULL, 't'},
-        {"steps", 1, NULL, 'n'},  {"samples", 1, NULL, 'M'}, {"speculate", 1, NULL, 'G'},
-        {"beam", 1, NULL, 'B'},   {"chunk", 1, NULL, 'C'},   {"prefix-cache", 0, NULL, 'X'},
-        {"cache", 1, NULL, 'K'},  {"blocks", 1, NULL, 'N'},  {"block-size", 1, NULL, 'Z'},
-        {"dtype", 1, NULL, 'T'},  {"device", 1, NULL, 'D'},  {"plain", 0, NULL, 'P'},
-        {"help", 0, NULL, 'h'},   {NULL, 0, NULL, 0}};
-    *o = (Options){.chunk = 32, .samples = 1, .beams = 1, .seed = 1};
-    for (int c; (c = getopt_long(argc, argv, "p:t:s:n:h", options, NULL)) != -1;)
-        parse_option(o, c, optarg);
-    choose_files(o, argc - optind, argv + optind);
-    if (o->beams > 1 && (o->samples > 1 || o->drafts > 0 || o->temperature > 0))
-        die(2, "--beam excludes --samples, --speculate and --temperature");
-    if (o->prefix_cache && (o->beams > 1 || o->cache == CACHE_CONTIGUOUS))
-        die(2, "--prefix-cache excludes --beam and --cache contiguous");
-    if (o->block_size && o->cache == CACHE_CONTIGUOUS)
-        die(2, "--cache contiguous has one block per request; leave out --block-size");
-    if (o->samples > 1 && o->temperature == 0)
-        note("--samples %d at temperature 0: one text %d times; -t 1 samples", o->samples,
-             o->samples);
-    if (arrlen(o->prompts) == 0) arrput(o->prompts, "");
-}
-
-// ---- requests and their scheduler -------------------------------------------------------------
-
 typedef struct Request {
     int id;
     int *tokens;   // all that are known: the prompt, then what was sampled (an array of stb_ds)
     int *draft;    // guesses at the tokens after them, in this step (an array of stb_ds)
     int forks;     // how many of the next requests fork off this one when its prompt is computed
     Seq *seq;      // holds K and V of the first seq->length tokens; NULL while it waits
+    float temperature;
     uint64_t rng;  // moved by sampling alone: a preemption repeats no draw
     int given;     // tokens of the prompt
     int lost;      // tokens whose K and V a preemption dropped
@@ -282,10 +193,12 @@ static int admit(Server *s)
 {
     Request *r = s->waiting[0];
     int known = arrlen(r->tokens);
+    int needed = blocks_for(s, known);
+    if (needed > s->pool->num_free && !s->options.prefix_cache) return 0;
     must(seq_create(s->pool, &r->seq), "seq_create");
     if (s->options.prefix_cache) must(seq_lookup(r->seq, r->tokens, known), "seq_lookup");
     int found = r->seq->length;
-    if (blocks_for(s, known) - found / s->options.block_size > s->pool->num_free) {
+    if (needed - found / s->options.block_size > s->pool->num_free) {
         give_back_blocks(r);
         return 0;
     }
@@ -379,6 +292,98 @@ static void serve(Server *s)
     }
 }
 
+#ifndef LLAMA_NO_MAIN
+
+// ---- options ----------------------------------------------------------------------------------
+
+static const char help[] =
+    "usage: llama [CHECKPOINT TOKENIZER] [options]\n"
+    "Without files, it tells tales: examples/tales.bin, examples/tales-tokenizer.bin.\n"
+    "These know no words but their own; a prompt is the beginning of a tale, such as\n"
+    "-p \"One day a block named Zoe had two empty slots.\"\n"
+    "  -p, --prompt TEXT    a prompt; may be repeated (one empty prompt)\n"
+    "  -t, --temperature T  0: take the likeliest token; 1: sample from the model (0)\n"
+    "  -s, --seed S         request i samples with seed S + i (1)\n"
+    "  -n, --steps N        positions of a request, including its prompt (200)\n"
+    "  --samples N          texts per prompt, which is computed once; use -t 1 (1)\n"
+    "  --beam N             find the likeliest text with N beams (1)\n"
+    "  --speculate K        guess up to K tokens from the text so far, and verify\n"
+    "                       them in one step: saves steps in long texts (0)\n"
+    "  --chunk N            tokens of a prompt in one step (32)\n"
+    "  --prefix-cache       reuse full blocks that earlier requests have computed\n"
+    "  --cache KIND         paged; gather; contiguous: full length reserved (paged)\n"
+    "  --block-size N       tokens in a block (16)\n"
+    "  --blocks N           blocks in the pool (enough for all at full length)\n"
+    "  --dtype TYPE         type of K and V in the cache: f32, f16 or bf16 (f32)\n"
+    "  --device KIND        where the cache is: cpu, gpu or standin (cpu)\n"
+    "  --plain              attend with the plain code, not the fast paths\n";
+
+static void parse_option(Options *o, int letter, const char *value)
+{
+    static const char *const caches[] = {"paged", "gather", "contiguous", NULL};
+    static const char *const devices[] = {"cpu", "gpu", "standin", NULL};  // order of paged.h
+    static const char *const dtypes[] = {"f32", "f16", "bf16", NULL};      // likewise
+    switch (letter) {
+    case 'p': arrput(o->prompts, value); break;
+    case 't': o->temperature = (float)parse_double("--temperature", value, 0, 1e6); break;
+    case 's': o->seed = parse_int("--seed", value, 0, INT64_MAX); break;
+    case 'n': o->steps = parse_int("--steps", value, 1, INT_MAX); break;
+    case 'M': o->samples = parse_int("--samples", value, 1, 1024); break;
+    case 'B': o->beams = parse_int("--beam", value, 1, 1024); break;
+    case 'G': o->drafts = parse_int("--speculate", value, 0, 1024); break;
+    case 'C': o->chunk = parse_int("--chunk", value, 1, INT_MAX); break;
+    case 'X': o->prefix_cache = 1; break;
+    case 'K': o->cache = parse_choice("--cache", value, caches); break;
+    case 'Z': o->block_size = parse_int("--block-size", value, 1, INT_MAX); break;
+    case 'N': o->num_blocks = parse_int("--blocks", value, 1, INT_MAX); break;
+    case 'T': o->dtype = parse_choice("--dtype", value, dtypes); break;
+    case 'D': o->device = parse_choice("--device", value, devices); break;
+    case 'P': o->plain = 1; break;
+    case 'h': fputs(help, stdout); exit(finish_output(0));
+    default: die(2, "see --help");  // getopt_long() has said what is wrong
+    }
+}
+
+static void choose_files(Options *o, int count, char **files)
+{
+    if (count == 2) {
+        o->checkpoint = files[0];
+        o->tokenizer = files[1];
+        return;
+    }
+    if (count != 0) die(2, "expected two files, CHECKPOINT and TOKENIZER, or none; see --help");
+    o->checkpoint = "examples/tales.bin";
+    o->tokenizer = "examples/tales-tokenizer.bin";
+    if (access(o->checkpoint, R_OK) != 0)
+        die(1, "%s: %s; start llama in the folder of paged.cu.c", o->checkpoint, strerror(errno));
+}
+
+// Capital letters in the table: there is only the long name.
+static void parse_options(Options *o, int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"prompt", 1, NULL, 'p'}, {"seed", 1, NULL, 's'},    {"temperature", 1, NULL, 't'},
+        {"steps", 1, NULL, 'n'},  {"samples", 1, NULL, 'M'}, {"speculate", 1, NULL, 'G'},
+        {"beam", 1, NULL, 'B'},   {"chunk", 1, NULL, 'C'},   {"prefix-cache", 0, NULL, 'X'},
+        {"cache", 1, NULL, 'K'},  {"blocks", 1, NULL, 'N'},  {"block-size", 1, NULL, 'Z'},
+        {"dtype", 1, NULL, 'T'},  {"device", 1, NULL, 'D'},  {"plain", 0, NULL, 'P'},
+        {"help", 0, NULL, 'h'},   {NULL, 0, NULL, 0}};
+    *o = (Options){.chunk = 32, .samples = 1, .beams = 1, .seed = 1};
+    for (int c; (c = getopt_long(argc, argv, "p:t:s:n:h", options, NULL)) != -1;)
+        parse_option(o, c, optarg);
+    choose_files(o, argc - optind, argv + optind);
+    if (o->beams > 1 && (o->samples > 1 || o->drafts > 0 || o->temperature > 0))
+        die(2, "--beam excludes --samples, --speculate and --temperature");
+    if (o->prefix_cache && (o->beams > 1 || o->cache == CACHE_CONTIGUOUS))
+        die(2, "--prefix-cache excludes --beam and --cache contiguous");
+    if (o->block_size && o->cache == CACHE_CONTIGUOUS)
+        die(2, "--cache contiguous has one block per request; leave out --block-size");
+    if (o->samples > 1 && o->temperature == 0)
+        note("--samples %d at temperature 0: one text %d times; -t 1 samples", o->samples,
+             o->samples);
+    if (arrlen(o->prompts) == 0) arrput(o->prompts, "");
+}
+
 // ---- start and end ----------------------------------------------------------------------------
 
 static void start(Server *s)
@@ -394,7 +399,8 @@ static void start(Server *s)
     if (!o->block_size) o->block_size = 16;
     if (o->cache == CACHE_CONTIGUOUS) o->block_size = m->seq_len;  // that is all it takes
     for (ptrdiff_t i = 0; i < arrlen(o->prompts) * o->samples; i++) {
-        Request r = {.id = (int)i, .rng = o->seed + i, .printed = 1};  // BOS is never printed
+        Request r = {.id = (int)i, .temperature = o->temperature, .rng = o->seed + i};
+        r.printed = 1;  // BOS is never printed
         arrput(s->requests, r);
     }
     for (ptrdiff_t i = 0; i < arrlen(o->prompts); i++)
@@ -475,3 +481,5 @@ int main(int argc, char **argv)
     pool_destroy(server.pool);
     return finish_output(server.num_refused > 0);
 }
+
+#endif

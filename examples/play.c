@@ -3,10 +3,6 @@
 
 #include "util.h"
 
-#define CALL(call) report(#call, call)
-#define seq_release(seq) \
-    (seq_release(seq), (seq) = NULL, PAGED_OK)  // a released name is free again
-
 enum { LAYERS = 2, HEAD_DIM = 16, MAX_TOKENS = 1024, SEQS = 6 };
 
 static PoolConfig config;
@@ -15,9 +11,9 @@ Pool *pool;
 Seq *a, *b, *c, *d, *e, *f;
 Seq **const seqs[SEQS] = {&a, &b, &c, &d, &e, &f};
 
-static int has_model;     // the pool is that of the tales
-static float *weights;    // of attention, which report() prints once (an array of stb_ds)
-static int agrees = 1;    // the last result of attention is that of the oracle
+static int has_model;   // the pool is that of the tales
+static float *weights;  // of attention, which report() prints once (an array of stb_ds)
+static int agrees = 1;  // the last result of attention is that of the oracle
 
 static int new_pool(PoolConfig shape, int for_tales)
 {
@@ -35,7 +31,13 @@ static int new_pool(PoolConfig shape, int for_tales)
     return PAGED_OK;
 }
 
+static void weigh(Seq *seq, int layer, int kv_head, const float *query);
+
 #include "play.h"  // the tales
+
+#define CALL(call) report(#call, call)
+#define seq_release(seq) \
+    (seq_release(seq), (seq) = NULL, PAGED_OK)  // a released name is free again
 
 int start(int block_size, int num_blocks)
 {
@@ -45,7 +47,7 @@ int start(int block_size, int num_blocks)
 
 // K and V of tokens `first` to `end` - 1 in a made-up model: element 0 of a key is the letter, the
 // last one is the position. Products of these are exact: all compilers get the same scores.
-static void compute(const char *text, int first, int end)
+static void make_keys(const char *text, int first, int end)
 {
     for (int t = first, i = 0; t < end; t++)
         for (int d = 0; d < HEAD_DIM; d++, i++) {
@@ -62,7 +64,7 @@ int step(Seq *seq, const char *text)
     if (!seq || (int)strlen(text) < seq->length) return PAGED_BAD_ARGUMENT;
     int n = seq->length - seq->num_computed_tokens;
     int error = pool_plan(pool, &(Batch){1, &seq, &n});
-    compute(text, seq->num_computed_tokens, seq->length);
+    make_keys(text, seq->num_computed_tokens, seq->length);
     for (int layer = 0; layer < LAYERS && !error; layer++) error = pool_write(pool, layer, k, v);
     return error;
 }
@@ -76,7 +78,7 @@ void ask(Seq *seq, const char *text)
 {
     int n = seq->length;
     must(pool_plan(pool, &(Batch){1, &seq, &(int){1}}), "pool_plan");
-    compute(text, 0, n);
+    make_keys(text, 0, n);
     for (int i = 1; i < HEAD_DIM; i++) q[i] = 2 * k[(n - 1) * HEAD_DIM + i];
     q[HEAD_DIM - 1] = 2;
     Oracle *oracle = oracle_create(&config, n);
@@ -95,18 +97,29 @@ void compare_with_oracle(const float *out)
 
 int lanes(Seq *seq, const char *text, int fault);  // in play_gpu.c
 
+// What a query sees of each token: softmax of the scores.
+static void weigh(Seq *seq, int layer, int kv_head, const float *query)
+{
+    const int dim = config.head_dim;
+    float max = -INFINITY, sum = 0;
+    must(seq_gather(seq, layer, k, v), "seq_gather");
+    for (int t = 0; t < seq->length; t++) {
+        const float *key = k + (t * config.num_kv_heads + kv_head) * dim;
+        arrput(weights, product(query, key, dim) / sqrtf((float)dim));
+        max = fmaxf(max, weights[t]);
+    }
+    for (int t = 0; t < seq->length; t++) sum += weights[t] = expf(weights[t] - max);
+    for (int t = 0; t < seq->length; t++) weights[t] /= sum;
+}
+
 // What attention of the newest token in layer 1 sees of each token.
 int attention(Seq *seq, const char *text)
 {
-    float out[HEAD_DIM], lse;
+    float out[HEAD_DIM];
     ask(seq, text);
-    must(attend(pool, ATTEND_PAGED, 1, 1, 0, q, out, &lse), "attend");
+    must(attend(pool, ATTEND_PAGED, 1, 1, 0, q, out, NULL), "attend");
     compare_with_oracle(out);
-    must(seq_gather(seq, 1, k, v), "seq_gather");
-    for (int t = 0; t < seq->length; t++) {
-        float score = product(q, k + t * HEAD_DIM, HEAD_DIM) / sqrtf(HEAD_DIM);
-        arrput(weights, expf(score - lse));
-    }
+    weigh(seq, 1, 0, q);
     return PAGED_OK;
 }
 
