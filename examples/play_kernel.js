@@ -269,14 +269,14 @@ const SAYS = {
 };
 
 const kernelAct = {
-  steps: [], writes: [], state: {}, at: 0, key: '', timer: 0,
+  steps: [], writes: [], state: {}, at: 0, key: '',
 
   // Runs the kernel for the newest token of a sequence, unless that is what the act shows.
   async look(name, text) {
     const {size, count} = moment(), {table} = now().seqs[name] ?? {};
     const fault = Number($('fault').value), key = `${[name, text, table, size, count, fault]}`;
     if (!$('kernel').open || key === this.key || !place.worker) return;
-    this.stop();
+    this.player.stop();
     Object.assign(this, {name, text, table, fault, key, steps: [], at: 0, state: {}});
     if (!table || !text || text.includes('~') || now().tales) return;
     await place.ask(false, [make('lanes', name, {text}, fault)], state => {
@@ -299,7 +299,6 @@ const kernelAct = {
       : stopped || 'There is no token yet.';
     $('gpu').hidden = !step;
     [$('when').max, $('when').value] = [steps.length - 1, at];
-    $('running').textContent = this.timer ? 'Stop' : 'Run';
     $('act').hidden = Boolean(now().tales);
     if (!step || !$('kernel').open) return;
     this.drawCode(step);
@@ -366,26 +365,23 @@ const kernelAct = {
     this.at = Math.max(0, Math.min(this.steps.length - 1, to));
     this.draw();
   },
-  stop() { this.timer = clearTimeout(this.timer); },
-  run() {  // a kind of step that has been shown before is shown for a shorter time
-    const {steps, at} = this, first = steps.findIndex(({kind}) => kind === steps[at].kind);
-    this.timer = at < steps.length - 1 && setTimeout(() => {
-      this.at++;
-      this.run();
-    }, first < at ? 700 : 2500);
-    this.draw();
-  },
 };
-$('act').onclick = ({target: {dataset: {move}, id}}) => {
-  const act = kernelAct, running = act.timer;
-  if (move || id) act.stop();
-  if (move) act.go(act.at + Number(move));
-  if (id !== 'running') return;
-  if (act.at === act.steps.length - 1) act.at = 0;
-  if (running) act.draw(); else act.run();
+// A kind of step that has been shown before is shown for a shorter time.
+kernelAct.player = new Player('running', () => {
+  const {steps, at} = kernelAct;
+  kernelAct.go(at < steps.length - 1 ? at + 1 : 0);
+  return kernelAct.at < steps.length - 1;
+}, () => {
+  const {steps, at} = kernelAct;
+  return steps.findIndex(({kind}) => kind === steps[at].kind) < at ? 700 : 2500;
+});
+$('act').onclick = ({target: {dataset: {move}}}) => {
+  if (!move) return;
+  kernelAct.player.stop();
+  kernelAct.go(kernelAct.at + Number(move));
 };
 $('act').oninput = ({target: {id, value}}) => {
-  kernelAct.stop();
+  kernelAct.player.stop();
   if (id === 'fault') later(() => {}); else kernelAct.go(Number(value));
 };
 $('kernel').ontoggle = () => later(() => {});

@@ -8,7 +8,7 @@ const race = {
     {title: 'Reserved', size: 256, why: 'for the longest tale', place: new Place(), state: {}},
     {title: 'Paged', size: 16, why: 'at a time', place: new Place(), state: {}},
   ],
-  turn: null, begun: false, stepping: Promise.resolve(),
+  begun: false, stepping: Promise.resolve(),
 
   // Each side's next word, after those that have been asked for before.
   step() {
@@ -29,22 +29,7 @@ const race = {
     return this.sides.some(({state}) => state.stopped)
       || this.named(this.sides[1], 'ended').length === NAMES.length;
   },
-  async run() {
-    const turn = this.turn = {};
-    for (let first = true; this.turn === turn && (first || !this.isOver()); first = false) {
-      await this.step();
-      await new Promise(requestAnimationFrame);
-      await new Promise(done => setTimeout(done, PAUSES[$('speed').value]));
-    }
-    if (this.turn === turn) this.stop();
-  },
-  stop() {
-    this.turn = null;
-    this.draw();
-  },
-
   draw() {
-    $('racing').textContent = this.turn ? 'Stop' : 'Run';
     $('racing').hidden = calm.matches;
     $('race').classList.toggle('none', !files);
     $('lap').textContent = this.says();
@@ -65,10 +50,9 @@ const race = {
     return 'A word needs a slot. On the left, a tale reserves 256 slots, as it may get that ' +
       'long: two tales fill the memory. On the right, it takes 16 when it needs them.';
   },
-  // A tale that has ended is done with its slots, though they stay until another needs them.
   drawSide(side) {
     const {title, size, why, state: {tales = {}, seqs = {}}} = side;
-    const running = this.named(side, 'running'), of = name => `--of: var(--${name})`;
+    const running = Object.keys(seqs), of = name => `--of: var(--${name})`;
     const strips = Array.from({length: SLOTS / STRIP}, () => el('i'));
     for (const name of running)
       for (let i = 0; i < seqs[name].table.length * size / STRIP; i++) {
@@ -92,9 +76,10 @@ const race = {
       el('div', {class: 'strips'}, ...strips), el('ol', {}, ...NAMES.map(row)));
   },
 };
-$('racing').onclick = () => race.turn ? race.stop() : race.run();
+race.player = new Player('racing', () => race.step().then(() => !race.isOver()),
+  () => PAUSES[$('speed').value]);
 $('pace').onclick = () => {
-  race.stop();
+  race.player.stop();
   race.step();
 };
-calm.onchange = () => race.stop();
+calm.onchange = () => race.player.stop();

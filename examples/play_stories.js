@@ -77,8 +77,8 @@ const STORIES = {
         'b waits until a ends, and then all its tokens are computed again.']]},
   tales: {title: 'A real model', size: 4, count: 64,
     chapter: '13-a-real-model-on-top', read: 'pool_plan', begin: ['tale a 0', 'tell 48'],
-    told: 'Where did the model find the name that it has just written? Pick any word to see what ' +
-      'it looked at. Fork or rewind there, with another word, and run.'},
+    told: 'The model has just written a name. The words that one of its heads looked at are ' +
+      'marked: where did it find the name? Pick a word, fork there, and run: each tale goes on.'},
   crowd: {title: 'Tales in a small pool', size: 4, count: 48,
     chapter: '11-running-out', read: 'seq_release',
     begin: ['tale a 0', 'tale b 1', 'tale c 2', 'tell 30'],
@@ -222,7 +222,6 @@ const challenge = {...letters,
   },
 };
 
-let busy = false, halt = false;  // Run is at work, and is to stop
 const telling = {
   start: 'model', edits: true, buttons: ['step', 'run'], step: 'tell 1',
   help: '',
@@ -235,55 +234,37 @@ const telling = {
   asks: () => STORIES[moment().story].told,
   invites: name => name === free(),
   row(name, live) {
-    const word = name === hand && now().tales?.[name]?.words[sights.t]?.trim();
-    return {label: `Another word for tale ${name}`, hint: live ? 'another word' : 'a new tale',
-      ...live ? {fork: word ? `Fork at "${word}"` : 'Fork', publish: 'Rewind', release: 'Release'}
-        : {begin: 'New'}};
+    const word = name === hand && now().tales?.[name]?.words[picked]?.trim();
+    return live ? {fork: picked && word ? `Fork at "${word}"` : 'Fork', release: 'Release'}
+      : {begin: 'New'};
   },
-  fork: name => telling.turn(name, free()),
-  publish: name => telling.turn(name, name),
-  // At the word that is picked, a tale takes another turn, or a child of it does.
-  async turn(name, child) {
-    const word = clean($(name).value).trim().split(' ')[0];
-    const t = name === hand && sights.t || now().tales[name].words.length;
-    await act([`turn ${name} ${t} ${child} ${word}`, 'tell 1']);
-    [picked, hand] = [0, isLive(child) ? child : name];
+  async fork(name) {  // at the word that is picked
+    const child = free(), n = name === hand && picked || now().tales[name].words.length;
+    await act([`branch ${name} ${n} ${child}`, 'tell 1']);
+    if (isLive(child)) hand = child;
   },
   release: name => act([`release ${name}`]),
   begin: name => act([`tale ${name} ${NAMES.indexOf(name)}`]),
+  isOver: () => Object.values(now().tales ?? {}).every(({state}) => state === 'ended'),
   wishes: {
     *tale(name, seed) {
       if (isLive(name)) return;
       yield make('tale', `&${name}`, Number(seed));
       yield make('tell');
     },
-    *tell(n) {
-      const tells = () => Object.values(now().tales).some(({state}) => state !== 'ended');
-      let told = 0;
-      [busy, halt] = [n > 1, false];
-      try {
-        for (let last = -1; told < n && !halt && tells() && now().steps > last; told++) {
-          last = now().steps;
-          yield make('tell');
-        }
-      } finally {
-        const {wishes} = moment();  // so many it has been, if all is done once more
-        if (halt) wishes[wishes.lastIndexOf(`tell ${n}`)] = `tell ${told}`;
-        busy = false;
-      }
-    },
-    *turn(name, n, child, word) {
-      if (!isLive(name) || n > now().tales[name].words.length) return;
-      if (child !== name && (isLive(child) || !NAMES.includes(child))) return;
-      yield child === name ? make('back', `&${name}`, Number(n))
-        : make('branch', `&${name}`, Number(n), `&${child}`);
-      if (word) yield make('say', `&${child}`, {text: word});
+    *tell(n) { for (; n > 0 && !telling.isOver(); n--) yield make('tell'); },
+    *branch(name, n, child) {
+      if (!child) problem = 'All six names are in use: release a sequence first.';
+      if (!isLive(name) || isLive(child) || n > now().tales[name].words.length) return;
+      yield make('branch', `&${name}`, Number(n), `&${child}`);
     },
     *release(name) { if (isLive(name)) yield make('forget', `&${name}`); },
   },
 };
 const modeOf = story => ({serve: challenge, tales: telling, crowd: telling})[story] ?? letters;
 const mode = () => modeOf(moment().story);
+const teller = new Player('run', () => later(() => mode() === telling && act(['tell 1']))
+  .then(() => mode() === telling && !telling.isOver()), () => 0);
 
 // ---- a story -----------------------------------------------------------------------------------
 
@@ -298,6 +279,7 @@ function linked(text) {  // a link that cannot be read is a text like others
   try { return decodeURIComponent(text).split('='); } catch { return [text]; }
 }
 const open = link => later(async () => {
+  teller.stop();
   const [key, deeds = ''] = linked(link);
   if (key && !Object.hasOwn(STORIES, key)) problem = `There is no story "${key}". `;
   if (modeOf(key) === telling)
@@ -306,7 +288,7 @@ const open = link => later(async () => {
   if (problem) $(`to-${story}`).focus({preventScroll: true});
   $('stories').scrollLeft = $(`to-${story}`).offsetLeft - 24;
   const back = at && moment().mine ? ' Undo brings your lines back.' : '';
-  hand = 'a';
+  [hand, picked] = ['a', 0];
   const more = story === 'serve' ? deeds.split('.').filter(wish => WISH.test(wish)) : [];
   return act([...begin, ...more], {story, asked: 0, size, count, calls: [], wishes: [],
     mine: false, answer: told + back});
