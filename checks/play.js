@@ -30,7 +30,7 @@ async function drive(seed, n, kinds) {
     link?.click();
   }
   async function judge_race() {
-    race.stop();
+    race.player.stop();
     await race.stepping;
     race.sides.forEach(({state: {tales = {}, seqs = {}}, size}, i) => {
       const side = $('sides').children[i], names = Object.keys(tales);
@@ -53,7 +53,7 @@ async function drive(seed, n, kinds) {
           say(`! the race: ${name} ${state}: ${text}`.replaceAll('\n', '/'));
       });
     });
-    if (random(2)) race.run();
+    if (random(2)) race.player.run();
   }
   const deed = {
     type() {
@@ -152,16 +152,17 @@ async function drive(seed, n, kinds) {
     if (random(4) === 0) await settle(), await typeAlone();
     if (random(20) === 0) await judge_race();
   }
+  teller.stop();
   await settle();
   await judge_race();
-  race.stop();
+  race.player.stop();
   await race.stepping;
   for (const {place} of race.sides) tell_log(place);
 }
 
 // For engines that are wrong on purpose: looks twice, types, and tells what the page says.
 async function tell_message() {
-  race.stop();
+  race.player.stop();
   await race.stepping;
   deeds.look();
   deeds.look();
@@ -177,47 +178,18 @@ async function tell_message() {
   console.log([...said, answer].join(' | '));
 }
 
-// A tale, one that is forked from it to go on with another word, and what both begin with.
+// A tale, one that is forked from it, and what both begin with.
 async function tell_tales() {
-  $('a').value = 'with';
-  deeds.run();
   pick('a', 35);
   actInRow('a', 'fork');
-  deeds.run();
+  await teller.run();
   await ended();
   const [a, b] = ['a', 'b'].map(name => now().tales[name].words.slice(1));
   for (const part of [a, b, a.slice(0, 34)]) console.log(part.join('').replaceAll('\n', '/'));
 }
 
-// The fewest steps of the challenge, if requests share all that they can: no engine does better. A
-// state is how many letters each has; 0: it waits; -1: it is served.
-function fewest_steps() {
-  const {size, count} = STORIES.serve, names = Object.keys(REQUESTS), seen = new Set();
-  const reach = (states, state) => {
-    if (seen.size === seen.add(`${state}`).size) return;
-    const blocks = names.flatMap((name, i) => Array.from({length: state[i] / size + .99},
-      (_, block) => textFor(name).slice(0, size * (block + 1))));
-    if (new Set(blocks).size <= count) states.push(state);
-  };
-  for (let steps = 0, states = [[0, 0, 0, 0, 0]], next = []; ; steps++, states = next, next = []) {
-    for (const state of states)  // and those that are reached from these without a step
-      names.forEach((name, i) => {
-        const to = n => reach(states, state.with(i, n));
-        if (state[i] === textFor(name).length) to(-1);
-        if (state[i] > 0) to(0);
-        if (state[i] === 0) to(Math.max(REQUESTS[name][0].length, ...names.map((other, j) =>
-          Math.min(state[j], alike(`${textFor(other)}\0`, textFor(name))))));
-      });
-    if (seen.has('-1,-1,-1,-1,-1')) return steps;
-    for (const state of states)
-      for (let set = 1; set < 32; set++)
-        reach(next, state.map((n, i) =>
-          n + (n > 0 && n < textFor(names[i]).length && set >> i & 1)));
-  }
-}
 const [, seed, n, kinds] = location.search.match(/^\?random=(\d+),(\d+),?(.*)/) ?? [];
 if (seed) await drive(Number(seed), Number(n), kinds);
-else if (mode() === challenge) console.log(`${$('says').textContent} ${fewest_steps()}`);
 else if (mode() === telling) await tell_tales();
 else await tell_message();
 console.log('END');

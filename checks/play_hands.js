@@ -29,7 +29,7 @@ function press(key, ctrlKey = false, repeat = false) {
   const input = document.activeElement;
   const down = new KeyboardEvent('keydown', event('', {key, ctrlKey, repeat}));
   if (!input.dispatchEvent(down)) return;
-  if (ctrlKey || input.localName !== 'input' || input.readOnly) return;
+  if (ctrlKey || input.localName !== 'input') return;
   const remove = key === 'Backspace', {selectionStart: from, selectionEnd: to} = input;
   const more = event('', {inputType: remove ? 'deleteContentBackward' : 'insertText',
     data: remove ? null : key});
@@ -54,7 +54,7 @@ function bitsOf({record, call: {args}}) {
 
 // From now on, what the engines print is kept. They begin anew, as the first calls belong to it.
 async function listen() {
-  const {ask} = Place.prototype, runs = race.turn;
+  const {ask} = Place.prototype, runs = race.player.turn;
   Place.prototype.ask = function (fresh, calls, take) {
     return ask.call(this, fresh, calls, state => {
       this.log = `${this.log ?? ''}${bitsOf(state)}${state.printed}`;
@@ -62,11 +62,11 @@ async function listen() {
     });
   };
   await ended();
-  race.stop();
+  race.player.stop();
   await race.stepping;
   for (const {place} of race.sides) delete place.log;
   race.begun = false;
-  if (runs) race.run();
+  if (runs) race.player.run();
   place.worker.terminate();
   place.worker = null;
   await run(moment());

@@ -28,24 +28,13 @@ static const char *text_of(Seq **seq, int n)
     return text;
 }
 
-// What is in the slots is what the tales say, in a pool without a fault.
-static void check_pool(void)
-{
-    const char *wrong = pool_check(pool);
-    check(!wrong, wrong);
-    for (int i = 0; i < SEQS; i++)
-        for (int t = 0; *seqs[i] && t < (*seqs[i])->num_computed_tokens; t++)
-            check(token_in((*seqs[i])->block_table[t / config.block_size],
-                           t % config.block_size) == server.requests[i].tokens[t],
-                  "a slot has another word");
-}
-
 static void tell_all(int max_steps)
 {
     for (int before = -1; before < server.num_steps && max_steps > 0; max_steps--) {
         before = server.num_steps;
         tell();
-        check_pool();
+        const char *wrong = pool_check(pool);
+        check(!wrong, wrong);
     }
 }
 

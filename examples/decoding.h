@@ -101,7 +101,7 @@ static void release_beams(Beam *beams)
     arrfree(beams);
 }
 
-static void beam_search(Server *s, Request *r)
+UNUSED static void beam_search(Server *s, Request *r)
 {
     Beam *beams = NULL;
     arrput(beams, (Beam){.tokens = r->tokens});

@@ -126,33 +126,6 @@ static int blocks_for(const Server *s, int tokens)
     return (tokens - 1) / s->options.block_size + 1;
 }
 
-// Puts a request into the queue, or refuses it for good: what can never finish must not wait. Beams
-// go on together, so they must fit together, even if they come to share nothing.
-static void add_prompt(Server *s, Request *r, const char *prompt)
-{
-    const Options *o = &s->options;
-    size_t bytes = strlen(prompt);
-    int64_t blocks = (int64_t)o->beams * blocks_for(s, o->steps);
-    if (bytes / s->tokenizer.longest <= (size_t)o->steps) r->tokens = encode(&s->tokenizer, prompt);
-    if (!r->tokens || arrlen(r->tokens) > o->steps)
-        note("request %d refused: its prompt of %zu bytes has more than %d tokens", r->id, bytes,
-             o->steps);
-    else if (o->num_blocks && blocks > o->num_blocks)
-        note("request %d refused: %d tokens need %lld blocks, the pool has %d", r->id,
-             o->beams * o->steps, (long long)blocks, o->num_blocks);
-    else {
-        if (has_bytes(r->tokens))
-            note("request %d: the tokenizer lacks characters of the prompt; they are not printed",
-                 r->id);
-        r->forks = o->samples - 1;
-        r->given = arrlen(r->tokens);
-        arrput(s->waiting, r);
-        return;
-    }
-    arrfree(r->tokens);
-    s->num_refused += o->samples;
-}
-
 // Adds the next tokens of a request to the step: a chunk of its prompt, or the token sampled last
 // and guesses at those after it.
 static int add_to_step(Server *s, Request *r)
@@ -284,6 +257,8 @@ static void take_tokens(Server *s, const float *logits)
     }
 }
 
+#ifndef LLAMA_NO_MAIN  // docs/play.html serves its tales with all that is above
+
 static void serve(Server *s)
 {
     while (arrlen(s->waiting) + arrlen(s->running) > 0) {
@@ -291,8 +266,6 @@ static void serve(Server *s)
         take_tokens(s, compute(s));
     }
 }
-
-#ifndef LLAMA_NO_MAIN
 
 // ---- options ----------------------------------------------------------------------------------
 
@@ -385,6 +358,33 @@ static void parse_options(Options *o, int argc, char **argv)
 }
 
 // ---- start and end ----------------------------------------------------------------------------
+
+// Puts a request into the queue, or refuses it for good: what can never finish must not wait. Beams
+// go on together, so they must fit together, even if they come to share nothing.
+static void add_prompt(Server *s, Request *r, const char *prompt)
+{
+    const Options *o = &s->options;
+    size_t bytes = strlen(prompt);
+    int64_t blocks = (int64_t)o->beams * blocks_for(s, o->steps);
+    if (bytes / s->tokenizer.longest <= (size_t)o->steps) r->tokens = encode(&s->tokenizer, prompt);
+    if (!r->tokens || arrlen(r->tokens) > o->steps)
+        note("request %d refused: its prompt of %zu bytes has more than %d tokens", r->id, bytes,
+             o->steps);
+    else if (o->num_blocks && blocks > o->num_blocks)
+        note("request %d refused: %d tokens need %lld blocks, the pool has %d", r->id,
+             o->beams * o->steps, (long long)blocks, o->num_blocks);
+    else {
+        if (has_bytes(r->tokens))
+            note("request %d: the tokenizer lacks characters of the prompt; they are not printed",
+                 r->id);
+        r->forks = o->samples - 1;
+        r->given = arrlen(r->tokens);
+        arrput(s->waiting, r);
+        return;
+    }
+    arrfree(r->tokens);
+    s->num_refused += o->samples;
+}
 
 static void start(Server *s)
 {

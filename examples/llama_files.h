@@ -247,7 +247,7 @@ static void merge_pairs(Tokenizer *t, int *tokens)
 
 // Byte pair encoding: the characters, and then what they merge into. Returns an array of stb_ds
 // that begins with BOS.
-static int *encode(Tokenizer *t, const char *text)
+UNUSED static int *encode(Tokenizer *t, const char *text)
 {
     int *tokens = NULL;
     if (*text) add_character(t, " ", 1, &tokens);

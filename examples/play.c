@@ -123,15 +123,12 @@ int attention(Seq *seq, const char *text)
     return PAGED_OK;
 }
 
-// Prints the letter or the word in a slot, as its K or V in layer 0 says; null: there is none.
+// Prints the letter in a slot, as its K in layer 0 says; null: there is none, or a word.
 static void print_slot(int block, int slot)
 {
     const float *key = (float *)pool->k + (block * config.block_size + slot) * HEAD_DIM;
-    int token = has_model ? token_in(block, slot) : -1;
     printf(slot ? "," : "");
-    if (token >= 0)
-        print_word(-1, token);
-    else if (!has_model && *key > 0 && *key < '~' / 128.0f)
+    if (!has_model && *key > 0 && *key < '~' / 128.0f)
         print_quoted((char[]){(char)(*key * 128), '\0'});
     else
         printf("null");

@@ -11,18 +11,17 @@
 //
 // Of a tale that goes on, all tokens but the last known one are in its sequence.
 
-#include <stdarg.h>
-
 // The page shows which calls llama.c makes. They are noted.
-#define NOTED(call, ...) (last_code = (call), did(__VA_ARGS__), last_code)
+#define NOTED(call, ...) (last_code = (call), snprintf(last, sizeof last, __VA_ARGS__), did())
 #define seq_create(pool, seq) \
     NOTED((seq_create)(pool, seq), "seq_create(pool, &%c)", name_of(*(seq)))
 #define seq_append(seq, n) NOTED((seq_append)(seq, n), "seq_append(%c, %d)", name_of(seq), n)
 #define seq_release(seq) \
     (NOTED(PAGED_OK, "seq_release(%c)", name_of(seq)), (seq_release)(seq))
+static char last[60];
 static int last_code;
 static char name_of(const Seq *seq);
-static void did(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static int did(void);
 
 #define LLAMA_NO_MAIN
 #include "llama.c"
@@ -33,9 +32,8 @@ static void did(const char *format, ...) __attribute__((format(printf, 1, 2)));
 enum { LOOK_LAYER = 1, LOOK_HEAD = 3 };  // the head that finds where a name stood before
 
 static Server server;
-static float *values;  // [vocab_size][kv_dim] V of each token in layer 0
-static float *asked;   // [SEQS][head_dim] the query of that head, for the newest token
-static char *calls;    // since the last report(), as JSON (these three are arrays of stb_ds)
+static float *asked;  // [SEQS][head_dim] the query of that head, for the newest token
+static char *calls;   // since the last report(), as JSON (both are arrays of stb_ds)
 
 static char name_of(const Seq *seq)
 {
@@ -44,16 +42,13 @@ static char name_of(const Seq *seq)
     return (char)('a' + i);
 }
 
-static void did(const char *format, ...)
+static int did(void)
 {
-    char call[100], json[150];
-    va_list list;
-    va_start(list, format);
-    vsnprintf(call, sizeof call, format, list);
-    va_end(list);
-    int n = snprintf(json, sizeof json, "{\"call\":\"%s\",\"code\":%d}", call, last_code);
-    if (arrlen(calls)) arrput(calls, ',');
+    char json[100];
+    int n = snprintf(json, sizeof json, "%s{\"call\":\"%s\",\"code\":%d}",
+                     arrlen(calls) ? "," : "", last, last_code);
     memcpy(arraddnptr(calls, n), json, n);
+    return last_code;
 }
 
 // ---- the model and its pool -------------------------------------------------------------------
@@ -71,17 +66,9 @@ static void keep_queries(int layer, const float *q)
 
 static void read_files(File checkpoint, File tokens)
 {
-    Model *m = &server.model;
-    float *norm = NULL;
-    read_model(m, checkpoint);
-    read_tokenizer(&server.tokenizer, tokens, m->vocab_size);
-    arrsetlen(asked, SEQS * m->head_dim);
-    arrsetlen(norm, (size_t)m->vocab_size * m->dim);
-    arrsetlen(values, (size_t)m->vocab_size * m->kv_dim);
-    for (int token = 0; token < m->vocab_size; token++)
-        rmsnorm(norm + token * m->dim, m->embedding + token * m->dim, m->rms_att, 1, m->dim);
-    matmul(values, norm, m->wv, m->vocab_size, m->dim, m->kv_dim);
-    arrfree(norm);
+    read_model(&server.model, checkpoint);
+    read_tokenizer(&server.tokenizer, tokens, server.model.vocab_size);
+    arrsetlen(asked, SEQS * server.model.head_dim);
 }
 
 // The bytes of the files, for the page, which has no files.
@@ -93,7 +80,7 @@ void load(char *checkpoint, int size, char *tokens, int tokens_size)
 
 int model(int block_size, int num_blocks)
 {
-    if (!values)
+    if (!asked)
         read_files(open_file("examples/tales.bin"), open_file("examples/tales-tokenizer.bin"));
     const Model *m = &server.model;
     // No poison: what a wrong engine reads is words, and it mixes them up.
@@ -208,20 +195,6 @@ static void print_quoted(const char *text)
 static void print_word(int previous, int token)
 {
     print_quoted(token == BOS ? "<s>" : token_text(&server.tokenizer, previous, token));
-}
-
-// The token in a slot, as its V in layer 0 says, which has no position in it. -1: it is no token's.
-static int token_in(int block, int slot)
-{
-    const Model *m = &server.model;
-    size_t row = (size_t)block * m->num_kv_heads * config.block_size + slot;  // of KV head 0
-    const float *value = (const float *)pool->v + row * m->head_dim;
-    for (int token = 0, i; token < m->vocab_size; token++) {
-        for (i = 0; i < m->head_dim && fabsf(value[i] - values[token * m->kv_dim + i]) < 1e-4f;)
-            i++;
-        if (i == m->head_dim) return token;
-    }
-    return -1;
 }
 
 static void print_tales(void)

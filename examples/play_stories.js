@@ -1,4 +1,4 @@
-// The stories and the challenge of docs/play.html, a part of its script.
+// The stories of docs/play.html, a part of its script.
 
 // What questions ask for, from the states before and after, and those between.
 const WORDS = ['none', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight'];
@@ -76,17 +76,13 @@ const STORIES = {
       ['b is newer, and gives way. And now?', ['release b', 'type a once upon'], codeOf, 'PAGED_OK',
         'b waits until a ends, and then all its tokens are computed again.']]},
   tales: {title: 'A real model', size: 4, count: 64,
-    chapter: '13-a-real-model-on-top', read: 'pool_plan', begin: ['tale a 0', 'tell 48'],
+    chapter: '13-a-real-model-on-top', read: 'pool_plan', begin: ['begin a', 'tell 47'],
     told: 'The model has just written a name. The words that one of its heads looked at are ' +
       'marked: where did it find the name? Pick a word, fork there, and run: each tale goes on.'},
   crowd: {title: 'Tales in a small pool', size: 4, count: 48,
     chapter: '11-running-out', read: 'seq_release',
-    begin: ['tale a 0', 'tale b 1', 'tale c 2', 'tell 30'],
+    begin: ['begin a', 'begin b', 'begin c', 'tell 30'],
     told: 'Three tales grow in a pool that holds one and a half. Run: which has to wait?'},
-  serve: {title: 'Challenge: serve five', size: 4, count: 8,
-    chapter: '11-running-out', read: 'seq_publish', begin: [],
-    told: 'Serve these five requests in eight blocks. A step adds a letter to each that is ' +
-      'running. 11 steps are enough.'},
 };
 function leads({story} = moment()) {
   const names = Object.keys(STORIES), next = names[(names.indexOf(story) + 1) % names.length];
@@ -97,42 +93,13 @@ function leads({story} = moment()) {
     el('a', {href: `../${file}`}, `${read}(), line ${line} of ${file}`), '. Write it: ',
     el('code', {}, 'make learn'), '.'];
 }
-// The challenge: five requests, each with a prompt, which is computed at once, and an answer, of
-// which each step brings a letter. A name stands for one request. The link has what you did in it.
-const REQUESTS = {a: ['tell of Ada', ': sun'], b: ['tell of Bo', ': moon'],
-  c: ['tell of Cy', ': rain'], d: ['be kind', ' to me'], e: ['be kind', ' now']};
-const textFor = name => REQUESTS[name]?.join('') ?? '';
 const alike = (a, b) => [...a].findIndex((letter, i) => letter !== b[i]);
-// The waiting request that begins most like this sequence, and how many letters they share.
-const heir = name => Object.keys(REQUESTS).filter(waits)
-  .map(other => [alike(`${textOf(name)}\0`, textFor(other)), other])
-  .sort(([m], [n]) => m - n).at(-1) ?? [0];
-const waits = name => name in REQUESTS && !isLive(name) && !tally().served[name];
-// The score, out of the engine's states.
-function tally() {
-  const computed = {}, distinct = new Set(), served = {};
-  let total = 0;
-  states.forEach(({call: {fn, args}, code, seqs}, i) => {
-    const name = args.find(arg => /^&?[a-f]$/.test(arg))?.at(-1), length = seqs[name]?.length;
-    const child = args.at(-1)?.[1];
-    if (fn === 'seq_fork') computed[child] = seqs[child]?.length;
-    if (fn === 'seq_create' || fn === 'seq_lookup') computed[name] = length;
-    if (fn === 'seq_rewind') computed[name] = Math.min(computed[name], length);
-    if (fn === 'seq_release' && states[i - 1].seqs[name]?.length === textFor(name).length)
-      served[name] = true;
-    if (fn !== 'step' || code) return;
-    for (; computed[name] < length; total++)
-      distinct.add(textFor(name).slice(0, ++computed[name]));
-  });
-  const steps = moment().wishes.filter(wish => wish === 'step').length;
-  return {served, steps, twice: total - distinct.size, n: Object.keys(served).length};
-}
 
 // ---- modes: what differs from story to story ----------------------------------------------------
 // What is said of it, which rows there are and what their buttons do, and the calls of a wish.
 
 const letters = {
-  start: 'start', edits: true, buttons: [],
+  start: 'start',
   token: 'Here a token is a letter.',
   help: 'Fork: another sequence begins with these tokens, in the same blocks. Publish: its ' +
     'full blocks can be found by their letters. Look up: begins with the blocks that are found. ' +
@@ -140,7 +107,6 @@ const letters = {
   says: () => moment().answer,
   asks: () => question() ? (moment().mine ? 'Back to the story: ' : '') + question()[0]
     : 'Go on: type, or choose another block_size.',
-  invites: name => name === free(),
   row: (name, live) => ({label: `Text of sequence ${name}`, hint: 'a new sequence',
     ...live ? {fork: 'Fork', publish: 'Publish', release: 'Release'}
       : {begin: 'New', find: 'Look up'}}),
@@ -149,10 +115,6 @@ const letters = {
     await act([`fork ${name} ${n}`]);
     if (typing && isLive(child)) hand = aim = child;
   },
-  publish: name => act([`publish ${name}`]),
-  release: name => act([`release ${name}`]),
-  begin: name => act([`begin ${name} ${clean($(name).value)}`]),
-  find: name => act([`find ${name} ${clean($(name).value)}`]),
   wishes: {
     *type(name, ...words) {
       const text = words.join(' ');
@@ -185,45 +147,8 @@ const letters = {
   },
 };
 
-const challenge = {...letters,
-  edits: false, buttons: ['step', 'link'], step: 'step', help: '',
-  says() {
-    const {n, steps, twice} = tally();
-    const advice = n < 5 ? 'Begin requests, step, and end those that are complete.'
-      : steps + twice > 11 ? 'It can be done in 11 steps, without computing anything twice.'
-      : 'No solution is shorter.';
-    return `${n} of 5 served in ${steps} steps, ${twice} tokens computed twice. ${advice}`;
-  },
-  asks: () => STORIES.serve.told,
-  invites: waits,
-  row: (name, live) => ({...letters.row(name, live), hint: textFor(name), ...live
-    ? {release: textOf(name) === textFor(name) ? 'End' : 'Preempt'} : {begin: 'Begin'}}),
-  fork(name) {
-    const [same, child] = heir(name);
-    if (same > 0) return act([`fork ${name} ${same} ${child}`]);
-    throw Error(`No waiting request begins like ${name}.`);
-  },
-  begin: name => act([`begin ${name}`]),
-  find: name => act([`find ${name}`]),
-  wishes: {...letters.wishes,
-    *begin(name) { if (waits(name)) yield* this.type(name, REQUESTS[name][0]); },
-    *find(name) { if (waits(name)) yield* letters.wishes.find(name, REQUESTS[name][0]); },
-    *step() {
-      for (const name of Object.keys(now().seqs))
-        if (textOf(name) !== textFor(name))
-          yield* this.type(name, textFor(name).slice(0, textOf(name).length + 1));
-    },
-    *fork(name, n, child) {
-      const same = Math.min(n, alike(`${textOf(name)}\0`, textFor(child)));
-      if (!isLive(name) || isLive(child)) return;
-      yield* letters.wishes.fork(name, n, child);
-      yield* this.type(child, textFor(child).slice(0, Math.max(REQUESTS[child][0].length, same)));
-    },
-  },
-};
-
 const telling = {
-  start: 'model', edits: true, buttons: ['step', 'run'], step: 'tell 1',
+  start: 'model',
   help: '',
   token: 'Here a token is a word, or a part of one.',
   says() {
@@ -232,7 +157,6 @@ const telling = {
       preemptions} preemptions.`;
   },
   asks: () => STORIES[moment().story].told,
-  invites: name => name === free(),
   row(name, live) {
     const word = name === hand && now().tales?.[name]?.words[picked]?.trim();
     return live ? {fork: picked && word ? `Fork at "${word}"` : 'Fork', release: 'Release'}
@@ -243,13 +167,11 @@ const telling = {
     await act([`branch ${name} ${n} ${child}`, 'tell 1']);
     if (isLive(child)) hand = child;
   },
-  release: name => act([`release ${name}`]),
-  begin: name => act([`tale ${name} ${NAMES.indexOf(name)}`]),
   isOver: () => Object.values(now().tales ?? {}).every(({state}) => state === 'ended'),
   wishes: {
-    *tale(name, seed) {
+    *begin(name) {
       if (isLive(name)) return;
-      yield make('tale', `&${name}`, Number(seed));
+      yield make('tale', `&${name}`, NAMES.indexOf(name));
       yield make('tell');
     },
     *tell(n) { for (; n > 0 && !telling.isOver(); n--) yield make('tell'); },
@@ -261,7 +183,7 @@ const telling = {
     *release(name) { if (isLive(name)) yield make('forget', `&${name}`); },
   },
 };
-const modeOf = story => ({serve: challenge, tales: telling, crowd: telling})[story] ?? letters;
+const modeOf = story => ({tales: telling, crowd: telling})[story] ?? letters;
 const mode = () => modeOf(moment().story);
 const teller = new Player('run', () => later(() => mode() === telling && act(['tell 1']))
   .then(() => mode() === telling && !telling.isOver()), () => 0);
@@ -274,23 +196,17 @@ const bring = () => new Promise((done, fail) => document.head.append(Object.assi
     tales.map(unpack))), onerror: () => fail(Error('tales.js is not beside this page.'))})));
 const question = ({story, asked} = moment()) => STORIES[story].questions?.[asked];
 const capital = text => text[0].toUpperCase() + text.slice(1);
-const WISH = /^(step|(begin|find|publish|release) [a-e]|fork [a-e] \d+ [a-e])$/;
-function linked(text) {  // a link that cannot be read is a text like others
-  try { return decodeURIComponent(text).split('='); } catch { return [text]; }
-}
 const open = link => later(async () => {
   teller.stop();
-  const [key, deeds = ''] = linked(link);
-  if (key && !Object.hasOwn(STORIES, key)) problem = `There is no story "${key}". `;
-  if (modeOf(key) === telling)
+  if (link && !Object.hasOwn(STORIES, link)) problem = `There is no story "${link}". `;
+  if (modeOf(link) === telling)
     files ??= await bring().catch(error => { problem = `${error.message} `; });
-  const story = key && !problem ? key : 'sampling', {size, count, begin, told} = STORIES[story];
+  const story = link && !problem ? link : 'sampling', {size, count, begin, told} = STORIES[story];
   if (problem) $(`to-${story}`).focus({preventScroll: true});
   $('stories').scrollLeft = $(`to-${story}`).offsetLeft - 24;
   const back = at && moment().mine ? ' Undo brings your lines back.' : '';
   [hand, picked] = ['a', 0];
-  const more = story === 'serve' ? deeds.split('.').filter(wish => WISH.test(wish)) : [];
-  return act([...begin, ...more], {story, asked: 0, size, count, calls: [], wishes: [],
+  return act(begin, {story, asked: 0, size, count, calls: [], wishes: [],
     mine: false, answer: told + back});
 });
 // A story goes on from where it was, whatever you have done since. Undo goes back to that.
