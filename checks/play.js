@@ -21,7 +21,12 @@ async function drive(seed, n, kinds) {
       const letter = (_, t) => blocks[table[Math.floor(t / size)]].slots[t % size];
       return [name, (words?.slice(1) ?? Array.from({length}, letter)).join(''), table.join(' ')];
     });
-    const pool = blocks.map(({slots, ref_count, serial}) => slots.map(slot => slot ?? '~')
+    const words = {};  // of the tales, by their slots
+    for (const [name, {table}] of tales === seqs ? [] : Object.entries(seqs))
+      table.forEach((block, i) => tales[name].words.slice(i * size, i * size + size).forEach(
+        (word, slot) => { if (i * size + slot < seqs[name].length) words[[block, slot]] = word; }));
+    const pool = blocks.map(({slots, ref_count, serial}, i) => slots.map((slot, j) =>
+      slot ?? words[[i, j]] ?? '~')
       .join('') + (ref_count ? ` ×${ref_count}` : '') + (serial ? ` #${serial}` : ''));
     return [...lines, free.join(' ') || 'empty', ...pool].join('; ');
   }

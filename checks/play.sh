@@ -109,20 +109,20 @@ if [ "${1-}" = planted ]; then
     limit=450  # a page that is wrong may well never come to an end
     check "the page as it is comes to its end" agrees docs/play.html random=1,100
     planted "a fork gets the name that was free when it was wished for" twice.click \
-        's/await act(\[`fork \${name} \${n}`\])/await act([`fork ${name} ${n} ${window.wished}`])/; s/^  const n = \$(name).selectionStart,/  window.wished = free(); &/'
+        's/`&\${free()}`/`\&${window.wished}`/; s/^  const n = \$(name).selectionStart,/  window.wished = free(); &/'
     planted "attention of the text before the calls" type.undo \
         's/^  const text = textOf(hand), /  const text = $(hand).value, /; s/text.length === held && //'
     planted "the line is published, not the sequence" story 's/^      const text = textOf(name);$/      const text = $(name).value;/'
     planted "a story does not wait for its turn" type.story.look \
         's/^const open = link => later(async () => {/const open = link => (go => go().then(draw))(async () => {/'
     planted "num_blocks passes its maximum" shape 's/Math.min(MAX_BLOCKS, /Math.max(1, /'
-    planted "what is typed after Enter stays in the old line" enter 's/if (typing .* hand = aim = child;//'
+    planted "what is typed after Enter stays in the old line" enter 's/typing ? child/false ? child/'
     planted "the focus is lost after Release" click 's/^    ?.querySelector(`.*focus();//'
     planted "a refusal is not said" shape.enter 's/code ? refusal({call, code})/false ? ""/'
     planted "the race counts tales that have ended" race.type 's/count(running.length/count(Object.keys(tales).length/'
     planted "the race shows the first slots only" race.type 's/length - i \* STRIP/length/'
     planted "the calls of another shape are made again, not the wishes" type.shape \
-        's/^  return act(wishes, {...change(size, count), calls: \[\], wishes: \[\]});/  return act([], change(size, count));/'
+        's/return act(moment().wishes, {size,/return act([], {size,/; s/^      calls: \[\], wishes: \[\]});/      });/'
     planted "a shuffle answers with the lane's own number" kernel=1,30 's/asks\[i ^ first.bits\]/asks[i]/'
     planted "a shuffle is wrong by a bit" kernel=1,60 's/asks\[i ^ first.bits\].value/& * (1 + 7e-8)/'
     planted "a thread that runs again sees what came later" kernel=1,100 's/view !== shown/!view/'

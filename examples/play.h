@@ -98,8 +98,7 @@ int model(int block_size, int num_blocks)
                                   .block_size = block_size,
                                   .num_blocks = num_blocks,
                                   .steps = slots < m->seq_len ? (int)slots : m->seq_len,
-                                  .chunk = INT_MAX,
-                                  .samples = 1}};
+                                  .chunk = INT_MAX}};
     server.work.look = keep_queries;
     for (int i = 0; i < SEQS; i++) arrput(server.requests, (Request){.id = i});
     return PAGED_OK;

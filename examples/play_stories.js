@@ -110,14 +110,8 @@ const letters = {
   row: (name, live) => ({label: `Text of sequence ${name}`, hint: 'a new sequence',
     ...live ? {fork: 'Fork', publish: 'Publish', release: 'Release'}
       : {begin: 'New', find: 'Look up'}}),
-  async fork(name, n, typing) {
-    const child = free();
-    await act([`fork ${name} ${n}`]);
-    if (typing && isLive(child)) hand = aim = child;
-  },
   wishes: {
-    *type(name, ...words) {
-      const text = words.join(' ');
+    *type(name, text) {
       const old = textOf(name), same = alike(`${text}\0`, old), more = text.length - same;
       hand = name;
       if (!isLive(name)) yield make('seq_create', 'pool', `&${name}`);
@@ -126,18 +120,16 @@ const letters = {
       yield make('seq_append', name, more);
       yield make('step', name, {text});
     },
-    *begin(name, ...words) { if (!isLive(name)) yield* this.type(name, ...words); },
-    *find(name, ...words) {
-      const text = words.join(' ');
+    *begin(name, text) { if (!isLive(name)) yield* this.type(name, text); },
+    *find(name, text) {
       if (isLive(name)) return;
       yield make('seq_create', 'pool', `&${name}`);
       yield make('seq_lookup', name, {tokens: text}, text.length);
       yield* this.type(name, text);
     },
-    *fork(name, n, child = free()) {
-      if (!child) problem = 'All six names are in use: release a sequence first.';
-      if (!isLive(name) || !child || isLive(child)) return;
-      yield make('seq_fork', name, Math.min(n, textOf(name).length), `&${child}`);
+    *fork(name, n) {
+      if (!isLive(name) || !free()) return;
+      yield make('seq_fork', name, Math.min(n, textOf(name).length), `&${free()}`);
     },
     *publish(name) {
       const text = textOf(name);
@@ -162,11 +154,6 @@ const telling = {
     return live ? {fork: picked && word ? `Fork at "${word}"` : 'Fork', release: 'Release'}
       : {begin: 'New'};
   },
-  async fork(name) {  // at the word that is picked
-    const child = free(), n = name === hand && picked || now().tales[name].words.length;
-    await act([`branch ${name} ${n} ${child}`, 'tell 1']);
-    if (isLive(child)) hand = child;
-  },
   isOver: () => Object.values(now().tales ?? {}).every(({state}) => state === 'ended'),
   wishes: {
     *begin(name) {
@@ -175,10 +162,10 @@ const telling = {
       yield make('tell');
     },
     *tell(n) { for (; n > 0 && !telling.isOver(); n--) yield make('tell'); },
-    *branch(name, n, child) {
-      if (!child) problem = 'All six names are in use: release a sequence first.';
-      if (!isLive(name) || isLive(child) || n > now().tales[name].words.length) return;
-      yield make('branch', `&${name}`, Number(n), `&${child}`);
+    *fork(name, n) {
+      if (!isLive(name) || !free() || n > now().tales[name].words.length) return;
+      yield make('branch', `&${name}`, Number(n), `&${free()}`);
+      yield make('tell');
     },
     *release(name) { if (isLive(name)) yield make('forget', `&${name}`); },
   },
