@@ -117,7 +117,7 @@ if [ "${1-}" = planted ]; then
         's/^const open = link => later(async () => {/const open = link => (go => go().then(draw))(async () => {/'
     planted "num_blocks passes its maximum" shape 's/Math.min(MAX_BLOCKS, /Math.max(1, /'
     planted "what is typed after Enter stays in the old line" enter 's/typing ? child/false ? child/'
-    planted "the focus is lost after Release" click 's/^    ?.querySelector(`.*focus();//'
+    planted "the focus is lost after Release" click 's/^  (near.find.*focus();//'
     planted "a refusal is not said" shape.enter 's/code ? refusal({call, code})/false ? ""/'
     planted "the race counts tales that have ended" race.type 's/count(running.length/count(Object.keys(tales).length/'
     planted "the race shows the first slots only" race.type 's/length - i \* STRIP/length/'
@@ -128,7 +128,7 @@ if [ "${1-}" = planted ]; then
     planted "a thread that runs again sees what came later" kernel=1,100 's/view !== shown/!view/'
     planted "all steps have the lanes of the last" kernel=1,30 's/lanes: lanes.map(.*)),$/lanes,/'
     planted "a warp's token is the one before" kernel=1,60 's/return {block, slot, t,/return {block, slot, t: t - 1,/'
-    planted "the act shows the line before" kernel=1,60 "s/text, table, size, count, fault\]/table, size, count, fault]/"
+    planted "the act shows the line before" kernel=1,100 "s/text, table, size, count, fault\]/table, size, count, fault]/"
     finish
 fi
 

@@ -24,7 +24,7 @@ async function drive(seed, n) {
       await act([`release ${hand}`]);
       hand = NAMES.find(isLive) ?? 'a';
     }),
-    shape: () => resize(1 << random(5), 1 << random(6)),
+    shape: () => resize(1 << random(5), 40),
     step: () => { for (let i = random(9); i >= 0; i--) click(pick(moves)); },
     slide: () => choose('when', random(kernelAct.steps.length + 1)),
     fault: () => choose('fault', pick([0, 0, 1, 2])),

@@ -42,16 +42,16 @@ typedef struct Options {
 
 typedef struct Request {
     int id;
-    int *tokens;   // all that are known: the prompt, then what was sampled (an array of stb_ds)
-    int *draft;    // guesses at the tokens after them, in this step (an array of stb_ds)
-    int forks;     // how many of the next requests fork off this one when its prompt is computed
-    Seq *seq;      // holds K and V of the first seq->length tokens; NULL while it waits
+    int *tokens;  // all that are known: the prompt, then what was sampled (an array of stb_ds)
+    int *draft;   // guesses at the tokens after them, in this step (an array of stb_ds)
+    int forks;    // how many of the next requests fork off this one when its prompt is computed
+    Seq *seq;     // holds K and V of the first seq->length tokens; NULL while it waits
     float temperature;
     uint64_t rng;  // moved by sampling alone: a preemption repeats no draw
     int given;     // tokens of the prompt
     int lost;      // tokens whose K and V a preemption dropped
     int ended;
-    ptrdiff_t printed;  // tokens at the front that need not be printed any more
+    ptrdiff_t printed;  // tokens at the front that need not be printed any more, such as BOS
 } Request;
 
 typedef struct Server {
@@ -258,7 +258,6 @@ static void take_tokens(Server *s, const float *logits)
 }
 
 #ifndef LLAMA_NO_MAIN  // docs/play.html serves its tales with all that is above
-
 static void serve(Server *s)
 {
     while (arrlen(s->waiting) + arrlen(s->running) > 0) {
@@ -331,10 +330,9 @@ static void choose_files(Options *o, int count, char **files)
         die(1, "%s: %s; start llama in the folder of paged.cu.c", o->checkpoint, strerror(errno));
 }
 
-// Capital letters in the table: there is only the long name.
 static void parse_options(Options *o, int argc, char **argv)
 {
-    static const struct option options[] = {
+    static const struct option options[] = {  // a capital letter: there is only the long name
         {"prompt", 1, NULL, 'p'}, {"seed", 1, NULL, 's'},    {"temperature", 1, NULL, 't'},
         {"steps", 1, NULL, 'n'},  {"samples", 1, NULL, 'M'}, {"speculate", 1, NULL, 'G'},
         {"beam", 1, NULL, 'B'},   {"chunk", 1, NULL, 'C'},   {"prefix-cache", 0, NULL, 'X'},
@@ -399,8 +397,7 @@ static void start(Server *s)
     if (!o->block_size) o->block_size = 16;
     if (o->cache == CACHE_CONTIGUOUS) o->block_size = m->seq_len;  // that is all it takes
     for (ptrdiff_t i = 0; i < arrlen(o->prompts) * o->samples; i++) {
-        Request r = {.id = (int)i, .temperature = o->temperature, .rng = o->seed + i};
-        r.printed = 1;  // BOS is never printed
+        Request r = {.id = (int)i, .temperature = o->temperature, .rng = o->seed + i, .printed = 1};
         arrput(s->requests, r);
     }
     for (ptrdiff_t i = 0; i < arrlen(o->prompts); i++)
@@ -409,13 +406,8 @@ static void start(Server *s)
         double all = (double)arrlen(s->waiting) * blocks_for(s, o->steps) * o->samples * o->beams;
         o->num_blocks = (int)fmin(fmax(all, 1), INT_MAX);
     }
-    PoolConfig config = {.num_layers = m->num_layers,
-                         .num_kv_heads = m->num_kv_heads,
-                         .head_dim = m->head_dim,
-                         .block_size = o->block_size,
-                         .num_blocks = o->num_blocks,
-                         .dtype = o->dtype,
-                         .device = o->device};
+    PoolConfig config = {m->num_layers, m->num_kv_heads, m->head_dim, o->block_size,
+                         o->num_blocks, o->dtype,        0,           o->device};
     int error = pool_create(&config, &s->pool);
     if (error)
         die(1, "a pool of %d blocks of %d tokens: %s", o->num_blocks, o->block_size,

@@ -16,8 +16,7 @@
 #define seq_create(pool, seq) \
     NOTED((seq_create)(pool, seq), "seq_create(pool, &%c)", name_of(*(seq)))
 #define seq_append(seq, n) NOTED((seq_append)(seq, n), "seq_append(%c, %d)", name_of(seq), n)
-#define seq_release(seq) \
-    (NOTED(PAGED_OK, "seq_release(%c)", name_of(seq)), (seq_release)(seq))
+#define seq_release(seq) (NOTED(PAGED_OK, "seq_release(%c)", name_of(seq)), (seq_release)(seq))
 static char last[60];
 static int last_code;
 static char name_of(const Seq *seq);
@@ -45,8 +44,8 @@ static char name_of(const Seq *seq)
 static int did(void)
 {
     char json[100];
-    int n = snprintf(json, sizeof json, "%s{\"call\":\"%s\",\"code\":%d}",
-                     arrlen(calls) ? "," : "", last, last_code);
+    int n = snprintf(json, sizeof json, "%s{\"call\":\"%s\",\"code\":%d}", arrlen(calls) ? "," : "",
+                     last, last_code);
     memcpy(arraddnptr(calls, n), json, n);
     return last_code;
 }

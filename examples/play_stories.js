@@ -77,8 +77,8 @@ const STORIES = {
         'b waits until a ends, and then all its tokens are computed again.']]},
   tales: {title: 'A real model', size: 4, count: 64,
     chapter: '13-a-real-model-on-top', read: 'pool_plan', begin: ['begin a', 'tell 47'],
-    told: 'The model has just written a name. The words that one of its heads looked at are ' +
-      'marked: where did it find the name? Pick a word, fork there, and run: each tale goes on.'},
+    told: 'When the model writes a name, one of its heads looks where it stood before: such words ' +
+      'are marked. Step to the next name. Or pick a word, fork there, and run.'},
   crowd: {title: 'Tales in a small pool', size: 4, count: 48,
     chapter: '11-running-out', read: 'seq_release',
     begin: ['begin a', 'begin b', 'begin c', 'tell 30'],
