@@ -199,7 +199,7 @@ page_of() { make -s play ENGINE="$1 paged.h" PAGE=$out/yours.html >/dev/null 2>&
 sed 's|//.*||' paged.cu.c >$out/engine.c && page_of $out/engine.c
 check "an engine of yours that is right tells what ./llama tells" tells $out/yours.html
 mixed_up() {
-    bug cow-of-one-layer && page_of $out/bug.c && ! tells $out/yours.html && told 2 | grep 'asked Dot'
+    bug cow-of-one-layer && page_of $out/bug.c && ! tells $out/yours.html && told 2 | grep 'asked Bo'
 }
 [ -z "$bugs" ] || check "one that copies half a block mixes up names" mixed_up
 said() { sed '/^END$/d' $out/says | cut -c1-300 && grep -q -E "$1" $out/says; }

@@ -332,7 +332,7 @@ static void choose_files(Options *o, int count, char **files)
 
 static void parse_options(Options *o, int argc, char **argv)
 {
-    static const struct option options[] = {  // a capital letter: there is only the long name
+    static const struct option options[] = {
         {"prompt", 1, NULL, 'p'}, {"seed", 1, NULL, 's'},    {"temperature", 1, NULL, 't'},
         {"steps", 1, NULL, 'n'},  {"samples", 1, NULL, 'M'}, {"speculate", 1, NULL, 'G'},
         {"beam", 1, NULL, 'B'},   {"chunk", 1, NULL, 'C'},   {"prefix-cache", 0, NULL, 'X'},

@@ -1,6 +1,5 @@
-// play.h: the model of the tales, in docs/play.html. A tale is a request of llama.c, which schedules
-// it. It has the name of its sequence, and a token is a word or a part of one. play.c includes this
-// file.
+// play.h: the model of the tales, for docs/play.html. A tale is a request of llama.c, which serves
+// it, and has the name of its sequence. A token is a word or a part of one. play.c includes this.
 //
 //     model(4, 64)                      an empty pool in the shape of the model
 //     tale(&a, 0)                       begins a tale, which waits until tell() has room for it

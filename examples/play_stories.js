@@ -77,7 +77,7 @@ const STORIES = {
         'b waits until a ends, and then all its tokens are computed again.']]},
   tales: {title: 'A real model', size: 4, count: 64,
     chapter: '13-a-real-model-on-top', read: 'pool_plan', begin: ['begin a', 'tell 47'],
-    told: 'When the model writes a name, one of its heads looks where it stood before: such words ' +
+    told: 'As the model writes a name, one of its heads looks where it stood before: such words ' +
       'are marked. Step to the next name. Or pick a word, fork there, and run.'},
   crowd: {title: 'Tales in a small pool', size: 4, count: 48,
     chapter: '11-running-out', read: 'seq_release',
@@ -101,9 +101,9 @@ const alike = (a, b) => [...a].findIndex((letter, i) => letter !== b[i]);
 const letters = {
   start: 'start',
   token: 'Here a token is a letter.',
-  help: 'Fork: another sequence begins with these tokens, in the same blocks. Publish: its ' +
-    'full blocks can be found by their letters. Look up: begins with the blocks that are found. ' +
-    'Release: its blocks are free.',
+  help: 'Fork (or Enter): another sequence begins with these tokens, in the same blocks. ' +
+    'Publish: its full blocks can be found by their letters. Look up: begins with blocks that ' +
+    'are found. Release: its blocks are free.',
   says: () => moment().answer,
   asks: () => question() ? (moment().mine ? 'Back to the story: ' : '') + question()[0]
     : 'Go on: type, or choose another block_size.',
@@ -150,9 +150,8 @@ const telling = {
   },
   asks: () => STORIES[moment().story].told,
   row(name, live) {
-    const word = name === hand && now().tales?.[name]?.words[picked]?.trim();
-    return live ? {fork: picked && word ? `Fork at "${word}"` : 'Fork', release: 'Release'}
-      : {begin: 'New'};
+    const word = name === hand && picked && now().tales[name].words[picked].trim();
+    return live ? {fork: word ? `Fork at "${word}"` : 'Fork', release: 'Release'} : {begin: 'New'};
   },
   isOver: () => Object.values(now().tales ?? {}).every(({state}) => state === 'ended'),
   wishes: {
@@ -172,8 +171,11 @@ const telling = {
 };
 const modeOf = story => ({tales: telling, crowd: telling})[story] ?? letters;
 const mode = () => modeOf(moment().story);
-const teller = new Player('run', () => later(() => mode() === telling && act(['tell 1']))
-  .then(() => mode() === telling && !telling.isOver()), () => 0);
+const teller = new Player('run', async () => {
+  const {steps} = now();
+  await later(() => mode() === telling && act(['tell 1']));
+  return now().steps > steps && !telling.isOver();
+}, () => 0);
 
 // ---- a story -----------------------------------------------------------------------------------
 
