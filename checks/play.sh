@@ -157,7 +157,7 @@ the_page() {
     check "docs/tales.js has the weights of the tales (make play)" weights
     check "page and weights have at most 430 KB" \
         test $(cat docs/play.html docs/tales.js | wc -c) -le 430000
-    check "its tales are those of ./llama, after a branch, a rewind, a preemption" tales paged.cu.c
+    check "its tales are those of ./llama, after a branch, a preemption" tales paged.cu.c
     [ -n "$browser" ] || { skip "play: there is no Chromium and no Firefox" && return; }
     deeds=${DEEDS-200}
     check "after each of $deeds random deeds, the page shows what its calls do natively" \
