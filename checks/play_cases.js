@@ -178,6 +178,14 @@ const cases = {
     await new Promise(done => setTimeout(done, 99));
     see('it is not said', $('note').textContent.includes('calls are copied'));
   },
+  async 'keys pick a word of a tale, and fork there'() {
+    await to('tales');
+    $('words-a').focus();
+    for (const key of ['ArrowLeft', 'ArrowLeft', 'ArrowRight', 'Enter']) press(key), await ended();
+    const {a: {words: a}, b} = now().tales, at = a.length - 2;  // a has been told one more
+    same('the words of both', b.words.slice(0, at).join(''), a.slice(0, at).join(''));
+    same('the length of b', b.words.length, at + 1);
+  },
   async 'only a line has a text box; it has a name that says what is in it'() {
     await to('tales');
     same('text boxes of tales', document.querySelectorAll('.seq input:not([hidden])').length, 0);
