@@ -145,8 +145,8 @@ const telling = {
   token: 'Here a token is a word, or a part of one.',
   says() {
     const {steps = 0, computed = 0, recomputed = 0, preemptions = 0} = now();
-    return `${steps} steps, ${computed} tokens computed, ${recomputed} of them again after ${
-      preemptions} preemptions.`;
+    return `${steps} steps, ${computed} tokens computed, ${recomputed} of them again. ` +
+      `Preemptions: ${preemptions}.`;
   },
   asks: () => STORIES[moment().story].told,
   row(name, live) {
@@ -175,7 +175,7 @@ const teller = new Player('run', async () => {
   const {steps} = now();
   await later(() => mode() === telling && act(['tell 1']));
   return now().steps > steps && !telling.isOver();
-}, () => 0);
+}, () => 50);
 
 // ---- a story -----------------------------------------------------------------------------------
 
