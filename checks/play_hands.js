@@ -17,10 +17,12 @@ function choose(id, value) {
   for (const type of ['input', 'change']) $(id).dispatchEvent(new Event(type, event()));
 }
 
-// The act of the kernel is opened, or closed, once its event has come.
+// The act of the kernel is opened, or closed; its event has come, and what that asks for is done.
 async function unfold(open = true) {
-  $('kernel').open = open;
-  await new Promise(done => setTimeout(done));
+  if ($('kernel').open !== open) await new Promise(done => {
+    $('kernel').addEventListener('toggle', done, {once: true});
+    $('kernel').open = open;
+  });
   await ended();
 }
 

@@ -28,7 +28,7 @@ async function drive(seed, n) {
     step: () => { for (let i = random(9); i >= 0; i--) click(pick(moves)); },
     slide: () => choose('when', random(kernelAct.steps.length + 1)),
     fault: () => choose('fault', pick([0, 0, 1, 2])),
-    fold: () => { $('kernel').open = !$('kernel').open; },
+    fold: () => unfold(!$('kernel').open),
     story: () => open(pick(['sampling', 'draft', 'full'])),
   };
   // What is shown of a step, in words; the same each time.
@@ -78,7 +78,7 @@ async function drive(seed, n) {
   seconds = 60;
   await listen();
   for (let i = 0; i < n; i++) {
-    deed[pick(Object.keys(deed))]();
+    await deed[pick(Object.keys(deed))]();
     await unfold(random(4) ? $('kernel').open : true);
     tell_log(place);
     judge();
