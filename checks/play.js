@@ -117,7 +117,7 @@ async function drive(seed, n, kinds) {
       const words = [...document.querySelectorAll('[data-word]')];
       if (words.length) pick(words).click();
     },
-    fold: () => { const fold = document.querySelector('details'); fold.open = !fold.open; },
+    fold: () => unfold(!$('kernel').open),
   };
   // Typing alone: what comes out is known beforehand, unless the page says otherwise.
   async function typeAlone() {

@@ -43,10 +43,10 @@ const cases = {
     while (!race.isOver() && race.player.turn) {
       await new Promise(done => setTimeout(done, 99));
       const said = $('lap').textContent, waits = race.named(race.sides[1], 'waiting').length > 0;
-      see(said, waits === said.includes('have given their blocks back') || race.isOver());
+      see(said, waits === said.includes('gave all blocks back') || race.isOver());
     }
     await race.stepping;
-    see($('lap').textContent, /Six tales are told with paging, two/.test($('lap').textContent));
+    see($('lap').textContent, /Six tales are told with paging, two without/.test($('lap').textContent));
     same('what is left of them', texts($('sides').lastChild.querySelectorAll('b, .taken'), ' '),
       '0 0 0 6');
     for (const {firstChild: text} of document.querySelectorAll('.tail'))
@@ -147,6 +147,21 @@ const cases = {
     await follow('#prefix');
     for (let i = 0; i < 9 && moment().story === 'prefix'; i++) deeds.undo(), await ended();
     same('the link', location.hash, '#draft');
+  },
+  async 'another block_size and back: the pool is the old one'() {
+    await to('crowd');
+    for (const size of [1, 16, 4]) choose('size', size), await ended();
+    same('the blocks', now().blocks.length, STORIES.crowd.count);
+    choose('count', '');
+    await ended();
+    same('the blocks after no number', now().blocks.length, STORIES.crowd.count);
+  },
+  async 'what is begun can be typed on'() {
+    await to('sampling');
+    document.querySelector('[data-name=b] [data-do=begin]').focus();
+    document.activeElement.click();
+    await ended();
+    same('the focus', document.activeElement.id, 'b');
   },
   async 'a text that does not fit stays out, and nothing is lost'() {
     await to('full');

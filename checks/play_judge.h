@@ -61,6 +61,8 @@ static void print_bits(const char *what, const float *numbers, int n)
     printf("\n");
 }
 
+int lanes(Seq *seq, const char *text, int fault);  // in play_gpu.c
+
 static int told_lanes(Seq *seq, const char *text, int fault)
 {
     if (fault) return PAGED_OK;

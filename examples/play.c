@@ -95,8 +95,6 @@ void compare_with_oracle(const float *out)
     agrees = difference < 1e-6;
 }
 
-int lanes(Seq *seq, const char *text, int fault);  // in play_gpu.c
-
 // What a query sees of each token: softmax of the scores.
 static void weigh(Seq *seq, int layer, int kv_head, const float *query)
 {

@@ -139,10 +139,12 @@ int branch(Seq **from, int at, Seq **to)
     }
     memcpy(arraddnptr(child->tokens, at), parent->tokens, at * sizeof(int));
     *to = child->seq;
-    if (child->seq)
+    if (child->seq) {
         arrput(server.running, child);
-    else
+    } else {
+        child->lost = at - 1;
         arrput(server.waiting, child);
+    }
     return PAGED_OK;
 }
 

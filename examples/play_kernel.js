@@ -161,6 +161,7 @@ function stepsOf({rounds, stuck, arrays}) {
       const done = parts.filter(part => part.kind === kind && warps.includes(warpOf(part.id)));
       if (!done.length) return;
       parts = parts.filter(part => !done.includes(part));
+      if (kind === 'read') for (const lane of lanes) delete lane.at;
       for (const {id, piece} of done) {
         for (const name of ['m', 'l', 'o', 'score', 'at'])
           if (name in piece) lanes[id][name] = piece[name];
@@ -221,7 +222,7 @@ const SAYS = {
       const {letter, block, slot} = act.token(lanes[w * WARP].at);
       return `warp ${w} "${letter}" in slot ${slot} of block ${block}`;
     });
-    return `Each warp finds a token of its own through the block table: ${list(tokens)}. Lane i ` +
+    return `Through the block table, a warp finds a token of its own: ${list(tokens)}. Lane i ` +
       'multiplies element i of the query and of that key.';
   },
   shuffle(act, {bits, before, lanes}) {
@@ -242,8 +243,8 @@ const SAYS = {
   share({fault}, {warps: [w], lanes}) {
     const {l, waits} = lanes[w * WARP];
     return `Warp ${w} has no token left${l === 0 ? ', and never had one: its l is 0' : ''}. It ` +
-      `writes m, l and o to shared memory, where others can read them${waits ? ', and waits'
-        : fault === 1 ? ', and goes on' : ''}.`;
+      `writes m, l and o to shared memory, where others can read them${
+      waits ? `, and waits${fault ? ' at the next barrier' : ''}` : fault ? ', and goes on' : ''}.`;
   },
   barrier: ({steps, at}) => steps.slice(0, at).some(({kind}) => kind === 'merge')
     ? 'All 128 threads meet once more: thread 0 has merged l, and all are going to read it.'
@@ -258,7 +259,7 @@ const SAYS = {
   },
   finish: ({fault, state}, step, garbage) => `The result is o / l, element i in thread i${garbage
     ? ': garbage.' : fault ? '.'
-    : `. The oracle's differs by ${state.agrees ? 'less' : 'more'} than 1e-6.`}`,
+    : `. The oracle, without blocks, differs by ${state.agrees ? 'less' : 'more'} than 1e-6.`}`,
   stuck(act, {lines, lanes}) {
     const back = lanes.flatMap((lane, id) => lane.back ? [id] : []);
     const whom = !back.length ? 'each other' : back.length > 1 ? `${back.length} that have returned`

@@ -40,11 +40,11 @@ const race = {
     const ended = side => capital(word(this.named(side, 'ended').length));
     if (!files) return 'Without tales.js beside this page, there is no race to see here.';
     if (stopped) return `${left.state.stopped ? left.title : right.title}: ${stopped}`;
-    if (this.isOver()) return `After ${right.state.steps} words each: ${ended(right)} tales are ` +
-      `told with paging, ${ended(left).toLowerCase()} without.`;
+    if (this.isOver()) return `After ${right.state.steps} steps: ${ended(right)} tales are told ` +
+      `with paging, ${ended(left).toLowerCase()} without.`;
     if (right.state.preemptions && this.named(right, 'waiting').length > 0)
-      return 'Now the right side is full, too. The newest tales have given their blocks back and ' +
-        'wait; later, their tokens are computed again. That is the price.';
+      return 'The right side has been full, too: who came last gave all blocks back, and waits. ' +
+        'Later, these tokens are computed again. That is the price.';
     if (right.state.preemptions) return 'On the right, the tales that waited are back. On the ' +
       `left, ${word(this.named(left, 'waiting').length)} still wait.`;
     return 'A word needs a slot. On the left, a tale reserves 256 slots, as it may get that ' +

@@ -42,9 +42,9 @@ const STORIES = {
     chapter: '9-speculative-decoding-and-rewind', read: 'seq_rewind',
     begin: ['type a once upon a time t'], told: 'a is to get a draft, "here".', questions: [
       ['How many blocks do these four guesses take?', ['type a once upon a time there'],
-        taken, 'one', 'The last block had room for three of them.'],
+        taken, 'one', 'The last block had room for two of them.'],
       ['Only the "h" is right. How many blocks does the rewind free?',
-        ['type a once upon a time th'], freed, 'one', 'Only the last guess was in it.'],
+        ['type a once upon a time th'], freed, 'one', 'Only wrong guesses were in it.'],
       ['b is forked from a. Then a rewinds into a block that b uses. How many copies?',
         ['fork a 19', 'type a once upon a'], copied, 'none',
         'A rewind takes no block: it cannot fail.'],
@@ -82,7 +82,8 @@ const STORIES = {
   crowd: {title: 'Tales in a small pool', size: 4, count: 48,
     chapter: '11-running-out', read: 'seq_release',
     begin: ['begin a', 'begin b', 'begin c', 'tell 30'],
-    told: 'Three tales grow in a pool that holds one and a half. Run: which has to wait?'},
+    told: 'Three tales grow in a pool too small for all of them. Run: as it fills, the newest ' +
+      'gives its blocks back and waits. Later, all its tokens are computed again.'},
 };
 function leads({story} = moment()) {
   const names = Object.keys(STORIES), next = names[(names.indexOf(story) + 1) % names.length];
@@ -100,8 +101,8 @@ const alike = (a, b) => [...a].findIndex((letter, i) => letter !== b[i]);
 
 const letters = {
   start: 'start',
-  token: 'Here a token is a letter.',
-  help: 'Fork (or Enter): another sequence begins with these tokens, in the same blocks. ' +
+  token: () => 'Here a token is a letter.',
+  help: () => 'Fork (or Enter): another sequence begins with these tokens, in the same blocks. ' +
     'Publish: its full blocks can be found by their letters. Look up: begins with blocks that ' +
     'are found. Release: its blocks are free.',
   says: () => moment().answer,
@@ -141,8 +142,8 @@ const letters = {
 
 const telling = {
   start: 'model',
-  help: '',
-  token: 'Here a token is a word, or a part of one.',
+  help: () => '',
+  token: () => 'Here a token is a word, or a part of one.',
   says() {
     const {steps = 0, computed = 0, recomputed = 0, preemptions = 0} = now();
     return `${steps} steps, ${computed} tokens computed, ${recomputed} of them again. ` +
@@ -195,7 +196,7 @@ const open = link => later(async () => {
   $('stories').scrollLeft = $(`to-${story}`).offsetLeft - 24;
   const back = at && moment().mine ? ' Undo brings your lines back.' : '';
   [hand, picked] = ['a', 0];
-  return act(begin, {story, asked: 0, size, count, calls: [], wishes: [],
+  return act(begin, {story, asked: 0, size, count, slots: size * count, calls: [], wishes: [],
     mine: false, answer: told + back});
 });
 // A story goes on from where it was, whatever you have done since. Undo goes back to that.
