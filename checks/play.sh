@@ -122,7 +122,7 @@ if [ "${1-}" = planted ]; then
     planted "the race counts tales that have ended" race.type 's/count(running.length/count(Object.keys(tales).length/'
     planted "the race shows the first slots only" race.type 's/length - i \* STRIP/length/'
     planted "the calls of another shape are made again, not the wishes" type.shape \
-        's/return act(moment().wishes, {size,/return act([], {size,/; s/^      calls: \[\], wishes: \[\]});/      });/'
+        's/return act(wishes, {size, count, slots, .*/return act([], {size, count, slots});/'
     planted "a shuffle answers with the lane's own number" kernel=1,30 's/asks\[i ^ first.bits\]/asks[i]/'
     planted "a shuffle is wrong by a bit" kernel=1,60 's/asks\[i ^ first.bits\].value/& * (1 + 7e-8)/'
     planted "a thread that runs again sees what came later" kernel=1,100 's/view !== shown/!view/'
