@@ -15,7 +15,7 @@ async function drive(seed, n) {
     type: () => later(() => act([`type ${hand} ${line()}`])),
     fork: () => later(async () => {
       const child = free();
-      await act([`fork ${hand} ${1 + random(textOf(hand).length)}`]);
+      await act([`fork ${hand} ${random(1 + textOf(hand).length)}`]);
       if (child) hand = child;
       const more = `${textOf(child)}${pick('abc')}`.slice(0, 32);
       if (child && random(2)) await act([`type ${child} ${more}`]);
