@@ -95,6 +95,19 @@ const cases = {
     await ended();
     see('the focus is lost at the end', document.activeElement.closest('#leads'));
   },
+  async 'the second click of two counts for Step, and not for an answer'() {
+    const second = selector => document.querySelector(selector).dispatchEvent(
+      new MouseEvent('click', event('', {detail: 2})));
+    await to('crowd');
+    const {steps} = now();
+    second('#step');
+    await ended();
+    same('the steps', now().steps, steps + 1);
+    await to('draft');
+    second('[data-do=answer]');
+    await ended();
+    same('the questions that are answered', moment().asked, 0);
+  },
   async 'the end of a story leads on'() {
     for (const story of Object.keys(STORIES)) {
       await to(story);

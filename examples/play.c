@@ -21,7 +21,7 @@ static int new_pool(PoolConfig shape, int for_tales)
     int error = pool_create(&shape, &made);
     if (error) return error;
     size_t bytes = pool_bytes_per_block(&shape) * shape.num_blocks / 2;
-    memset(made->k, 0, bytes);  // no letters, no words
+    memset(made->k, 0, bytes);  // no letters, and on any machine the same
     memset(made->v, 0, bytes);
     for (int i = 0; i < SEQS; i++) *seqs[i] = NULL;
     pool_destroy(pool);

@@ -87,18 +87,20 @@ int model(int block_size, int num_blocks)
     int error = new_pool(shape, 1);
     if (error) return error;
     for (int i = 0; i < arrlen(server.requests); i++) arrfree(server.requests[i].tokens);
-    int64_t slots = (int64_t)num_blocks * block_size;  // alone in the pool, a tale comes to its end
-    server = (Server){.model = *m,
-                      .tokenizer = server.tokenizer,
-                      .pool = pool,
-                      .work = server.work,
-                      .options = {.plain = 1,
-                                  .block_size = block_size,
-                                  .num_blocks = num_blocks,
-                                  .steps = slots < m->seq_len ? (int)slots : m->seq_len,
-                                  .chunk = INT_MAX}};
-    server.work.look = keep_queries;
+    arrsetlen(server.requests, 0);
+    arrsetlen(server.waiting, 0);
+    arrsetlen(server.running, 0);
     for (int i = 0; i < SEQS; i++) arrput(server.requests, (Request){.id = i});
+    server.num_steps = server.num_tokens = server.num_recomputed = server.num_preemptions = 0;
+    server.pool = pool;
+    server.options = (Options){.plain = 1,
+                               .block_size = block_size,
+                               .num_blocks = num_blocks,
+                               .chunk = INT_MAX,
+                               .steps = m->seq_len};
+    int64_t slots = (int64_t)num_blocks * block_size;  // alone in the pool, a tale comes to its end
+    if (slots < m->seq_len) server.options.steps = (int)slots;
+    server.work.look = keep_queries;
     return PAGED_OK;
 }
 
@@ -132,19 +134,16 @@ int branch(Seq **from, int at, Seq **to)
         return PAGED_BAD_ARGUMENT;
     *child = (Request){.id = child->id, .given = at, .rng = child->id, .temperature = 0.7f};
     if (parent->seq) {
-        int n = at - 1 < parent->seq->length ? at - 1 : parent->seq->length;
-        int error = seq_fork(parent->seq, n, &child->seq);
+        int error = NOTED(seq_fork(parent->seq, at - 1, &child->seq), "seq_fork(%c, %d, &%c)",
+                          'a' + parent->id, at - 1, 'a' + child->id);
         if (error) return error;
-        NOTED(PAGED_OK, "seq_fork(%c, %d, &%c)", name_of(parent->seq), n, name_of(child->seq));
+        arrput(server.running, child);
+    } else {
+        child->lost = at - 1;  // computed once, but the parent has no blocks any more
+        arrput(server.waiting, child);
     }
     memcpy(arraddnptr(child->tokens, at), parent->tokens, at * sizeof(int));
     *to = child->seq;
-    if (child->seq) {
-        arrput(server.running, child);
-    } else {
-        child->lost = at - 1;
-        arrput(server.waiting, child);
-    }
     return PAGED_OK;
 }
 
@@ -191,11 +190,6 @@ static void print_quoted(const char *text)
     putchar('"');
 }
 
-static void print_word(int previous, int token)
-{
-    print_quoted(token == BOS ? "<s>" : token_text(&server.tokenizer, previous, token));
-}
-
 static void print_tales(void)
 {
     printf(",\"steps\":%ld,\"computed\":%ld,\"recomputed\":%ld,\"preemptions\":%ld",
@@ -211,7 +205,7 @@ static void print_tales(void)
                         : "waiting");
         for (int i = 0; i < arrlen(r->tokens); i++) {
             printf(i ? "," : "");
-            print_word(i ? r->tokens[i - 1] : -1, r->tokens[i]);
+            print_quoted(i ? token_text(&server.tokenizer, r->tokens[i - 1], r->tokens[i]) : "<s>");
         }
         printf("]}");
     }

@@ -29,6 +29,7 @@ const race = {
     return this.sides.some(({state}) => state.stopped)
       || this.named(this.sides[1], 'ended').length === NAMES.length;
   },
+
   draw() {
     $('racing').hidden = calm.matches;
     $('race').classList.toggle('none', !files);
