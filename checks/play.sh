@@ -4,8 +4,8 @@
 # engines that are wrong? `page` and `engines` ask one half of that. With the argument `planted`: do
 # the judge and the deeds see mistakes in the page?
 set -u && cd "$(dirname "$0")/.." || exit 1
-sum=$(sed 's|//.*||' "${2-paged.cu.c}" paged.h examples/play[._]* examples/llama_*.h \
-    | tr -d '[:space:]' | cksum)
+sum=$(sed 's|//.*||' "${2-paged.cu.c}" paged.h examples/play[._]* examples/llama*.[ch] \
+    examples/decoding.h examples/util.h | tr -d '[:space:]' | cksum)
 [ "${1-}" != sum ] || { echo "$sum" && exit; }  # for the Makefile: comments are left out
 out=build/play-$$ && mkdir -p $out && trap 'rm -rf "$out"' EXIT
 LOG=$out/said-last && . checks/report.sh
@@ -14,8 +14,8 @@ firefox=$(command -v firefox-esr || command -v firefox)
 browser=${chromium:-$firefox}
 echo 'user_pref("devtools.console.stdout.content", true);' >$out/user.js
 cp docs/tales.js $out
-# console PAGE WHAT: what the page writes to the console when checks/play.js acts on it. The
-# tales are a link.
+# console PAGE WHAT: what the page writes to the console when checks/play.js acts on it. The tales
+# are a link.
 console() {
     (sed '$d' "$1" && cat checks/play_hands.js ${driver-checks/play.js} && echo '</script>') \
         >$out/driven.html
