@@ -28,6 +28,9 @@
 #ifdef __linux__
 #include <sys/mman.h>
 #endif
+#if defined __FAST_MATH__ || __FINITE_MATH_ONLY__ || defined __ASSOCIATIVE_MATH__
+#error "-ffast-math and -Ofast let compilers assume that there is no NaN, and reorder sums"
+#endif
 
 // After a broken invariant, memory can no longer be trusted. A debugger stops here.
 __attribute__((noreturn)) static void panic(const char *file, int line, const char *what,
@@ -71,9 +74,12 @@ static void *realloc_or_panic(void *old, size_t size)
 #define CUDA(call) (void)0  // no pool of this build is on a GPU
 #endif
 
-// The stand-in for a GPU has some machine code, of two processors.
+// The stand-in for a GPU has some machine code, of two processors, and works with sanitizers.
 #if !defined(__x86_64__) && !defined(__aarch64__) && !defined(PAGED_NO_STANDIN)
 #define PAGED_NO_STANDIN
+#endif
+#ifndef __has_feature  // for gcc before 14
+#define __has_feature(feature) 0
 #endif
 
 // ---- layout -----------------------------------------------------------------------------------
@@ -157,18 +163,14 @@ static void memory_poison(int device, void *p, size_t bytes)
         memset(p, 0xff, bytes);
 }
 
-// Makes room for `bytes` bytes; growing discards the contents. If it can, it allocates half as much
-// again as requested, so that a batch that grows with every step rarely allocates.
+// Makes room for `bytes` bytes; growing discards the contents. It allocates half as much again as
+// requested, so that a batch that grows with every step rarely allocates.
 static int memory_reserve(int device, Memory *memory, size_t bytes)
 {
     if (bytes == 0 || bytes > PTRDIFF_MAX) return PAGED_OUT_OF_MEMORY;  // 0: a product overflowed
     if (bytes <= memory->bytes) return PAGED_OK;
     size_t size = bytes + bytes / 2;
     void *larger = memory_create(device, size);
-    if (!larger) {
-        size = bytes;
-        larger = memory_create(device, size);
-    }
     if (!larger) return PAGED_OUT_OF_MEMORY;
     memory_free(device, memory->p);
     memory->p = larger;
@@ -186,7 +188,8 @@ static int memory_reserve(int device, Memory *memory, size_t bytes)
 
 static int config_ok(const PoolConfig *c)
 {
-    if (!c || c->num_layers < 1 || c->num_kv_heads < 1 || c->block_size < 1) return 0;
+    if (!c || c->num_layers < 1 || c->block_size < 1) return 0;
+    if (c->num_kv_heads < 1 || c->num_kv_heads > PAGED_MAX_Q_HEADS) return 0;
     if (c->head_dim < 1 || c->head_dim > PAGED_MAX_HEAD_DIM) return 0;
     if (c->dtype < PAGED_F32 || c->dtype > PAGED_BF16) return 0;
     return c->device >= PAGED_CPU && c->device <= PAGED_STANDIN;
@@ -225,7 +228,7 @@ static void free_list_insert_after(Pool *pool, int prev, int block)
     pool->num_free++;
 }
 
-static int device_exists(int device);              // section "kernels"
+static int device_exists(int device);              // section "check and dump"
 static void prefix_remove(Pool *pool, int block);  // section "prefix cache"
 
 int pool_create(const PoolConfig *config, Pool **out)
@@ -281,10 +284,10 @@ static void block_copy(Pool *pool, int to, int from)
     size_t size = dtype_size(c->dtype);
     size_t bytes = kv_offset(c, 0, 1, 0, 0) * size;  // from one block to the next
     for (int layer = 0; layer < c->num_layers; layer++) {
-        size_t at = kv_offset(c, layer, from, 0, 0) * size;
-        size_t copy = kv_offset(c, layer, to, 0, 0) * size;
-        memory_copy(c->device, (char *)pool->k + copy, (char *)pool->k + at, bytes);
-        memory_copy(c->device, (char *)pool->v + copy, (char *)pool->v + at, bytes);
+        size_t from_at = kv_offset(c, layer, from, 0, 0) * size;
+        size_t to_at = kv_offset(c, layer, to, 0, 0) * size;
+        memory_copy(c->device, (char *)pool->k + to_at, (char *)pool->k + from_at, bytes);
+        memory_copy(c->device, (char *)pool->v + to_at, (char *)pool->v + from_at, bytes);
     }
 }
 
@@ -361,8 +364,8 @@ int seq_create(Pool *pool, Seq **out)
     return PAGED_OK;
 }
 
-// A plan (section "a step") copies the block tables of its sequences. So every edit of a sequence
-// that is not empty calls this: if the plan includes it, the plan is now out of date.
+// A plan (section "a step") holds copies of block tables, and whether blocks are shared. So an edit
+// or a fork of a sequence that is not empty calls this: a plan that includes it is out of date.
 static void plan_expire(const Seq *seq)
 {
     if (seq->plan_number == seq->pool->plan_number) seq->pool->plan_number = 0;
@@ -401,7 +404,7 @@ int seq_append(Seq *seq, int n)
     } else if (filled > 0 && pool->blocks[last].serial) {
         prefix_remove(pool, last);
     }
-    if (filled > 0) block_poison(pool, seq->block_table[have - 1], filled);  // others filled these
+    if (filled > 0) block_poison(pool, seq->block_table[have - 1], filled);  // the rest is stale
 
     // 3. Grow.
     for (int i = have; i < want; i++) arrput(seq->block_table, block_take(pool));
@@ -615,12 +618,13 @@ typedef struct Plan {
 } Plan;
 
 // Validates a batch, marks its sequences with a new number, and counts its query tokens and the
-// entries of its block tables.
+// entries of its block tables. A batch that is invalid is that first, and only then not ready.
 static int batch_check(Pool *pool, const Batch *batch, int64_t *num_tokens, int64_t *num_entries)
 {
     if (!pool || !batch) return PAGED_BAD_ARGUMENT;
     if (batch->num_seqs < 0 || batch->num_seqs > arrlen(pool->seqs)) return PAGED_BAD_ARGUMENT;
     if (batch->num_seqs > 0 && (!batch->seqs || !batch->num_tokens)) return PAGED_BAD_ARGUMENT;
+    int error = PAGED_OK;
     *num_tokens = *num_entries = 0;
     pool->batch_number++;
     for (int i = 0; i < batch->num_seqs; i++) {
@@ -630,11 +634,11 @@ static int batch_check(Pool *pool, const Batch *batch, int64_t *num_tokens, int6
         if (seq->batch_number == pool->batch_number) return PAGED_BAD_ARGUMENT;  // it is in twice
         seq->batch_number = pool->batch_number;
         if (n == 0) continue;  // the sequence is left out
-        if (seq->length - n > seq->num_computed_tokens) return PAGED_NOT_READY;
+        if (seq->length - n > seq->num_computed_tokens) error = PAGED_NOT_READY;
         *num_tokens += n;
         *num_entries += arrlen(seq->block_table);
     }
-    return *num_tokens > INT_MAX ? PAGED_BAD_ARGUMENT : PAGED_OK;
+    return *num_tokens > INT_MAX ? PAGED_BAD_ARGUMENT : error;
 }
 
 // Places the arrays of a job in one piece of memory.
@@ -711,7 +715,7 @@ int pool_plan(Pool *pool, const Batch *batch)
 // Tensors outside the cache are float32; the cache may store 16 bits. Each 16-bit type is a float32
 // with fewer bits: f16 has 5 bits of exponent and 10 of mantissa; bf16 has 8 and 7, so it is the
 // upper half of a float32. Reading one back is exact, so only storing rounds: to nearest, ties to
-// even. (-ffast-math would break these lines, and every test for NaN.)
+// even. It works on bits, since a program may tell its processor to round otherwise.
 
 HD static uint32_t float_bits(float x)
 {
@@ -727,16 +731,25 @@ HD static float bits_float(uint32_t bits)
     return x;
 }
 
+// Drops the last `count` bits. Adding half of the last kept bit first, less 1 if that bit is 0, rounds
+// to nearest, ties to even.
+HD static uint32_t round_off(uint32_t bits, int count)
+{
+    uint32_t half = 1u << (count - 1);
+    return (bits + half - 1 + (bits >> count & 1)) >> count;
+}
+
 HD static uint16_t f32_to_f16(float x)
 {
     uint32_t sign = float_bits(x) >> 16 & 0x8000;
     uint32_t bits = float_bits(x) & 0x7fffffff;
     if (bits > 0x7f800000) return (uint16_t)(sign | 0x7e00);   // NaN
     if (bits >= 0x477ff000) return (uint16_t)(sign | 0x7c00);  // 65520 and above: infinity
-    if (bits < 0x38800000)  // below 2^-14: next to 0.5, one float32 ulp is one f16 subnormal step
-        return (uint16_t)(sign | (float_bits(bits_float(bits) + 0.5f) - 0x3f000000));
-    bits += 0xfff + (bits >> 13 & 1);  // half a unit, less one if the last kept bit is even
-    return (uint16_t)(sign | (bits - 0x38000000) >> 13);
+    if (bits >= 0x38800000)  // 2^-14 and above: the bias of the exponent falls from 127 to 15
+        return (uint16_t)(sign | round_off(bits - (112 << 23), 13));
+    if (bits < 0x33000000) return (uint16_t)sign;      // below 2^-25: 0
+    uint32_t mantissa = (bits & 0x7fffff) | 0x800000;  // subnormal: it counts steps of 2^-24
+    return (uint16_t)(sign | round_off(mantissa, 126 - (int)(bits >> 23)));
 }
 
 HD static float f16_to_f32(uint16_t h)
@@ -744,12 +757,12 @@ HD static float f16_to_f32(uint16_t h)
 #ifdef __CUDA_ARCH__  // a GPU has an instruction for it
     return __half2float(__ushort_as_half(h));
 #else
-    const float two_to_112 = 5.192296858534828e33f;
     uint32_t sign = (uint32_t)(h & 0x8000) << 16;
-    uint32_t bits = (uint32_t)(h & 0x7fff) << 13;  // exponent and mantissa, in their new places
-    if ((h & 0x7c00) == 0x7c00) return bits_float(sign | 0x7f800000 | bits);  // infinity, NaN
-    // In its new place the exponent is too small by 112. This is exact for subnormals, too.
-    return bits_float(sign | float_bits(bits_float(bits) * two_to_112));
+    uint32_t bits = ((uint32_t)(h & 0x7fff) << 13) + (112 << 23);  // the bias rises to 127
+    if ((h & 0x7c00) == 0x7c00) bits += 112 << 23;  // infinity, NaN: the largest exponent again
+    if ((h & 0x7c00) == 0)  // subnormal: a float32 has 2^-14 more; without it, 0 may be -0
+        bits = float_bits(bits_float(bits + (1 << 23)) - 6.103515625e-05f) & 0x7fffffff;
+    return bits_float(sign | bits);
 #endif
 }
 
@@ -757,7 +770,7 @@ HD static uint16_t f32_to_bf16(float x)
 {
     uint32_t bits = float_bits(x);
     if ((bits & 0x7fffffff) > 0x7f800000) return (uint16_t)(bits >> 16 | 0x40);  // NaN stays NaN
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    return (uint16_t)round_off(bits, 16);
 }
 
 HD static float bf16_to_f32(uint16_t h) { return bits_float((uint32_t)h << 16); }
@@ -804,16 +817,9 @@ HD static void write_token(const Job *job, int row, int thread, int threads)
 {
     const PoolConfig *c = &job->config;
     QueryToken query = job->queries[row];
-    SeqOffset begin = job->offsets[query.seq];
-    size_t to = token_offset(job, begin, query.position, 0);
-    size_t stride = kv_offset(c, 0, 0, 1, 0);  // from a head of a block to the next one
-    for (int head = 0; head < c->num_kv_heads; head++, to += stride) {
+    for (int head = 0; head < c->num_kv_heads; head++) {
+        size_t to = token_offset(job, job->offsets[query.seq], query.position, head);
         size_t from = ((size_t)row * c->num_kv_heads + head) * c->head_dim;
-        if (threads == 1 && c->dtype == PAGED_F32) {  // in half the time of the loop below
-            memcpy((float *)job->k_plane + to, job->k + from, c->head_dim * sizeof(float));
-            memcpy((float *)job->v_plane + to, job->v + from, c->head_dim * sizeof(float));
-            continue;
-        }
         for (int i = thread; i < c->head_dim; i += threads) {
             store_element(job->k_plane, to + i, c->dtype, job->k[from + i]);
             store_element(job->v_plane, to + i, c->dtype, job->v[from + i]);
@@ -908,46 +914,42 @@ enum { WARP = 32, THREADS = 128, WARPS = THREADS / WARP, PER_LANE = PAGED_MAX_HE
 // from LAUNCH goes to launch(), and from there to one thread after another.
 #define __global__
 #define __device__
-#ifdef PAGED_NO_STANDIN
-#ifndef LAUNCH  // a program that includes this file may define these: a stand-in of its own
-#define __shared__ static
-#define LAUNCH(kernel, x, y, z, job) ((void)(kernel), (void)(x), (void)(y))  // never reached
-#define __syncthreads() (void)0
-#define __syncwarp() (void)0
-#define __shfl_xor_sync(mask, value, bits) (value)
-#endif
-#else
-#ifdef __APPLE__
-#define __shared__ static __attribute__((section("__DATA,gpu_shared")))
-#else
-#define __shared__ static __attribute__((section("gpu_shared")))
-#endif
-#define LAUNCH(kernel, x, y, z, job) launch(kernel, #kernel, x, y, z, job)
-#define __syncthreads() gpu_sync(THREADS, __FILE__, __LINE__)
-#define __syncwarp() gpu_sync(WARP, __FILE__, __LINE__)
-#define __shfl_xor_sync(mask, value, bits) gpu_shuffle_xor(mask, value, bits, __FILE__, __LINE__)
-static void gpu_sync(int threads, const char *file, int line);
-static float gpu_shuffle_xor(unsigned mask, float x, int bits, const char *file, int line);
-static void launch(void (*kernel)(Job), const char *name, int x, int y, int z, Job job);
-#endif
 static struct Index {
     unsigned x, y, z;
 } threadIdx, blockIdx, gridDim;
 #endif
 
+#ifndef LAUNCH  // section "stand-in"; a program that includes this file may have one of its own
+typedef struct Place {  // of a barrier or shuffle in the source; a line may have several
+    int number;
+    const char *file;
+    int line;
+} Place;
+#define HERE ((Place){__COUNTER__, __FILE__, __LINE__})
+#define LAUNCH(kernel, x, y, z, job) launch(kernel, #kernel, x, y, z, job)
+#define __syncthreads() gpu_sync(THREADS, HERE)
+#define __syncwarp() gpu_sync(WARP, HERE)
+#define __shfl_xor_sync(mask, value, bits) gpu_shuffle_xor(mask, value, bits, HERE)
+#if defined __SANITIZE_ADDRESS__ || __has_feature(address_sanitizer)
+#define __shared__ static  // AddressSanitizer sees what is beyond a variable, but not in a section
+#elif defined __APPLE__
+#define __shared__ static __attribute__((section("__DATA,gpu_shared")))
+#else
+#define __shared__ static __attribute__((section("gpu_shared")))
+#endif
+#ifdef PAGED_NO_STANDIN  // no device of this build runs kernels
+#define launch(kernel, name, x, y, z, job) ((void)(kernel), (void)(x), (void)(y))
+#define gpu_sync(...) (void)0
+#define gpu_shuffle_xor(mask, value, ...) (value)
+#else
+static void launch(void (*kernel)(Job), const char *name, int x, int y, int z, Job job);
+static void gpu_sync(int threads, Place place);
+static float gpu_shuffle_xor(unsigned mask, float x, int bits, Place place);
+#endif
+#endif
+
 // K and V are moved by the same code as on the CPU.
 __global__ static void write_kv(Job job) { write_token(&job, blockIdx.x, threadIdx.x, THREADS); }
-
-static int device_exists(int device)
-{
-#ifdef __CUDACC__
-    cudaFuncAttributes attributes;  // an error if this program has no code for the GPU
-    if (device == PAGED_GPU) return cudaFuncGetAttributes(&attributes, write_kv) == cudaSuccess;
-#elif !defined(PAGED_NO_STANDIN)
-    if (device == PAGED_STANDIN) return 1;
-#endif
-    return device == PAGED_CPU;
-}
 
 // Attention is a ladder of kernels; rungs 3 and 4 are in fast/. Rung 1, dense gather: gather_kv()
 // copies each sequence into a contiguous array, which attend_paged() then reads. A sequence has
@@ -1060,7 +1062,7 @@ __global__ static void attend_paged(Job job)
     int row = blockIdx.x;
     int head = blockIdx.y;
     int end = job.queries[row].position + 1;
-    // dtype as a constant leaves a single kind of load in the loop: several start at a time.
+    // With dtype as a constant, the loop has one kind of load, so several can be under way.
     if (dtype == PAGED_F32) attend_tokens(&job, PAGED_F32, row, head, 0, end, state);
     if (dtype == PAGED_F16) attend_tokens(&job, PAGED_F16, row, head, 0, end, state);
     if (dtype == PAGED_BF16) attend_tokens(&job, PAGED_BF16, row, head, 0, end, state);
@@ -1083,8 +1085,8 @@ int pool_write(Pool *pool, int layer, const float *k, const float *v)
     Job job = plan->job;
     if (job.num_query_tokens == 0) return PAGED_OK;
     if (!k || !v) return PAGED_BAD_ARGUMENT;
-    if (plan->sealed) return PAGED_BLOCK_SHARED;
     if (layer > plan->num_written_layers) return PAGED_NOT_READY;
+    if (plan->sealed) return PAGED_BLOCK_SHARED;
     job.layer = layer;
     job.k = k;
     job.v = v;
@@ -1165,7 +1167,7 @@ int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const
     job.out = out;
     job.lse = lse;
 
-    if (flags & ATTEND_GATHER) {  // into the workspace: K of all sequences, then V
+    if (flags & ATTEND_GATHER) {  // into the workspace: K of all sequences, then V; 256-aligned
         size_t token_bytes = (size_t)c->num_kv_heads * c->head_dim * dtype_size(c->dtype);
         size_t bytes = (multiply(plan->num_tokens, 2 * token_bytes) + 511) / 512 * 512;
         if (memory_reserve(c->device, &pool->workspace, bytes)) return PAGED_OUT_OF_MEMORY;
@@ -1210,6 +1212,17 @@ void tensor_copy(const Pool *pool, float *to, const float *from, size_t count)
 
 // ---- check and dump ---------------------------------------------------------------------------
 // For people, tests and debuggers: texts of errors, a recount of all that a pool keeps, drawings.
+
+static int device_exists(int device)
+{
+#ifdef __CUDACC__
+    cudaFuncAttributes attributes;  // an error if this program has no code for the GPU
+    if (device == PAGED_GPU) return cudaFuncGetAttributes(&attributes, write_kv) == cudaSuccess;
+#elif !defined(PAGED_NO_STANDIN)
+    if (device == PAGED_STANDIN) return 1;
+#endif
+    return device == PAGED_CPU;
+}
 
 const char *paged_error(int error)
 {
@@ -1341,7 +1354,6 @@ const char *pool_check(const Pool *pool)
 
 void pool_dump(const Pool *pool, FILE *out)
 {
-    enum { WIDTH = 64 };
     if (!pool) return;
     if (!out) out = stdout;
     int n = pool->config.num_blocks;
@@ -1349,14 +1361,14 @@ void pool_dump(const Pool *pool, FILE *out)
     fprintf(out, "pool of %d blocks of %d tokens: %d used, %d free, %.1f %% in use\n", n,
             pool->config.block_size, used, pool->num_free, 100.0 * used / n);
     for (int block = 0; block < n; block++) {
-        if (block % WIDTH == 0) fprintf(out, "%8d  ", block);
+        if (block % 64 == 0) fprintf(out, "%8d  ", block);
         int count = pool->blocks[block].ref_count;
         int sign = '.';
         if (pool->blocks[block].serial) sign = 'p';
         if (count > 0) sign = '0' + count;
         if (count > 9) sign = '+';
         fputc(sign, out);
-        if (block % WIDTH == WIDTH - 1 || block == n - 1) fputc('\n', out);
+        if (block % 64 == 63 || block == n - 1) fputc('\n', out);
     }
 }
 
@@ -1476,17 +1488,13 @@ void oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_he
 
 #if !defined(__CUDACC__) && !defined(PAGED_NO_STANDIN)
 
-#ifndef __has_feature
-#define __has_feature(feature) 0
-#endif
 #if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
 #include <sanitizer/tsan_interface.h>
 #define TSAN(call) call  // tells it which thread runs, and what is ordered
-#define UNSEEN __attribute__((no_sanitize("thread")))  // the stand-in itself has no races
 #else
 #define TSAN(call)
-#define UNSEEN
 #endif
+#define UNSEEN __attribute__((no_sanitize("thread")))  // the stand-in itself has no races
 #if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
 #include <sanitizer/common_interface_defs.h>
 #define ASAN(call) call  // tells it which stack is in use
@@ -1497,8 +1505,7 @@ void oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_he
 // Where the threads of a thread block meet, or, at a shuffle or __syncwarp(), those of a warp.
 typedef struct Meeting {
     int arrived;
-    const char *file;  // where it is in the source
-    int line;
+    Place place;
     unsigned generation;
     float values[2][WARP];  // of this shuffle and the one before, which a lane may still read
 } Meeting;
@@ -1511,6 +1518,7 @@ typedef struct Thread {
     void *fiber;       // for TSan
 } Thread;
 
+enum { STACK = 128 << 10, STACK_LEFT = 4 << 10, STACK_MARK = 0x5afe };
 static int gpu_lane_order;  // 0: ascending; 1: descending
 static struct {
     Thread threads[THREADS];           // the running one is threads[threadIdx.x]
@@ -1520,36 +1528,45 @@ static struct {
     void (*kernel)(Job);
     const char *name;
     Job job;
-    __attribute__((aligned(16))) char stacks[THREADS][128 << 10];
+    __attribute__((aligned(16))) char stacks[THREADS][STACK];
 } gpu;
 
-// gpu_switch() continues on another stack: it pushes the registers that a function must preserve,
-// saves the stack pointer in *from, and pops FRAME words, which were pushed when it left the other
-// stack; word ADDRESS is where it returns to. (In Apple's assembler, a semicolon starts a comment.)
+// gpu_switch() continues on another stack. It pushes an address and the registers that a function must
+// preserve, saves the stack pointer in *from, takes `to`, and pops the FRAME words that were pushed
+// there; word ADDRESS is where it returns to. (A shadow stack is not switched, so none may be on.)
 #ifdef __x86_64__
 enum { FRAME = 7, ADDRESS = 6 };
 #define SWITCH \
-    "push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n" \
-    "mov %rsp, (%rdi)\n mov %rsi, %rsp\n" \
-    "pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbx\n pop %rbp\n ret\n"
+    "lea 1f(%%rip), %%rax\n push %%rax\n" \
+    "push %%rbp\n push %%rbx\n push %%r12\n push %%r13\n push %%r14\n push %%r15\n" \
+    "mov %%rsp, (%0)\n mov %1, %%rsp\n" \
+    "pop %%r15\n pop %%r14\n pop %%r13\n pop %%r12\n pop %%rbx\n pop %%rbp\n ret\n 1:"
+#define CHANGED "rax"
 #define NO_CALLER ".cfi_undefined rip"
 #else
 enum { FRAME = 20, ADDRESS = 11 };
 #define SWITCH \
+    "adr x30, 1f\n" \
     "stp x19, x20, [sp, -160]!\n stp x21, x22, [sp, 16]\n stp x23, x24, [sp, 32]\n" \
     "stp x25, x26, [sp, 48]\n stp x27, x28, [sp, 64]\n stp x29, x30, [sp, 80]\n" \
     "stp d8, d9, [sp, 96]\n stp d10, d11, [sp, 112]\n stp d12, d13, [sp, 128]\n" \
-    "stp d14, d15, [sp, 144]\n mov x9, sp\n str x9, [x0]\n mov sp, x1\n" \
+    "stp d14, d15, [sp, 144]\n mov x9, sp\n str x9, [%0]\n mov sp, %1\n" \
     "ldp d14, d15, [sp, 144]\n ldp d12, d13, [sp, 128]\n ldp d10, d11, [sp, 112]\n" \
     "ldp d8, d9, [sp, 96]\n ldp x29, x30, [sp, 80]\n ldp x27, x28, [sp, 64]\n" \
     "ldp x25, x26, [sp, 48]\n ldp x23, x24, [sp, 32]\n ldp x21, x22, [sp, 16]\n" \
-    "ldp x19, x20, [sp], 160\n ret\n"
+    "ldp x19, x20, [sp], 160\n ret\n 1:"
+#define CHANGED "x9", "x30"
 #define NO_CALLER ".cfi_undefined x30"
 #endif
-void gpu_switch(void **from, void *to) __asm__("gpu_switch");
-__asm__(".text\n.globl gpu_switch\ngpu_switch:\n" SWITCH ".previous\n");
+UNSEEN static void gpu_switch(void **from, void *to)
+{
+    __asm__ volatile(SWITCH : : "r"(from), "r"(to) : CHANGED, "memory");
+}
+static void (*volatile gpu_switch_to)(void **, void *) = gpu_switch;  // may change what calls may
 
-#ifdef __APPLE__  // the linker defines the bounds of shared memory
+#if defined __SANITIZE_ADDRESS__ || __has_feature(address_sanitizer)
+static char __start_gpu_shared[1], *const __stop_gpu_shared = __start_gpu_shared;  // nothing
+#elif defined __APPLE__  // the linker defines the bounds of shared memory
 extern char __start_gpu_shared[] __asm__("section$start$__DATA$gpu_shared");
 extern char __stop_gpu_shared[] __asm__("section$end$__DATA$gpu_shared");
 #else
@@ -1563,11 +1580,11 @@ static const char *gpu_thread_name(char name[64])
     return name;
 }
 
-static void gpu_panic(const char *what, const Meeting *meeting)
+static void gpu_panic(const char *what, Place place)
 {
     char name[64];
     fprintf(stderr, "%s:\n", gpu_thread_name(name));
-    panic(meeting->file, meeting->line, "stand-in", what);
+    panic(place.file, place.line, "stand-in", what);
 }
 
 // Switches to another thread. Returns when that switches back.
@@ -1575,7 +1592,7 @@ UNSEEN static void gpu_change(Thread *from, Thread *to)
 {
     ASAN(__sanitizer_start_switch_fiber(&from->fake_stack, to->stack, to->stack_bytes));
     TSAN(__tsan_switch_to_fiber(to->fiber, __tsan_switch_to_fiber_no_sync));
-    gpu_switch(&from->stack_pointer, to->stack_pointer);
+    gpu_switch_to(&from->stack_pointer, to->stack_pointer);
     ASAN(__sanitizer_finish_switch_fiber(from->fake_stack, (const void **)&to->stack,
                                          &to->stack_bytes));
 }
@@ -1602,7 +1619,8 @@ UNSEEN static void gpu_thread_main(void)
 UNSEEN static void gpu_start(Thread *t)
 {
     t->stack = gpu.stacks[t - gpu.threads];
-    t->stack_bytes = sizeof gpu.stacks[0];
+    t->stack_bytes = STACK;
+    *(int *)(t->stack + STACK_LEFT) = STACK_MARK;
     uintptr_t *words = (uintptr_t *)(t->stack + t->stack_bytes) - (FRAME + 1) / 2 * 2;
     words[ADDRESS] = (uintptr_t)gpu_thread_main;
     t->stack_pointer = words;
@@ -1610,12 +1628,11 @@ UNSEEN static void gpu_start(Thread *t)
 }
 
 // Waits until `expected` threads have arrived. The last one wakes the others and continues at once.
-UNSEEN static void gpu_meet(Meeting *meeting, int expected, const char *file, int line)
+UNSEEN static void gpu_meet(Meeting *meeting, int expected, Place place)
 {
-    int elsewhere = meeting->arrived > 0 && meeting->line != line;
-    meeting->file = file;
-    meeting->line = line;
-    if (elsewhere) gpu_panic("the other threads wait at another barrier or shuffle", meeting);
+    if (meeting->arrived > 0 && meeting->place.number != place.number)
+        gpu_panic("the other threads wait at another barrier or shuffle", place);
+    meeting->place = place;
     meeting->arrived++;
     if (meeting->arrived < expected) {
         gpu.waits[threadIdx.x] = meeting;
@@ -1629,23 +1646,24 @@ UNSEEN static void gpu_meet(Meeting *meeting, int expected, const char *file, in
 }
 
 // A barrier, or __syncwarp(): what a thread wrote before it, the others may read after it.
-UNSEEN static void gpu_sync(int threads, const char *file, int line)
+UNSEEN static void gpu_sync(int threads, Place place)
 {
     Meeting *meeting = &gpu.block;
     if (threads == WARP) meeting = &gpu.warps[threadIdx.x / WARP];
     TSAN(char *order = (char *)meeting + meeting->generation % 2);  // the next has another address
     TSAN(__tsan_release(order));
-    gpu_meet(meeting, threads, file, line);
+    gpu_meet(meeting, threads, place);
     TSAN(__tsan_acquire(order));
 }
 
-UNSEEN static float gpu_shuffle_xor(unsigned mask, float x, int bits, const char *file, int line)
+UNSEEN static float gpu_shuffle_xor(unsigned mask, float x, int bits, Place place)
 {
     Meeting *warp = &gpu.warps[threadIdx.x / WARP];
     float *values = warp->values[warp->generation % 2];
-    INVARIANT(mask == ALL_LANES && bits < WARP, "the stand-in knows shuffles of whole warps only");
+    if (mask != ALL_LANES || bits < 0 || bits >= WARP)
+        gpu_panic("the stand-in knows shuffles of whole warps only", place);
     values[threadIdx.x % WARP] = x;
-    gpu_meet(warp, WARP, file, line);
+    gpu_meet(warp, WARP, place);
     return values[threadIdx.x % WARP ^ bits];
 }
 
@@ -1665,11 +1683,13 @@ UNSEEN static void gpu_run_block(void)
         if (gpu.waits[threadIdx.x]) continue;
         idle = 0;
         gpu_change(&gpu.launcher, &gpu.threads[threadIdx.x]);
+        if (*(int *)(gpu.stacks[threadIdx.x] + STACK_LEFT) != STACK_MARK)
+            gpu_panic("a thread has too much on its stack, of 128 KB", HERE);
         if (gpu_lane_order) turn = 0;  // the last lane again: its warp runs far ahead
     }
     for (threadIdx.x = 0; threadIdx.x < THREADS; threadIdx.x++)
         if (gpu.waits[threadIdx.x] != &gpu.end)
-            gpu_panic("deadlock: it waits for threads that never arrive", gpu.waits[threadIdx.x]);
+            gpu_panic("deadlock: not all threads arrive", gpu.waits[threadIdx.x]->place);
     TSAN(__tsan_acquire(&gpu.end));
 }
 
@@ -1768,9 +1788,8 @@ static void show_attention(int device, const char *device_name)
     oracle_release(oracle);
 
     Pool *pool;
-    PoolConfig there = config;
-    there.device = device;
-    must(pool_create(&there, &pool));
+    config.device = device;
+    must(pool_create(&config, &pool));
     Seq *seq = new_seq(pool, TOKENS);
     Batch batch = {.num_seqs = 1, .seqs = &seq, .num_tokens = &seq->length};
     float *pool_x = tensor_create(pool, 2 * KV + QUERIES);
@@ -1780,7 +1799,7 @@ static void show_attention(int device, const char *device_name)
     must(pool_plan(pool, &batch));
     must(pool_write(pool, 0, pool_x, pool_x + KV));
     for (int way = 1; way >= 0; way--) {
-        for (int i = 0; i < QUERIES; i++) out[i] = NAN;  // not what the way before has left
+        for (int i = 0; i < QUERIES; i++) out[i] = NAN;  // a result of the other way must not pass
         tensor_copy(pool, pool_out, out, QUERIES);
         must(attend(pool, way, 0, Q_HEADS, 0, pool_x + 2 * KV, pool_out, NULL));
         tensor_copy(pool, out, pool_out, QUERIES);

@@ -31,14 +31,20 @@
 // Errors. A function that returns int returns PAGED_OK (0) or one of the codes below. A call that
 // fails changes nothing: no table, no count, not the order of the free list, no byte of K and V, no
 // plan, and none of the caller's result variables. A null, negative or oversized argument is such a
-// failure; null is allowed only for an empty array and where stated. If an invariant is broken, the
-// program prints what broke and aborts (it panics). It also panics if an array cannot grow.
+// failure; null is allowed only for an empty array and where stated. If a call has several errors,
+// the one that its description lists first is returned; without a valid plan, which says how many
+// rows tensors have, a null tensor is not an error. If an invariant is broken, the program prints
+// what broke and aborts (it panics). It also panics if an array cannot grow.
 //
 // Devices. A pool lives on the CPU, on a GPU, or on the stand-in, which runs the CUDA kernels on
 // the CPU with each thread as a coroutine. It is 10 to 1000 times slower than a CPU pool.
 // It exists for debuggers, sanitizers and tests, on x86-64 and AArch64. Built with
 // -fsanitize=thread, it reports the races of the kernels. -DPAGED_NO_STANDIN leaves it out, and
 // with it the 17 MB that its stacks reserve.
+//
+// Floating point. Another rounding direction, or subnormal numbers taken for 0 (a library built with
+// -ffast-math may turn that on for the whole process), change no bit of K and V, stored, copied or
+// gathered. What attend() promises holds for the defaults: round to nearest, keep subnormal numbers.
 //
 // Threads. A pool and its sequences belong to one thread at a time. Different pools are
 // independent, except that a program may use only one pool on the stand-in at a time.
@@ -85,13 +91,13 @@ enum {                  // flags of attend(), combined with |
 
 typedef struct PoolConfig {
     int num_layers;    // of the model, >= 1
-    int num_kv_heads;  // >= 1; the number of query heads is any multiple of it
+    int num_kv_heads;  // 1 to PAGED_MAX_Q_HEADS; the number of query heads is a multiple of it
     int head_dim;      // numbers in one head's key or value, 1 to PAGED_MAX_HEAD_DIM
     int block_size;    // tokens in a block, >= 1
     int num_blocks;    // >= 1
     int dtype;         // PAGED_F32, PAGED_F16 or PAGED_BF16
-    int poison;        // 1: fill blocks with NaN when taken and, unless published, when freed, so
-                       // that reading an unwritten slot shows up; 0: leave the bytes (fast)
+    int poison;        // not 0: fill blocks with NaN when taken and, unless published, when freed,
+                       // so that reading an unwritten slot shows up; 0: leave the bytes (fast)
     int device;        // PAGED_CPU, PAGED_GPU or PAGED_STANDIN
 } PoolConfig;
 
@@ -163,7 +169,8 @@ const char *paged_error(int error);
 size_t pool_bytes_per_token(const PoolConfig *config);
 size_t pool_bytes_per_block(const PoolConfig *config);
 
-// Creates a pool whose blocks are all free and will be taken in the order 0, 1, 2, ... K and V are
+// Creates a pool whose blocks are all free and will be taken in the order 0, 1, 2, ... A block that
+// is freed later is the next to be taken or, if it is published, the last. K and V are
 // allocated but not touched: in host memory, even a huge pool takes up only 36 bytes per block
 // until it is used. Then Linux hands out huge pages of 2 MB, one for K and one for V in each layer:
 // the first token of a pool with 32 layers may take up 134 MB. On a GPU, all the memory is taken at
@@ -174,9 +181,10 @@ int pool_create(const PoolConfig *config, Pool **pool);
 // Frees the pool and the sequences that are still in it. NULL is allowed.
 void pool_destroy(Pool *pool);
 
-// Recounts everything: reference counts against the block tables, the free list, table lengths, the
-// prefix cache. Returns NULL if all is well, otherwise a message that names what is broken (valid
-// until the next call in the same thread).
+// Recounts the reference counts from the block tables, follows the free list and each list of the
+// prefix cache, and compares lengths and counters with what it finds. It does not look at K, V or
+// the plan, nor whether two published blocks have one serial. Returns NULL if all is well, otherwise
+// a message that names what is broken (valid until the next call in the same thread).
 const char *pool_check(const Pool *pool);
 
 // Draws the pool, one character per block: '.' is free, 'p' is free and published, a digit is the
@@ -193,7 +201,7 @@ int seq_create(Pool *pool, Seq **seq);
 // layer, if another sequence uses it. Otherwise it will be written in place; if it was published,
 // it first leaves the prefix cache, and published blocks that follow it are no longer found.
 // All or nothing. The K and V of the new tokens are undefined until pool_write().
-// Errors: PAGED_BAD_ARGUMENT, PAGED_OUT_OF_BLOCKS, PAGED_TOO_LONG.
+// Errors: PAGED_BAD_ARGUMENT, PAGED_TOO_LONG, PAGED_OUT_OF_BLOCKS.
 int seq_append(Seq *seq, int n);
 
 // Creates a child that shares the first `at` tokens of the parent, 0 <= at <= length: the same
@@ -250,8 +258,8 @@ int seq_lookup(Seq *seq, const int *tokens, int n);
 // replaces it. Any later edit of one of its sequences (an append, fork or rewind of at least one
 // token, a release, a publish that changes something) makes the plan out of date, and pool_write()
 // and attend() refuse it. The arrays of `batch` may change as soon as this returns.
-// Errors: PAGED_BAD_ARGUMENT, PAGED_OUT_OF_MEMORY; PAGED_NOT_READY if a token before the new ones
-// is not computed: attention would read what was never written. The previous plan stays.
+// Errors: PAGED_BAD_ARGUMENT; PAGED_NOT_READY if a token before the new ones is not computed, as
+// attention would read what was never written; PAGED_OUT_OF_MEMORY. The previous plan stays.
 int pool_plan(Pool *pool, const Batch *batch);
 
 // Stores K and V of one layer for the query tokens of the plan.
@@ -268,6 +276,8 @@ int pool_write(Pool *pool, int layer, const float *k, const float *v);
 // of a sequence sees the positions up to and including length - n + i. A row whose scores are all
 // -infinity gives 0, and -infinity as lse; any other row gives NaN if it sees NaN in K or V.
 // The plain code of the CPU computes in double, all other code in float32, which has limits:
+//   - A score is a float32, too, so the relative error of a weight grows with the sum of abs(q * k)
+//     over head_dim: if that is 20,000, it is some 1e-3.
 //   - The plain kernels add up token by token: in very long sequences they lose small weights that
 //     follow one large score.
 //   - A score, and V times the number of tokens, must not exceed the largest float. If one does, the
@@ -281,12 +291,12 @@ int pool_write(Pool *pool, int layer, const float *k, const float *v);
 //   flags         from the enum above; with and without ATTEND_GATHER, results agree in every bit
 //   num_q_heads   a multiple of num_kv_heads, at most PAGED_MAX_Q_HEADS; query head h reads KV head
 //                 h / (num_q_heads / num_kv_heads)
-//   scale         factor on the scores, of any sign; 0 stands for 1 / sqrt(head_dim). It is applied
-//                 to q, in float32, so q * scale must not overflow
-//   q, out        [total_tokens][num_q_heads][head_dim], float32
+//   scale         factor on the scores, finite, of any sign; 0 stands for 1 / sqrt(head_dim). It is
+//                 applied to q, in float32, so q * scale must not overflow
+//   q, out        [total_tokens][num_q_heads][head_dim], float32; they may be the same array
 //   lse           [total_tokens][num_q_heads], the natural log of the sum of exp(score); or NULL
-// Errors: PAGED_BAD_ARGUMENT, PAGED_OUT_OF_MEMORY; PAGED_NOT_READY without a valid plan, or if K
-// and V of the query tokens are not written in this layer.
+// Errors: PAGED_BAD_ARGUMENT; PAGED_NOT_READY without a valid plan, or if K and V of the query
+// tokens are not written in this layer; PAGED_OUT_OF_MEMORY.
 int attend(Pool *pool, int flags, int layer, int num_q_heads, float scale, const float *q,
            float *out, float *lse);
 

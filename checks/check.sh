@@ -19,7 +19,7 @@ make check C=...
   lint         gcc -fanalyzer, clang-tidy and cppcheck: a minute
   sanitizers   address and undefined behaviour, gcc and clang, all vectors
   lanes        4 and 8 lanes of fast/fast.c: part of make test
-  races        the kernels under the thread sanitizer: part of make test
+  races        the kernels under the thread and address sanitizers: part of make test
   threads      the same for more tests, for threads of attend(), pools in two threads
   valgrind     the tests under valgrind
   compilers    all compilers here as C and C++, -O0 to -O3, fast paths or not
@@ -119,8 +119,10 @@ tsan() {
     check "$name" $fixed "$program" --quick "$@"
 }
 
-# A test ends at the first race of a kernel, and fails.
+# A test ends at the first race of a kernel, and fails; likewise where shared memory is too small.
 races() {
+    variant "--standin --quick every_kernel_agrees_with_the_oracle" ${CC:-cc} -O1 \
+        -fsanitize=address
     export TSAN_OPTIONS=halt_on_error=1
     build "races of the kernels" ${CC:-cc} -O1 -fsanitize=thread -DPAGED_FAST || return
     tsan "races of the kernels" --standin unused_slots_may_hold_anything \

@@ -1,5 +1,7 @@
 // floats: all 2^32 floats through f32_to_f16(), or with -DBF16 through f32_to_bf16(), against the
-// processor's own instruction. `make check C=floats` builds it where the processor has that.
+// processor's own instruction; and all numbers of f16 back. Each with all floats rounded in the four
+// directions, and with subnormal numbers taken for 0 or not, none of which may change a result.
+// `make check C=floats` builds it where the processor has the instruction.
 //
 //     cc -O2 -mf16c checks/floats.c -o floats -lm && ./floats
 
@@ -21,21 +23,55 @@ static uint16_t processors(float x)
     memcpy(&first, &four, sizeof first);
     return first;
 }
+
+static void read_back(void) {}  // a shift
 #else
 enum { INFINITE = 0x7c00 };
 static uint16_t ours(float x) { return f32_to_f16(x); }
 static uint16_t processors(float x) { return _cvtss_sh(x, 0); }
+
+static void read_back(void)
+{
+    for (unsigned h = 0; h < 65536; h++) {
+        uint32_t a = float_bits(f16_to_f32((uint16_t)h));
+        uint32_t b = float_bits(_cvtsh_ss((uint16_t)h));
+        if (a == b || (h & 0x7fff) > INFINITE) continue;
+        printf("FAIL  f16 %#x becomes %#x, and %#x on the processor\n", h, a, b);
+        exit(1);
+    }
+}
 #endif
+
+enum { SOME = 1 << 16 };
+
+__attribute__((noinline)) static void convert(uint16_t (*one)(float), uint32_t start, uint16_t *to)
+{
+    for (uint32_t i = 0; i < SOME; i++) to[i] = one(bits_float(start + i));
+}
 
 int main(void)
 {
-    uint32_t bits = 0;
+    static uint16_t right[SOME], got[SOME];
+    const unsigned normal = _mm_getcsr();
+    uint32_t start = 0;
     do {
-        uint16_t a = ours(bits_float(bits)), b = processors(bits_float(bits));
-        if (a == b || ((a & 0x7fff) > INFINITE && (b & 0x7fff) > INFINITE)) continue;  // NaN
-        printf("FAIL  float %#x becomes %#x, and %#x on the processor\n", bits, a, b);
-        return 1;
-    } while (++bits != 0);
-    printf("4294967296 floats become the same as on the processor\n");
+        convert(processors, start, right);
+        for (unsigned setting = 0; setting < 8; setting++) {
+            unsigned no_subnormals = setting < 4 ? 0 : 0x8040;
+            _mm_setcsr(normal | setting % 4 << 13 | no_subnormals);
+            convert(ours, start, got);
+            if (start == 0) read_back();
+            _mm_setcsr(normal);
+            for (uint32_t i = 0; i < SOME; i++) {
+                int nan = (got[i] & 0x7fff) > INFINITE && (right[i] & 0x7fff) > INFINITE;
+                if (got[i] == right[i] || nan) continue;
+                printf("FAIL  float %#x becomes %#x, and %#x on the processor\n", start + i, got[i],
+                       right[i]);
+                return 1;
+            }
+        }
+        start += SOME;
+    } while (start != 0);
+    printf("4294967296 floats become the same as on the processor, in eight settings of it\n");
     return 0;
 }

@@ -222,10 +222,32 @@ int main(void)
         "$dir/no"
 }
 
+# Options under which NaN is not NaN. One that a compiler does not tell by a macro is not refused.
+fast_math_is_refused() {
+    for option in -Ofast -ffast-math -ffinite-math-only; do
+        ! $cc $option $CPPFLAGS -c paged.cu.c -o "$dir/fast.o" 2>"$dir/err" || return
+        grep 'assume that there is no NaN' "$dir/err" || return
+    done
+}
+
+# Two engines in a program, one of them with other names for the calls, must not share anything else.
+only_its_names() {
+    $cc -O1 -DPAGED_NO_MAIN $CPPFLAGS -c paged.cu.c -o "$dir/names.o" &&
+        nm -g --defined-only "$dir/names.o" | sed 's/.* _*//' | grep -v '^stbds_' >"$dir/names" ||
+        return
+    [ -s "$dir/names" ] || return
+    while read -r name; do
+        grep -q "[ *]$name(" paged.h || { echo "$name is not in paged.h"; return 1; }
+    done <"$dir/names"
+}
+
 back='tensor_copy(pool, out, pool_out, QUERIES);'
 check "./paged notices that nothing is copied back" notices "s/$back//"
 check "./paged notices a NaN" notices "s/$back/$back out[7] = NAN;/"
 check "without a stand-in, there is no pool on it" no_standin
+check "-Ofast, -ffast-math, -ffinite-math-only are refused" fast_math_is_refused
+if command -v nm >/dev/null; then check "no global names but those of paged.h" only_its_names
+else skip "no nm: the global names are not looked at"; fi
 header=$($cc $CPPFLAGS -M "$alone/paged.cu.c" | tr ' \\' '\n\n' | grep 'stb_ds\.h$' | head -n 1)
 check "a program that has stb_ds itself links with -DPAGED_NO_STB_DS" own_stb
 check "stb_ds.h beside paged.cu.c is found without -I" stb_beside

@@ -121,7 +121,7 @@ static int make_plan(void)
         int tokens = s->num_tokens[i] = choose(-1, q->length + 1);
         s->batch[i] = pool->seqs[one];
         int bad = tokens < 0 || tokens > q->length || named >> one & 1;
-        if (bad && !want) want = PAGED_BAD_ARGUMENT;
+        if (bad) want = PAGED_BAD_ARGUMENT;
         if (tokens > 0 && q->length - tokens > q->computed && !want) want = PAGED_NOT_READY;
         if (tokens > 0 && q->length > q->computed) s->writable = 1;
         for (int t = q->length - tokens; t < q->length && !want; t++)
@@ -138,7 +138,7 @@ static int make_step(int layer, int x)
     static const float query[ROWS];
     float k[ROWS], v[ROWS], sum[ROWS] = {0}, out[ROWS], lse[ROWS];
     int rows = 0, want = layer + (kind == ATTEND) >= s->writable ? PAGED_NOT_READY : PAGED_OK;
-    if (kind == WRITE && s->sealed) want = PAGED_BLOCK_SHARED;
+    if (kind == WRITE && s->sealed && !want) want = PAGED_BLOCK_SHARED;
     if (layer < 0 || layer >= LAYERS) want = PAGED_BAD_ARGUMENT;
     if (layer + 1 == s->writable) s->writable++;
     for (int i = 0; i < s->num_batch && !want; i++) {

@@ -88,8 +88,12 @@ INLINE Vec load_lanes(const char *from, int dtype)
 #endif
     Bits bits = __builtin_convertvector(h, Bits);
     if (dtype == PAGED_BF16) return (Vec)(bits << 16);
-    Vec x = (Vec)((bits & 0x7fff) << 13) * 5.192296858534828e33f;  // 2^112, as in f16_to_f32()
-    return (Vec)((bits & 0x8000) << 16 | (Bits)x | ((Bits)(x >= 65536.0f) & 0x7f800000));
+    Bits x = ((bits & 0x7fff) << 13) + (112 << 23);  // as in f16_to_f32()
+    Bits largest = (Bits)(x >= 143u << 23);  // exponents: of infinity and NaN, of subnormals
+    Bits smallest = (Bits)(x < 113u << 23);
+    Bits small = (Bits)((Vec)(x + (1 << 23)) - 6.103515625e-05f) & 0x7fffffff;
+    x = (x + (largest & (112 << 23))) & ~smallest;
+    return (Vec)((bits & 0x8000) << 16 | x | (small & smallest));
 }
 
 // Returns e^x for x <= 0: with x = n log(2) + r it is 2^n times the series of e^r. NaN stays NaN.

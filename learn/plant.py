@@ -35,8 +35,9 @@ SOURCES = ('tests.c', 'checks/states.c', 'checks/search.h', 'paged.h', 'paged.cu
 
 NO_STANDIN = 'This build has no stand-in for a GPU, which needs x86-64 or AArch64.'
 
-# The tests that start each kernel, for ThreadSanitizer: it looks for bugs that expect a data race.
-RACES = ['--standin', 'unused_slots_may_hold_anything', 'every_kernel_agrees_with_the_oracle']
+# What a sanitizer says of the bugs that it has to name, and the tests that start each kernel.
+SANITIZERS = {'data race': '-fsanitize=thread', 'global-buffer-overflow': '-fsanitize=address'}
+KERNELS = ['--standin', 'unused_slots_may_hold_anything', 'every_kernel_agrees_with_the_oracle']
 POOLS = '2 1 2', '3 1 2', '2 2 2'  # in all of whose states every call is made
 # Before a command: a test that takes longer than 60 seconds of processor time hangs.
 LIMITED = ['sh', '-c', 'ulimit -t 60; exec "$@"', 'sh']
@@ -306,16 +307,17 @@ def wrong_state(folder):
     return ('states', 'cpu', said.splitlines()) if status else None
 
 
-def is_race(expect):
-    return any('data race' in part for part in expect)
+def sanitizer(expect):
+    """The option for the sanitizer that has to name the bug, or nothing."""
+    return next((SANITIZERS[words] for words in expect if words in SANITIZERS), None)
 
 
 def judge(folder, only_states, expect):
     """Returns whether the tests, or only the states, catch the bug, and a line on it."""
     if only_states:
         failure = wrong_state(folder)
-    elif is_race(expect):
-        failure = first_failure(folder, ['--quick', *RACES])
+    elif sanitizer(expect):
+        failure = first_failure(folder, ['--quick', *KERNELS])
     else:
         failure = first_failure(folder, ['--quick']) or wrong_state(folder)
     if not failure:
@@ -368,8 +370,8 @@ def mutants_command(options):
         sources, path, wrong = plant(original, bugs[name])
         if not path:
             return False, wrong
-        race = is_race(bugs[name].expect) and not flags
-        error = build_tests(folder, sources, path, *flags, *['-fsanitize=thread'] * race)
+        option = sanitizer(bugs[name].expect)
+        error = build_tests(folder, sources, path, *(flags or filter(None, [option])))
         result = not error, error or ''
         if not error and not options.check:
             result = judge(folder, options.states, bugs[name].expect)
@@ -386,10 +388,11 @@ def mutants_command(options):
             if caught or text != 'SURVIVED':
                 raise SystemExit(f'the unchanged engine fails: {text}\n'
                                  '0 passed, 1 failed, 0 skipped')
-        races = [name for name in chosen if is_race(bugs[name].expect)]
-        if races and not flags and not works('-fsanitize=thread'):
-            print(f'skip  {len(races)} races: {CC[0]} has no ThreadSanitizer')
-            chosen = [name for name in chosen if name not in races]
+        for option in () if flags else SANITIZERS.values():
+            those = [name for name in chosen if sanitizer(bugs[name].expect) == option]
+            if those and not works(option):
+                print(f'skip  {len(those)} bugs: {CC[0]} has no {option}')
+                chosen = [name for name in chosen if name not in those]
         passed, asked = 0, len(options.names or bugs)
         with ThreadPoolExecutor(int(os.environ.get('JOBS', 2))) as pool:
             for name, (good, text) in zip(chosen, pool.map(run_one, chosen)):
