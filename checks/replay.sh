@@ -36,14 +36,32 @@ done <<'END'
 2023-11-16 18:15:47,374,44,|GeneratedTokens is not
 2023-11-16 18:15:47,374|GeneratedTokens is not
 2023-11-16 18:15:47,0,44|ContextTokens is not
+2023-11-16 18:15:47,374,44\r2023-11-16 18:15:48,374,44|GeneratedTokens is not
+2023-11-16 18:15:47,374,4294967340|GeneratedTokens is not
 2023-11-16 18:15:47,3 74,44|ContextTokens is not
-2023-11-16,374,44|TIMESTAMP is not a time
-2023-11-16 18:15:47+01:00,374,44|TIMESTAMP is not a time
+2023-11-16 18:15:47, 374,44|ContextTokens is not
+2023-11-16 18:15:47,+374,44|ContextTokens is not
+2023-11-16,374,44|TIMESTAMP is not
+2023-11-16 18:15:47.,374,44|TIMESTAMP is not
+2023-11-16 18:15:47.1e2,374,44|TIMESTAMP is not
+2023-11-16 18:15:47.5e-3,374,44|TIMESTAMP is not
+2023-11-16 18:15:471,374,44|TIMESTAMP is not
+2023-11-16 18:15:60,374,44|TIMESTAMP is not
+2023-11-16 24:00:00,374,44|TIMESTAMP is not
+2023-11-1618:15:47,374,44|TIMESTAMP is not
+2023-11-17 8:15:47,374,44|TIMESTAMP is not
+2023-11-31 18:15:47,374,44|TIMESTAMP is not
+2100-02-29 18:15:47,374,44|TIMESTAMP is not
+23-11-16 18:15:47,374,44|TIMESTAMP is not
+2023-11-16 18:15:47+01:00,374,44|TIMESTAMP is not
+2023-11-16 18:15:47Z+00:00,374,44|TIMESTAMP is not
 2023-11-16 18:15:46.6805899,374,44|TIMESTAMP is before
 2023-11-16 18:15:47,374,44\0000|not a line of text
 END
 trace "2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:47.$(printf %0400d 0),374,44"
 check "refused: a line without an end" ends 1 "replay: $dir/trace.csv:3: not a line" $dir/trace.csv
+printf '%s\n2023-11-16 18:15:47,374,44\0' $header >$dir/trace.csv
+check "refused: a zero byte at the end" ends 1 "replay: $dir/trace.csv:2: not a line" $dir/trace.csv
 while IFS='|' read -r options status message; do
     check "refused: replay $options" ends "$status" "replay: $message" $options
 done <<END
@@ -135,7 +153,12 @@ END
 # ---- generated traces, the real one, and an engine that is wrong
 
 small="--generate 500 --blocks 500 --saturate --block-size 16"
-check "--generate, --life" ends 0 "In all 4 runs, each request" $small --life $dir/life
+thousand_steps() {
+    ends 0 "In all 4 runs, each request" $small --life $dir/life &&
+        awk -F, 'NR > 1 && !seen[$1]++ { print $1 }' $dir/life >$dir/steps &&
+        [ "$(echo $(sed -n '1p;$p' $dir/steps) $(wc -l <$dir/steps))" = "0 999 1000" ]
+}
+check "--generate; --life has the first 1000 steps" thousand_steps
 
 of_readme() {
     awk '/^[0-9]+ requests: / { on = 1 } /^```/ { on = 0 } on' README.md >$dir/readme

@@ -84,23 +84,42 @@ static struct {
     int longest;        // the largest final length
 } trace;
 
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// Reads a time in UTC. Returns what follows it, or NULL.
+static const char *parse_time(const char *text, int64_t *ticks)
+{
+    static const char format[] = "%Y-%m-%d %H:%M:%S";
+    struct tm date = {0};
+    char again[40];
+    const char *rest = strptime(text, format, &date);
+    time_t seconds = timegm(&date);
+    // strptime() takes too much. That comes back as another text: 30 February as 2 March.
+    strftime(again, sizeof again, format, gmtime(&seconds));
+    if (rest != text + 19 || strncmp(text, again, 19) != 0) return NULL;
+    *ticks = (int64_t)seconds * TICKS;
+    if (*rest == '.') {
+        rest++;
+        for (int unit = TICKS / 10; is_digit(*rest); unit /= 10) *ticks += (*rest++ - '0') * unit;
+        if (!is_digit(rest[-1])) return NULL;
+    }
+    if (*rest == 'Z') return rest + 1;
+    if (strncmp(rest, "+00:00", 6) == 0) return rest + 6;
+    return rest;
+}
+
 // Returns what is wrong with a line, or NULL.
 static const char *parse_line(const char *line, Request *r)
 {
-    struct tm date = {0};
-    char *rest = strptime(line, "%Y-%m-%d %H:%M:%S", &date);
-    double fraction = rest && *rest == '.' ? fmin(strtod(rest, &rest), 1) : 0;
-    if (rest && *rest == 'Z') rest += 1;
-    if (rest && strncmp(rest, "+00:00", 6) == 0) rest += 6;
-    if (!rest || *rest != ',') return "TIMESTAMP is not a time like 2023-11-16 18:15:46.68";
-    r->arrival = (int64_t)timegm(&date) * TICKS + llround(fraction * TICKS);
+    const char *rest = parse_time(line, &r->arrival);
+    if (!rest || *rest != ',') return "TIMESTAMP is not a UTC time like 2023-11-16 18:15:46.68";
     int end = 0;
-    if (sscanf(rest, ",%8d%n", &r->context, &end) != 1 || (rest[end] && rest[end] != ',') ||
-        r->context < 1 || r->context > MAX_TOKENS)
+    if (sscanf(rest, ",%8d%n", &r->context, &end) != 1 || !is_digit(rest[1]) ||
+        (rest[end] && rest[end] != ',') || r->context < 1 || r->context > MAX_TOKENS)
         return "ContextTokens is not a number from 1 to 2^24";
     rest += end;
     end = 0;
-    if (sscanf(rest, ",%8d%n", &r->generated, &end) != 1 || rest[end] || r->generated < 0 ||
+    if (sscanf(rest, ",%8d%n", &r->generated, &end) != 1 || !is_digit(rest[1]) || rest[end] ||
         r->generated > MAX_TOKENS)
         return "GeneratedTokens is not a number from 0 to 2^24";
     return NULL;
@@ -129,7 +148,8 @@ static void close_output(FILE *out, const char *option)
     if (out) fclose(out);
 }
 
-// A malformed line ends the program. Blank lines and a byte order mark at the start are skipped.
+// A malformed line ends the program. Blank lines and a byte order mark at the start are skipped. A
+// line ends with \n or \r\n; the last one may lack its end.
 static void read_trace(const char *path)
 {
     static const char header[] = "TIMESTAMP,ContextTokens,GeneratedTokens";
@@ -138,12 +158,17 @@ static void read_trace(const char *path)
     bool begun = false;
     char line[256];  // longer than any that is right
     Request r = {.arrival = INT64_MIN};
-    for (int number = 1; fgets(line, sizeof line, in); number++) {
+    int c = 0;
+    for (int number = 1; c != EOF; number++) {
+        size_t length = 0;
+        for (c = getc(in); c > 0 && c != '\n' && length < sizeof line - 1; c = getc(in))
+            line[length++] = (char)c;
+        if (c != '\n' && c != EOF)
+            die(1, "%s:%d: not a line of text: too long, or with a zero byte", path, number);
+        if (length > 0 && line[length - 1] == '\r') length--;
+        line[length] = '\0';
         if (number == 1 && strncmp(line, "\xEF\xBB\xBF", 3) == 0)
-            memmove(line, line + 3, strlen(line + 3) + 1);
-        // Without its end, a line is too long, or has a zero byte, unless it is the last.
-        if (!strchr(line, '\n') && !feof(in)) die(1, "%s:%d: not a line of text", path, number);
-        line[strcspn(line, "\r\n")] = '\0';
+            memmove(line, line + 3, length - 2);
         if (!*line) continue;
         if (!begun) {
             if (strcmp(line, header) != 0) die(1, "%s:%d: expected '%s'", path, number, header);
@@ -397,7 +422,7 @@ static void begin(Server *s)
 
 static void write_life(const Server *s)
 {
-    if (s->step > 1000) return;  // a little more than the picture shows
+    if (s->step >= 1000) return;  // a little more than the picture shows
     for (int i = 0; i < arrlen(s->running); i++) {
         const int *table = s->running[i]->seq->block_table;
         for (int entry = 0; entry < arrlen(table); entry++)
