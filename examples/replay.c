@@ -96,7 +96,7 @@ static const char *parse_time(const char *text, int64_t *ticks)
     time_t seconds = timegm(&date);
     // strptime() takes too much. That comes back as another text: 30 February as 2 March.
     strftime(again, sizeof again, format, gmtime(&seconds));
-    if (rest != text + 19 || strncmp(text, again, 19) != 0) return NULL;
+    if (!rest || strncmp(text, again, 19) != 0) return NULL;
     *ticks = (int64_t)seconds * TICKS;
     if (*rest == '.') {
         rest++;
