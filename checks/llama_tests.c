@@ -611,6 +611,7 @@ TEST(steps_and_blocks_are_what_the_rules_of_the_scheduler_give, ON_CPU)
          "at the peak: 3, in 5 blocks", " 12 tokens were found"},
         // What is found is what was computed before: of an equal prompt, the first chunk.
         {"-n 12 --prefix-cache --chunk 4" TWELVE TWELVE, " 20 tokens in 3 steps",
+         "preemptions: 0; 0 tokens computed again",
          " 4 tokens were found in the prefix cache when their requests began"},
         // What gave way finds its first block again.
         {"-n 12 --blocks 4 --prefix-cache" ONE EIGHT, " 30 tokens in 14 steps",
@@ -646,9 +647,12 @@ TEST(what_can_never_be_served_is_refused_at_once, ON_CPU)
 {
     fails("-n 2 -p 'One day'", 1,
           "llama: request 0 refused: its prompt of 7 bytes has more than 2 tokens\n");
+    CHECK(!strstr(err, "pool of"));  // there is one, though no request needs it
     fails("-n 40 --block-size 4 --blocks 9", 1,
           "llama: request 0 refused: 40 tokens need 10 blocks, the pool has 9\n");
     text_of("-n 40 --block-size 4 --blocks 10");
+    CHECK_EQ(llama("-n 2 -p 'One day' -p ''"), 1);
+    CHECK(!strstr(err, "the model ends the text"));            // of a request that has none
     fails("--beam 4 -n 64 --blocks 15", 1, "need 16 blocks");  // beams must fit together
     text_of("--beam 4 -n 64 --blocks 16");
 }
@@ -777,7 +781,9 @@ TEST(what_may_surprise_is_said, ON_CPU)
     while (model.vocab < FIRST_BYTE + 256);
     text_of("-n 9 --samples 3");
     CHECK_HAS(err, "llama: --samples 3 at temperature 0: one text 3 times; -t 1 samples\n");
-    text_of("-n 9 --samples 3 -t 1 -p a");
+    text_of("-n 9 -p a -p b 2>&1");
+    CHECK_HAS(out, "\nllama: requests: 2");  // in a line of its own, after the texts
+    text_of("-n 9 --samples 3 -t 1 -p '\ta'");
     CHECK(!strstr(err, "llama: --samples") && !strstr(err, "lacks"));
     text_of("-n 30 -p a -p ሴ");  // no tokenizer that is drawn has it
     CHECK_HAS(err, "llama: request 1: the tokenizer lacks characters of the prompt; they are not");
