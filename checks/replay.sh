@@ -62,12 +62,14 @@ trace "2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:47.$(printf %0229d 0
 check "refused: a line of 256 characters" ends 1 "replay: $dir/trace.csv:3: not a line" $dir/trace.csv
 printf '%s\n2023-11-16 18:15:47,374,44\0' $header >$dir/trace.csv
 check "refused: a zero byte at the end" ends 1 "replay: $dir/trace.csv:2: not a line" $dir/trace.csv
+trace ''
+check "refused: no request" ends 1 "replay: $dir/trace.csv: there is no request" $dir/trace.csv
 while IFS='|' read -r options status message; do
     check "refused: replay $options" ends "$status" "replay: $message" $options
 done <<END
 README.md|1|README.md:1: expected
 /dev/zero|1|/dev/zero:1: not a line of text
-/dev/null|1|/dev/null: there is no request in it
+/dev/null|1|/dev/null:1: expected
 examples|1|examples: Is a directory
 --generate 9 --csv /dev/full|1|--csv: No space left
 --generate 9 --life $dir/no/file|1|$dir/no/file: No such file

@@ -108,19 +108,23 @@ static const char *parse_time(const char *text, int64_t *ticks)
     return rest;
 }
 
+// Takes a comma and a number from `min` to 2^24, in digits alone. False: something else is there.
+static bool take_count(const char **text, int min, int *count)
+{
+    int end = 0;
+    if (sscanf(*text, ",%8d%n", count, &end) != 1 || !is_digit((*text)[1])) return false;
+    *text += end;
+    return *count >= min && *count <= MAX_TOKENS;
+}
+
 // Returns what is wrong with a line, or NULL.
 static const char *parse_line(const char *line, Request *r)
 {
-    const char *rest = parse_time(line, &r->arrival);
-    if (!rest || *rest != ',') return "TIMESTAMP is not a UTC time like 2023-11-16 18:15:46.68";
-    int end = 0;
-    if (sscanf(rest, ",%8d%n", &r->context, &end) != 1 || !is_digit(rest[1]) ||
-        (rest[end] && rest[end] != ',') || r->context < 1 || r->context > MAX_TOKENS)
+    const char *at = parse_time(line, &r->arrival);
+    if (!at || *at != ',') return "TIMESTAMP is not a UTC time like 2023-11-16 18:15:46.68";
+    if (!take_count(&at, 1, &r->context) || (*at && *at != ','))
         return "ContextTokens is not a number from 1 to 2^24";
-    rest += end;
-    end = 0;
-    if (sscanf(rest, ",%8d%n", &r->generated, &end) != 1 || !is_digit(rest[1]) || rest[end] ||
-        r->generated > MAX_TOKENS)
+    if (!take_count(&at, 0, &r->generated) || *at)
         return "GeneratedTokens is not a number from 0 to 2^24";
     return NULL;
 }
@@ -148,14 +152,15 @@ static void close_output(FILE *out, const char *option)
     if (out) fclose(out);
 }
 
-// A malformed line ends the program. Blank lines and a byte order mark at the start are skipped. A
+// A malformed line ends the program. A byte order mark at the start and blank lines are skipped. A
 // line ends with \n or \r\n; the last one may lack its end.
 static void read_trace(const char *path)
 {
-    static const char header[] = "TIMESTAMP,ContextTokens,GeneratedTokens";
+    static const char marked[] = "\xEF\xBB\xBF"
+                                 "TIMESTAMP,ContextTokens,GeneratedTokens";
+    const char *header = marked + 3;
     FILE *in = fopen(path, "r");
     if (!in) die(1, "%s: %s", path, strerror(errno));
-    bool begun = false;
     char line[256];  // longer than any that is right
     Request r = {.arrival = INT64_MIN};
     int c = 0;
@@ -163,25 +168,20 @@ static void read_trace(const char *path)
         size_t length = 0;
         for (c = getc(in); c > 0 && c != '\n' && length < sizeof line - 1; c = getc(in))
             line[length++] = (char)c;
+        if (ferror(in)) die(1, "%s: %s", path, strerror(errno));
         if (c != '\n' && c != EOF)
             die(1, "%s:%d: not a line of text: too long, or with a zero byte", path, number);
         if (length > 0 && line[length - 1] == '\r') length--;
         line[length] = '\0';
-        if (number == 1 && strncmp(line, "\xEF\xBB\xBF", 3) == 0)
-            memmove(line, line + 3, length - 2);
-        if (!*line) continue;
-        if (!begun) {
-            if (strcmp(line, header) != 0) die(1, "%s:%d: expected '%s'", path, number, header);
-            begun = true;
-            continue;
-        }
+        if (number == 1 && strcmp(line, header) != 0 && strcmp(line, marked) != 0)
+            die(1, "%s:1: expected '%s'", path, header);
+        if (number == 1 || length == 0) continue;
         int64_t previous_arrival = r.arrival;
         const char *error = parse_line(line, &r);
         if (!error && r.arrival < previous_arrival) error = "TIMESTAMP is before the previous one";
         if (error) die(1, "%s:%d: %s", path, number, error);
         add_request(r);
     }
-    if (ferror(in)) die(1, "%s: %s", path, strerror(errno));
     fclose(in);
     if (arrlen(trace.requests) == 0) die(1, "%s: there is no request in it", path);
 }
