@@ -152,8 +152,9 @@ check "a shared prefix, saturated: the table" table 6 --shared-prefix 3 --satura
 "paged 2, prefix",2,0.727273,0.037879,0.098485,0.000000,0.136364,0.931818,1.091,2,12,4.750,1,2,1
 END
 
-# 14 slots. "reserve maximum" takes 8, one region. In "reserve exactly" the second request has slots 0 to 6 and the fourth 7 to 13. When the
-# second leaves, the last one fits exactly into its hole.
+# 14 slots. "reserve maximum" has room for one region of 8. In "reserve exactly" the second request
+# has slots 0 to 6 and the fourth 7 to 13. When the second leaves, the last one fits exactly into its
+# hole.
 trace "2024-03-01 00:00:00,6,2
 2024-03-01 00:00:00,2,5
 2024-03-01 00:00:00,2,1

@@ -288,7 +288,7 @@ static const char help[] =
     "                       them in one step: saves steps in long texts (0)\n"
     "  --chunk N            tokens of a prompt in one step (32)\n"
     "  --prefix-cache       reuse full blocks that other requests have computed: of a\n"
-    "                       prompt that is not yet all in, its chunks so far\n"
+    "                       prompt in progress, the chunks so far\n"
     "  --cache KIND         paged; gather; contiguous: full length reserved (paged)\n"
     "  --block-size N       tokens in a block (16)\n"
     "  --blocks N           blocks in the pool (enough for all at full length)\n"
