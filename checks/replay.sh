@@ -59,7 +59,7 @@ done <<'END'
 2023-11-16 18:15:47,374,44\0000|not a line of text
 END
 trace "2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:47.$(printf %0229d 0),374,44"
-check "refused: a line of 256 characters" ends 1 "replay: $dir/trace.csv:3: not a line" $dir/trace.csv
+check "refused: 256 characters" ends 1 "replay: $dir/trace.csv:3: not a line" $dir/trace.csv
 printf '%s\n2023-11-16 18:15:47,374,44\0' $header >$dir/trace.csv
 check "refused: a zero byte at the end" ends 1 "replay: $dir/trace.csv:2: not a line" $dir/trace.csv
 trace ''
@@ -152,9 +152,9 @@ check "a shared prefix, saturated: the table" table 6 --shared-prefix 3 --satura
 "paged 2, prefix",2,0.727273,0.037879,0.098485,0.000000,0.136364,0.931818,1.091,2,12,4.750,1,2,1
 END
 
-# 14 slots. "reserve maximum" has room for one region of 8. In "reserve exactly" the second request
-# has slots 0 to 6 and the fourth 7 to 13. When the second leaves, the last one fits exactly into its
-# hole.
+# 14 slots. "reserve maximum" has room for one region, of 8. In "reserve exactly" the second request
+# has slots 0 to 6 and the fourth 7 to 13. When the second leaves, the last one fits exactly into
+# its hole.
 trace "2024-03-01 00:00:00,6,2
 2024-03-01 00:00:00,2,5
 2024-03-01 00:00:00,2,1
