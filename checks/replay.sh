@@ -36,23 +36,47 @@ done <<'END'
 2023-11-16 18:15:47,374,44,|GeneratedTokens is not
 2023-11-16 18:15:47,374|GeneratedTokens is not
 2023-11-16 18:15:47,0,44|ContextTokens is not
+2023-11-16 18:15:47,16777217,44|ContextTokens is not
+2023-11-16 18:15:47,374,44\r2023-11-16 18:15:48,374,44|GeneratedTokens is not
+2023-11-16 18:15:47,374,44\r\r|GeneratedTokens is not
+2023-11-16 18:15:47,374,16777217|GeneratedTokens is not
+2023-11-16 18:15:47,374,4294967340|GeneratedTokens is not
 2023-11-16 18:15:47,3 74,44|ContextTokens is not
-2023-11-16,374,44|TIMESTAMP is not a time
-2023-11-16 18:15:47+01:00,374,44|TIMESTAMP is not a time
+2023-11-16 18:15:47, 374,44|ContextTokens is not
+2023-11-16,374,44|TIMESTAMP is not
+2023-11-16 18:15:47.,374,44|TIMESTAMP is not
+2023-11-16 18:15:47.1e2,374,44|TIMESTAMP is not
+2023-11-16 18:15:471,374,44|TIMESTAMP is not
+2023-11-16 18:15:60,374,44|TIMESTAMP is not
+2023-11-1618:15:47,374,44|TIMESTAMP is not
+2023-11-17 8:15:47,374,44|TIMESTAMP is not
+2023-11-31 18:15:47,374,44|TIMESTAMP is not
+2100-02-29 18:15:47,374,44|TIMESTAMP is not
+23-11-16 18:15:47,374,44|TIMESTAMP is not
+2023-11-16 18:15:47+01:00,374,44|TIMESTAMP is not
+2023-11-16 18:15:47Z+00:00,374,44|TIMESTAMP is not
 2023-11-16 18:15:46.6805899,374,44|TIMESTAMP is before
 2023-11-16 18:15:47,374,44\0000|not a line of text
 END
-trace "2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:47.$(printf %0400d 0),374,44"
-check "refused: a line without an end" ends 1 "replay: $dir/trace.csv:3: not a line" $dir/trace.csv
+trace "2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:47.$(printf %0229d 0),374,44"
+check "refused: 256 characters" ends 1 "replay: $dir/trace.csv:3: not a line" $dir/trace.csv
+printf '%s\n2023-11-16 18:15:47,374,44\0' $header >$dir/trace.csv
+check "refused: a zero byte at the end" ends 1 "replay: $dir/trace.csv:2: not a line" $dir/trace.csv
+trace ''
+check "refused: no request" ends 1 "replay: $dir/trace.csv: there is no request" $dir/trace.csv
 while IFS='|' read -r options status message; do
     check "refused: replay $options" ends "$status" "replay: $message" $options
 done <<END
 README.md|1|README.md:1: expected
 /dev/zero|1|/dev/zero:1: not a line of text
-/dev/null|1|/dev/null: there is no request in it
+/dev/null|1|/dev/null:1: expected
+examples|1|examples: Is a directory
 --generate 9 --csv /dev/full|1|--csv: No space left
 --generate 9 --life $dir/no/file|1|$dir/no/file: No such file
 |2|expected one TRACE.csv
+one two|2|expected one TRACE.csv
+--generate 9 --blocks 1048577|2|--blocks 1048577: a budget has at most 16777216 slots
+--generate 9 --blocks 3 --shared-prefix 49|2|the budget of 48 slots is smaller
 END
 
 # No trace, and an error in the last line of one.
@@ -82,11 +106,11 @@ marked() {
 }
 check "a byte order mark, blank lines and zones are read over" marked
 
-# table BLOCKS OPTIONS... <LINES: with these blocks of 2 slots, --csv has these lines.
+# table BLOCKS OPTIONS... <LINES: with these blocks of 2 slots, these lines are written or printed.
 table() {
     cat >$dir/table
     ends 0 "5 requests:" $dir/trace.csv --block-size 2 --blocks "$@" &&
-        [ -s $dir/csv ] && ! grep -vxFf $dir/csv $dir/table
+        cat $dir/csv >>$dir/out && ! grep -vxFf $dir/out $dir/table
 }
 
 # 8 slots. At step 2 the first request needs a third block, and the second gives way with 3 tokens,
@@ -97,7 +121,14 @@ check "preemption: the table" table 4 <<'END'
 "reserve power of 2",0,0.562500,0.177083,0.052083,0.000000,0.208333,0.916667,1.000,1,46,2.500,0,0,1
 "reserve exactly",0,0.562500,0.177083,0.000000,0.000000,0.260417,1.000000,1.000,1,46,2.500,0,0,1
 "paged 2",2,0.647727,0.056818,0.022727,0.000000,0.272727,0.916667,1.182,2,46,1.250,1,3,1
+paged 2             64.77     5.68     2.27     0.00  27.27    89.06      91.67
 END
+life() {
+    ends 0 "5 requests" $dir/trace.csv --block-size 2 --blocks 4 --life $dir/life &&
+        [ "$(echo $(head -n 19 $dir/life))" = "step,block,request 0,0,0 0,1,0 0,2,1 1,0,0 1,1,0 \
+1,2,1 1,3,1 2,0,0 2,1,0 2,2,0 3,0,0 3,1,0 3,2,0 4,0,1 4,1,1 5,0,1 5,1,1 6,0,1" ]
+}
+check "preemption: the blocks of each step" life
 
 # 10 slots. At step 3 the second request gives way with 4 tokens, two full blocks. These are free
 # now, but it waits until step 4, when there is a third one for the token that had no room. Steps 0
@@ -121,21 +152,39 @@ check "a shared prefix, saturated: the table" table 6 --shared-prefix 3 --satura
 "paged 2, prefix",2,0.727273,0.037879,0.098485,0.000000,0.136364,0.931818,1.091,2,12,4.750,1,2,1
 END
 
-# 14 slots. In "reserve exactly" the second request has slots 0 to 6 and the fourth 7 to 13. When the
-# second leaves, the last one fits exactly into its hole.
+# 14 slots. "reserve maximum" has room for one region, of 8. In "reserve exactly" the second request
+# has slots 0 to 6 and the fourth 7 to 13. When the second leaves, the last one fits exactly into
+# its hole.
 trace "2024-03-01 00:00:00,6,2
 2024-03-01 00:00:00,2,5
 2024-03-01 00:00:00,2,1
 2024-03-01 00:00:00,2,5
 2024-03-01 00:00:00,5,2"
 check "a hole that fits exactly: the table" table 7 --saturate <<'END'
+"reserve maximum",0,0.337302,0.142857,0.091270,0.000000,0.428571,0.800000,1.000,1,20,8.000,0,0,0
 "reserve exactly",0,0.557143,0.257143,0.000000,0.000000,0.185714,1.000000,1.700,2,12,4.000,0,0,0
 END
 
 # ---- generated traces, the real one, and an engine that is wrong
 
 small="--generate 500 --blocks 500 --saturate --block-size 16"
-check "--generate, --life" ends 0 "In all 4 runs, each request" $small --life $dir/life
+thousand_steps() {
+    ends 0 "In all 4 runs, each request" $small --life $dir/life &&
+        awk -F, 'NR > 1 && !seen[$1]++ { print $1 }' $dir/life >$dir/steps &&
+        [ "$(echo $(sed -n '1p;$p' $dir/steps) $(wc -l <$dir/steps))" = "0 999 1000" ]
+}
+check "--generate; --life has the first 1000 steps" thousand_steps
+
+check "no block is larger than the budget" ends 0 "In all 7 runs" --generate 9 --blocks 2 \
+    --shared-prefix 0
+averages() {
+    ends 0 "20000 requests" --generate 20000 --block-size 16 &&
+        awk 'function near(x, y) { return x / y > 19600 && x / y < 20400 }
+            NR == 1 { right = near($3, 1148) && near($6, 210) }
+            /^reserve exactly/ && !steps { steps = $5 }
+            END { exit !(right && near(steps, .18 / .025)) }' $dir/out
+}
+check "--generate has the averages of the real trace" averages
 
 of_readme() {
     awk '/^[0-9]+ requests: / { on = 1 } /^```/ { on = 0 } on' README.md >$dir/readme

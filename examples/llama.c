@@ -23,7 +23,7 @@
 #include <getopt.h>
 #include <unistd.h>
 
-enum { MAX_RUNNING = 256 };  // requests in a batch: bounds the memory that a step takes
+enum { MAX_RUNNING = 256 };  // requests in a batch; the samples that fork off come on top
 
 // ---- requests and their scheduler -------------------------------------------------------------
 
@@ -100,7 +100,8 @@ static int *copy_tokens(const int *tokens)
     return copy;
 }
 
-// Computes the step that is in the input.
+// Computes the step that is in the input. Logits that are not numbers, and so choose no token, end
+// the program.
 static const float *compute(Server *s)
 {
     const Options *o = &s->options;
@@ -116,7 +117,11 @@ static const float *compute(Server *s)
     s->num_tokens += arrlen(s->input.tokens);
     int flags = o->plain ? 0 : ATTEND_FAST;
     if (o->cache == CACHE_GATHER) flags |= ATTEND_GATHER;
-    return forward(&s->model, s->pool, flags, &s->input, &s->work);
+    const float *logits = forward(&s->model, s->pool, flags, &s->input, &s->work);
+    for (ptrdiff_t i = 0; i < arrlen(s->work.logits); i++)
+        if (!isfinite(logits[i]))
+            die(1, "%s: damaged, or the engine is wrong: a logit is not finite", o->checkpoint);
+    return logits;
 }
 
 #include "decoding.h"  // guess(), sample_request(), beam_search()
@@ -282,7 +287,8 @@ static const char help[] =
     "  --speculate K        guess up to K tokens from the text so far, and verify\n"
     "                       them in one step: saves steps in long texts (0)\n"
     "  --chunk N            tokens of a prompt in one step (32)\n"
-    "  --prefix-cache       reuse full blocks that earlier requests have computed\n"
+    "  --prefix-cache       reuse full blocks that other requests have computed: of a\n"
+    "                       prompt in progress, the chunks so far\n"
     "  --cache KIND         paged; gather; contiguous: full length reserved (paged)\n"
     "  --block-size N       tokens in a block (16)\n"
     "  --blocks N           blocks in the pool (enough for all at full length)\n"
@@ -432,7 +438,7 @@ static void print_statistics(const Server *s, double seconds)
         note("%d blocks instead of %d without sharing; %zu were copied", s->peak_blocks,
              s->peak_apart, s->pool->num_copies);
     if (o->prefix_cache)
-        note("%ld tokens were found in the prefix cache and not computed", s->num_found);
+        note("%ld tokens were found in the prefix cache when their requests began", s->num_found);
     if (o->drafts > 0)
         note("%ld tokens were guessed, %ld of them right; %ld were rewound", s->num_drafted,
              s->num_accepted, s->num_drafted - s->num_accepted);

@@ -195,7 +195,6 @@ static const float *forward(const Model *m, Pool *pool, int flags, const ModelIn
 }
 
 // ---- sampling ---------------------------------------------------------------------------------
-// Both ways return a valid token even if every logit is NaN: a comparison with NaN is false.
 
 static int argmax(const float *logits, int n)
 {

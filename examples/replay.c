@@ -84,24 +84,47 @@ static struct {
     int longest;        // the largest final length
 } trace;
 
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// Reads a time in UTC. Returns what follows it, or NULL.
+static const char *parse_time(const char *text, int64_t *ticks)
+{
+    static const char format[] = "%Y-%m-%d %H:%M:%S";
+    struct tm date = {0};
+    char again[40];
+    const char *rest = strptime(text, format, &date);
+    time_t seconds = timegm(&date);
+    // strptime() takes too much. That comes back as another text: 30 February as 2 March.
+    strftime(again, sizeof again, format, gmtime(&seconds));
+    if (!rest || strncmp(text, again, 19) != 0) return NULL;
+    *ticks = (int64_t)seconds * TICKS;
+    if (*rest == '.') {
+        rest++;
+        for (int unit = TICKS / 10; is_digit(*rest); unit /= 10) *ticks += (*rest++ - '0') * unit;
+        if (!is_digit(rest[-1])) return NULL;
+    }
+    if (*rest == 'Z') return rest + 1;
+    if (strncmp(rest, "+00:00", 6) == 0) return rest + 6;
+    return rest;
+}
+
+// Takes a comma and a number from `min` to 2^24, in digits alone. False: something else is there.
+static bool take_count(const char **text, int min, int *count)
+{
+    int end = 0;
+    if (sscanf(*text, ",%8d%n", count, &end) != 1 || !is_digit((*text)[1])) return false;
+    *text += end;
+    return *count >= min && *count <= MAX_TOKENS;
+}
+
 // Returns what is wrong with a line, or NULL.
 static const char *parse_line(const char *line, Request *r)
 {
-    struct tm date = {0};
-    char *rest = strptime(line, "%Y-%m-%d %H:%M:%S", &date);
-    double fraction = rest && *rest == '.' ? fmin(strtod(rest, &rest), 1) : 0;
-    if (rest && *rest == 'Z') rest += 1;
-    if (rest && strncmp(rest, "+00:00", 6) == 0) rest += 6;
-    if (!rest || *rest != ',') return "TIMESTAMP is not a time like 2023-11-16 18:15:46.68";
-    r->arrival = (int64_t)timegm(&date) * TICKS + llround(fraction * TICKS);
-    int end = 0;
-    if (sscanf(rest, ",%8d%n", &r->context, &end) != 1 || (rest[end] && rest[end] != ',') ||
-        r->context < 1 || r->context > MAX_TOKENS)
+    const char *at = parse_time(line, &r->arrival);
+    if (!at || *at != ',') return "TIMESTAMP is not a UTC time like 2023-11-16 18:15:46.68";
+    if (!take_count(&at, 1, &r->context) || (*at && *at != ','))
         return "ContextTokens is not a number from 1 to 2^24";
-    rest += end;
-    end = 0;
-    if (sscanf(rest, ",%8d%n", &r->generated, &end) != 1 || rest[end] || r->generated < 0 ||
-        r->generated > MAX_TOKENS)
+    if (!take_count(&at, 0, &r->generated) || *at)
         return "GeneratedTokens is not a number from 0 to 2^24";
     return NULL;
 }
@@ -129,34 +152,36 @@ static void close_output(FILE *out, const char *option)
     if (out) fclose(out);
 }
 
-// A malformed line ends the program. Blank lines and a byte order mark at the start are skipped.
+// A malformed line ends the program. A byte order mark at the start and blank lines are skipped. A
+// line ends with \n or \r\n; the last one may lack its end.
 static void read_trace(const char *path)
 {
-    static const char header[] = "TIMESTAMP,ContextTokens,GeneratedTokens";
+    static const char marked[] = "\xEF\xBB\xBF"
+                                 "TIMESTAMP,ContextTokens,GeneratedTokens";
+    const char *header = marked + 3;
     FILE *in = fopen(path, "r");
     if (!in) die(1, "%s: %s", path, strerror(errno));
-    bool begun = false;
     char line[256];  // longer than any that is right
     Request r = {.arrival = INT64_MIN};
-    for (int number = 1; fgets(line, sizeof line, in); number++) {
-        if (number == 1 && strncmp(line, "\xEF\xBB\xBF", 3) == 0)
-            memmove(line, line + 3, strlen(line + 3) + 1);
-        // Without its end, a line is too long, or has a zero byte, unless it is the last.
-        if (!strchr(line, '\n') && !feof(in)) die(1, "%s:%d: not a line of text", path, number);
-        line[strcspn(line, "\r\n")] = '\0';
-        if (!*line) continue;
-        if (!begun) {
-            if (strcmp(line, header) != 0) die(1, "%s:%d: expected '%s'", path, number, header);
-            begun = true;
-            continue;
-        }
+    int c = 0;
+    for (int number = 1; c != EOF; number++) {
+        size_t length = 0;
+        for (c = getc(in); c > 0 && c != '\n' && length < sizeof line - 1; c = getc(in))
+            line[length++] = (char)c;
+        if (ferror(in)) die(1, "%s: %s", path, strerror(errno));
+        if (c != '\n' && c != EOF)
+            die(1, "%s:%d: not a line of text: too long, or with a zero byte", path, number);
+        if (length > 0 && line[length - 1] == '\r') length--;
+        line[length] = '\0';
+        if (number == 1 && strcmp(line, header) != 0 && strcmp(line, marked) != 0)
+            die(1, "%s:1: expected '%s'", path, header);
+        if (number == 1 || length == 0) continue;
         int64_t previous_arrival = r.arrival;
         const char *error = parse_line(line, &r);
         if (!error && r.arrival < previous_arrival) error = "TIMESTAMP is before the previous one";
         if (error) die(1, "%s:%d: %s", path, number, error);
         add_request(r);
     }
-    if (ferror(in)) die(1, "%s: %s", path, strerror(errno));
     fclose(in);
     if (arrlen(trace.requests) == 0) die(1, "%s: there is no request in it", path);
 }
@@ -397,7 +422,7 @@ static void begin(Server *s)
 
 static void write_life(const Server *s)
 {
-    if (s->step > 1000) return;  // a little more than the picture shows
+    if (s->step >= 1000) return;  // a little more than the picture shows
     for (int i = 0; i < arrlen(s->running); i++) {
         const int *table = s->running[i]->seq->block_table;
         for (int entry = 0; entry < arrlen(table); entry++)
