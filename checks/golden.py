@@ -218,18 +218,74 @@ def judges():
     assert status and "out differs by" in printed, "a wrong kernel was right"
 
 
+def said(name, *arguments, **config):
+    try:
+        getattr(paged, name)(*arguments, **config)
+    except Exception as error:
+        return str(error)
+    return "nothing"
+
+
+def spoiled(x):
+    """An array of another shape, type or byte order, or in memory that C would read otherwise."""
+    return [x.tolist(), x[None], x[:-1], x[..., :-1].copy(), x.astype(float), x.view(np.uint32),
+            x.astype(x.dtype.newbyteorder()), x[::-1],
+            np.frombuffer(b"x" + x.tobytes(), x.dtype, offset=1).reshape(x.shape)]
+
+
 def refusals():
-    """An error is an exception that names the call; an array of another type is one, too."""
-    pool = paged.pool_create(num_kv_heads=1, head_dim=1, block_size=1, num_blocks=1)
-    seq, doubles, said = paged.seq_create(pool), np.zeros((1, 1, 1)), []
-    for name, arguments in (("seq_rewind", [seq, 1]), ("seq_gather", [seq, 0, doubles, doubles])):
-        try:
-            getattr(paged, name)(*arguments)
-        except (RuntimeError, TypeError) as error:
-            said.append(str(error))
-    assert said == ["seq_rewind(): bad argument",
-                    "seq_gather(): arrays are contiguous, of float32 or int32"], said
-    paged.pool_destroy(pool)
+    """What C would misread is an exception that names the call and the argument."""
+    config = dict(num_layers=1, num_kv_heads=2, head_dim=4, block_size=2, num_blocks=9)
+    pool, closed = (paged.pool_create(**config) for _ in range(2))
+    seq, new, gone = (paged.seq_create(pool) for _ in range(3))
+    lost = paged.seq_create(closed)
+    paged.seq_release(gone)
+    paged.pool_destroy(closed)
+    paged.seq_append(seq, 5)
+    k, q, tokens = np.ones((5, 2, 4), "f"), np.ones((5, 4, 4), "f"), np.arange(5, dtype="i")
+    constant = k.copy()
+    constant.setflags(write=False)
+
+    def refused(words, name, *arguments, **config):
+        answer = said(name, *arguments, **config)
+        assert answer.startswith("%s(): %s" % (name, words)), "%s: %s" % (name, answer)
+
+    refused("k: there is no plan", "pool_write", pool, 0, k, k)
+    refused("bad argument", "seq_rewind", seq, 6)
+    refused("expects seq, n", "seq_append", seq)
+    refused("expects seq, n", "seq_append", seq, 1, 1)
+    refused("expects num_layers, num_kv_heads", "pool_create", **config, hed_dim=4)
+    refused("one number", "pool_plan", pool, [seq], [1, 1])
+    refused("one number", "pool_plan", pool, [seq, new], [1])
+    refused("there is no layer", "cache", pool, 1)
+    refused("there is no layer", "cache", pool, -1)
+    for scale in "1", None, 1e-50, 1e50:
+        refused("scale: must", "attend", pool, 0, 0, q, scale)
+
+    wrong = [None, 1.5, "3", 2**32 + 1, -2**31 - 1, [1.5], [2**32 + 1], [gone], np.ones(2), gone,
+             lost, closed]
+    for field in paged.CONFIG:
+        for x in wrong:
+            refused(field + ": ", "pool_create", **{**config, field: x})
+    for name, *right in [  # each argument is replaced by wrong ones, in turn
+            ("pool_plan", pool, (seq, new), np.array([5, 0], np.int16)),
+            ("pool_write", pool, 0, k, constant), ("attend", pool, np.uint8(0), 0, q),
+            ("cache", pool, 0), ("seq_gather", seq, 0, k, k.copy()),
+            ("seq_publish", seq, tokens, 5), ("seq_lookup", new, tokens, 5),
+            ("seq_append", new, np.int64(0)), ("seq_rewind", new, 0), ("seq_fork", seq, True),
+            ("seq_create", pool), ("seq_release", new), ("pool_destroy", pool)]:
+        for i, label in enumerate(paged.ARGUMENTS[name].split()[:len(right)]):
+            others = [pool if label == "seq" else seq] + [q] * (label != "q")
+            if label in paged.ARRAYS:
+                others += spoiled(right[i]) + [constant] * (name == "seq_gather")
+            for x in wrong + others:
+                refused(label + ": ", name, *right[:i], x, *right[i + 1:])
+        if name == "pool_destroy":
+            view = paged.cache(pool, 0)
+            refused("an array of cache() is in use", name, pool)
+            del view
+        assert said(name, *right) == "nothing", said(name, *right)
+    refused("seq: it is released, or its pool is destroyed", "seq_append", seq, 1)
 
 
 def main():
