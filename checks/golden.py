@@ -132,6 +132,10 @@ class Shape:
     def compare_cache(self, layer, order, k, v):
         """What a kernel that takes vLLM's metadata would find in the cache."""
         block_tables, seq_lens, slot_mapping = self.metadata
+        assert [x.dtype for x in self.metadata] == [np.int32, np.int32, np.int64], "types"
+        entries = -(-seq_lens[:, None] // self.c.block_size)
+        absent = np.arange(entries.max(initial=0)) >= entries
+        assert np.array_equal(block_tables == -1, absent), "-1 where there is no block"
         for name, cache, new in zip("kv", paged.cache(self.pool, layer), (k, v)):
             if self.c.dtype == BF16:
                 cache = (cache.astype(np.uint32) << 16).view(np.float32)
@@ -206,16 +210,34 @@ def judge(source):
     return done.stdout, done.returncode
 
 
+WRONG_KERNELS = {  # edits of examples/judge.py
+    "another scale": [("HEAD_DIM ** .5", "8.001")],
+    "out alone": [("weights / total", "weights")],
+    "lse alone": [("top + np.log(total)", "top")],
+    "NaN": [("out[row] =", "out[row] = np.nan *")],
+    "not causal": [("range(length - new + 1, length + 1)", "[length] * new")],
+    "ascending blocks": [("cache[blocks]", "cache[np.sort(blocks)]")],
+    "descending blocks": [("cache[blocks]", "cache[np.sort(blocks)[::-1]]")],
+    "0 times an empty slot": [("[:visible]", ""),
+                              ("top =", "scores[:, visible:] = -np.inf; top =")]}
+SHARED = "\nused = block_tables[block_tables >= 0]\nassert len(set(used)) < len(used)"
+
+
 def judges():
-    """README.md shows what it prints, and it notices a kernel that forgets the scale."""
+    """README.md shows what it prints, its tables share blocks, and no wrong kernel is right."""
     with open("examples/judge.py") as file, open("README.md") as readme:
         source, shown = file.read(), readme.read().split("python3 examples/judge.py\n")[1]
-    printed, status = judge(source)
+    printed, status = judge(source + SHARED)
     for line in shown.split("```")[0].replace("...", "").split("\n"):
         assert status == 0 and line in printed.split("\n") + [""], printed
     assert len(shown.split("```")[0]) > 50, "README.md shows nothing"
-    printed, status = judge(source.replace(" / HEAD_DIM ** .5", ""))
-    assert status and "out differs by" in printed, "a wrong kernel was right"
+    for name, edits in WRONG_KERNELS.items():
+        wrong = source
+        for old, new in edits:
+            assert old in wrong, "judge.py has no " + old
+            wrong = wrong.replace(old, new)
+        printed, status = judge(wrong)
+        assert status and "out differs by" in printed, name + " was right"
 
 
 def said(name, *arguments, **config):
