@@ -132,6 +132,10 @@ class Shape:
     def compare_cache(self, layer, order, k, v):
         """What a kernel that takes vLLM's metadata would find in the cache."""
         block_tables, seq_lens, slot_mapping = self.metadata
+        assert [x.dtype for x in self.metadata] == [np.int32, np.int32, np.int64], "types"
+        entries = -(-seq_lens[:, None] // self.c.block_size)
+        absent = np.arange(entries.max(initial=0)) >= entries
+        assert np.array_equal(block_tables == -1, absent), "-1 where there is no block"
         for name, cache, new in zip("kv", paged.cache(self.pool, layer), (k, v)):
             if self.c.dtype == BF16:
                 cache = (cache.astype(np.uint32) << 16).view(np.float32)
@@ -206,30 +210,104 @@ def judge(source):
     return done.stdout, done.returncode
 
 
+WRONG_KERNELS = {  # edits of examples/judge.py
+    "another scale": [("HEAD_DIM ** .5", "8.001")],
+    "out alone": [("weights / total", "weights")],
+    "lse alone": [("top + np.log(total)", "top")],
+    "NaN": [("out[row] =", "out[row] = np.nan *")],
+    "not causal": [("range(length - new + 1, length + 1)", "[length] * new")],
+    "ascending blocks": [("cache[blocks]", "cache[np.sort(blocks)]")],
+    "descending blocks": [("cache[blocks]", "cache[np.sort(blocks)[::-1]]")],
+    "0 times an empty slot": [("[:visible]", ""),
+                              ("top =", "scores[:, visible:] = -np.inf; top =")]}
+SHARED = "\nused = block_tables[block_tables >= 0]\nassert len(set(used)) < len(used)"
+
+
 def judges():
-    """README.md shows what it prints, and it notices a kernel that forgets the scale."""
+    """README.md shows what it prints, its tables share blocks, and no wrong kernel is right."""
     with open("examples/judge.py") as file, open("README.md") as readme:
         source, shown = file.read(), readme.read().split("python3 examples/judge.py\n")[1]
-    printed, status = judge(source)
+    printed, status = judge(source + SHARED)
     for line in shown.split("```")[0].replace("...", "").split("\n"):
         assert status == 0 and line in printed.split("\n") + [""], printed
     assert len(shown.split("```")[0]) > 50, "README.md shows nothing"
-    printed, status = judge(source.replace(" / HEAD_DIM ** .5", ""))
-    assert status and "out differs by" in printed, "a wrong kernel was right"
+    for name, edits in WRONG_KERNELS.items():
+        wrong = source
+        for old, new in edits:
+            assert old in wrong, "judge.py has no " + old
+            wrong = wrong.replace(old, new)
+        printed, status = judge(wrong)
+        assert status and "out differs by" in printed, name + " was right"
+
+
+def said(name, *arguments, **config):
+    try:
+        getattr(paged, name)(*arguments, **config)
+    except Exception as error:
+        return str(error)
+    return "nothing"
+
+
+def spoiled(x):
+    """An array of another shape, type or byte order, or in memory that C would read otherwise."""
+    return [x.tolist(), x[None], x[:-1], x[..., :-1].copy(), x.astype(float), x.view(np.uint32),
+            x.astype(x.dtype.newbyteorder()), x[::-1],
+            np.frombuffer(b"x" + x.tobytes(), x.dtype, offset=1).reshape(x.shape)]
 
 
 def refusals():
-    """An error is an exception that names the call; an array of another type is one, too."""
-    pool = paged.pool_create(num_kv_heads=1, head_dim=1, block_size=1, num_blocks=1)
-    seq, doubles, said = paged.seq_create(pool), np.zeros((1, 1, 1)), []
-    for name, arguments in (("seq_rewind", [seq, 1]), ("seq_gather", [seq, 0, doubles, doubles])):
-        try:
-            getattr(paged, name)(*arguments)
-        except (RuntimeError, TypeError) as error:
-            said.append(str(error))
-    assert said == ["seq_rewind(): bad argument",
-                    "seq_gather(): arrays are contiguous, of float32 or int32"], said
-    paged.pool_destroy(pool)
+    """What C would misread is an exception that names the call and the argument."""
+    config = dict(num_layers=1, num_kv_heads=2, head_dim=4, block_size=2, num_blocks=9)
+    pool, closed = (paged.pool_create(**config) for _ in range(2))
+    seq, new, gone = (paged.seq_create(pool) for _ in range(3))
+    lost = paged.seq_create(closed)
+    paged.seq_release(gone)
+    paged.pool_destroy(closed)
+    paged.seq_append(seq, 5)
+    k, q, tokens = np.ones((5, 2, 4), "f"), np.ones((5, 4, 4), "f"), np.arange(5, dtype="i")
+    constant = k.copy()
+    constant.setflags(write=False)
+
+    def refused(words, name, *arguments, **config):
+        answer = said(name, *arguments, **config)
+        assert answer.startswith("%s(): %s" % (name, words)), "%s: %s" % (name, answer)
+
+    refused("k: there is no plan", "pool_write", pool, 0, k, k)
+    refused("bad argument", "seq_rewind", seq, 6)
+    refused("expects seq, n", "seq_append", seq)
+    refused("expects seq, n", "seq_append", seq, 1, 1)
+    refused("expects num_layers, num_kv_heads", "pool_create", **config, hed_dim=4)
+    refused("one number", "pool_plan", pool, [seq], [1, 1])
+    refused("one number", "pool_plan", pool, [seq, new], [1])
+    refused("there is no layer", "cache", pool, 1)
+    refused("there is no layer", "cache", pool, -1)
+    for scale in "1", None, 1e-50, 1e50:
+        refused("scale: must", "attend", pool, 0, 0, q, scale)
+
+    wrong = [None, 1.5, "3", 2**32 + 1, -2**31 - 1, [1.5], [2**32 + 1], [gone], np.ones(2), gone,
+             lost, closed]
+    for field in paged.CONFIG:
+        for x in wrong:
+            refused(field + ": ", "pool_create", **{**config, field: x})
+    for name, *right in [  # each argument is replaced by wrong ones, in turn
+            ("pool_plan", pool, (seq, new), np.array([5, 0], np.int16)),
+            ("pool_write", pool, 0, k, constant), ("attend", pool, np.uint8(0), 0, q),
+            ("cache", pool, 0), ("seq_gather", seq, 0, k, k.copy()),
+            ("seq_publish", seq, tokens, 5), ("seq_lookup", new, tokens, 5),
+            ("seq_append", new, np.int64(0)), ("seq_rewind", new, 0), ("seq_fork", seq, True),
+            ("seq_create", pool), ("seq_release", new), ("pool_destroy", pool)]:
+        for i, label in enumerate(paged.ARGUMENTS[name].split()[:len(right)]):
+            others = [pool if label == "seq" else seq] + [q] * (label != "q")
+            if label in paged.ARRAYS:
+                others += spoiled(right[i]) + [constant] * (name == "seq_gather")
+            for x in wrong + others:
+                refused(label + ": ", name, *right[:i], x, *right[i + 1:])
+        if name == "pool_destroy":
+            view = paged.cache(pool, 0)
+            refused("an array of cache() is in use", name, pool)
+            del view
+        assert said(name, *right) == "nothing", said(name, *right)
+    refused("seq: it is released, or its pool is destroyed", "seq_append", seq, 1)
 
 
 def main():

@@ -30,12 +30,17 @@ def kernel(q, k_cache, v_cache, block_tables, seq_lens, query_lens):
 
 pool = paged.pool_create(num_kv_heads=KV_HEADS, head_dim=HEAD_DIM, block_size=BLOCK_SIZE,
                          num_blocks=100, dtype=paged.F16, poison=1)
+owners = [paged.seq_create(pool) for _ in range(100)]
+for owner in owners:
+    paged.seq_append(owner, BLOCK_SIZE)
+for owner in np.random.default_rng(0).permutation(owners):  # now the free blocks are in no order
+    paged.seq_release(owner)
 seqs = [paged.seq_create(pool)]
 rng = np.random.default_rng(1)
 for step in range(8):
     query_lens = rng.choice([1, 2, 30], len(seqs))  # decode, a draft, a chunk of prefill
     for seq, n in zip(seqs, query_lens):
-        paged.seq_append(seq, int(n))
+        paged.seq_append(seq, n)
     block_tables, seq_lens, slot_mapping = paged.pool_plan(pool, seqs, query_lens)
     q, k, v = (rng.standard_normal((len(slot_mapping), heads, HEAD_DIM), np.float32)
                for heads in (Q_HEADS, KV_HEADS, KV_HEADS))
@@ -46,4 +51,4 @@ for step in range(8):
     if not np.max(differs) < 1e-5:  # nor NaN
         raise SystemExit("step %d: out differs by %.1e, lse by %.1e" % (step, *differs))
     print("step %d: %3d query tokens of %d sequences: right" % (step, len(q), len(seqs)))
-    seqs.append(paged.seq_fork(seqs[step // 2], int(seq_lens[step // 2]) // 2))
+    seqs.append(paged.seq_fork(seqs[step // 2], seq_lens[step // 2] // 2))
