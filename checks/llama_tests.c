@@ -234,7 +234,7 @@ static void turn(float *x, int size, int position)
 
 static Oracle *empty_cache(int dtype)
 {
-    PoolConfig config = {model.layers, model.kv_heads, model.head_dim, 1, 1, dtype, PAGED_CPU, 0};
+    PoolConfig config = {model.layers, model.kv_heads, model.head_dim, 1, 1, dtype, 0, PAGED_CPU};
     return oracle_create(&config, CONTEXT);
 }
 
