@@ -316,7 +316,7 @@ bmake_is_told() {
 # As Git for Windows clones, for WSL or a container: a script whose lines end in CR does not run.
 windows_clone() (
     git -c core.autocrlf=true clone -q . "$dir/clone" && cd "$dir/clone" &&
-        MAKEFLAGS= make -s check && MAKEFLAGS= PAGER=cat make -s read N=1 &&
+        MAKEFLAGS= PAGER=cat make -s read N=1 && MAKEFLAGS= make -s check &&
         ! git grep -I -l "$(printf '\r')"
 )
 
