@@ -136,6 +136,8 @@ END
 
 small="--generate 500 --blocks 500 --saturate --block-size 16"
 check "--generate, --life" ends 0 "In all 4 runs, each request" $small --life $dir/life
+check "too few requests to tell allocators apart: it says so" ends 0 "In 3 runs, nothing ever waited" \
+    --generate 500 --block-size 16
 
 of_readme() {
     awk '/^[0-9]+ requests: / { on = 1 } /^```/ { on = 0 } on' README.md >$dir/readme
