@@ -804,7 +804,7 @@ TEST(wrong_options_are_refused, ON_CPU)
                    "--cache contiguous --prefix-cache/--cache contiguous --block-size 16";
     for (char *options = strtok(wrong, "/"); options; options = strtok(NULL, "/"))
         fails(options, 2, "llama: ");
-    CHECK_EQ(run(format_text("llama=$(realpath %s); cd / && $llama", path)), 1);
+    CHECK_EQ(run(format_text("llama=$(realpath %s); cd / && \"$llama\"", path)), 1);
     CHECK_HAS(err, "examples/tales.bin: No such file or directory; start llama in the folder of");
 }
 
