@@ -3,11 +3,12 @@
 # The one-command build of the README needs none of this: cc -O2 paged.cu.c -o paged -lm
 # CPPFLAGS=-Ifolder says where stb_ds.h is, if it is neither here nor where the system has it.
 
+.error = this Makefile needs GNU make, often called gmake  # a variable; a directive in other makes
 MAKEFLAGS += $(if $(filter 0,$(MAKELEVEL)),--jobs=$(shell nproc 2>/dev/null || echo 2))
 CFLAGS ?= -O2
 WARN    = -Wall -Wextra
-ifneq ($(wildcard stb_ds.h),)  # found from elsewhere, too; what its macros warn of is not ours
-export CPPFLAGS += -isystem $(CURDIR)
+ifneq ($(wildcard stb_ds.h),)  # found from build/, too; what its macros warn of is not ours
+export CPPFLAGS += -isystem ./
 WARN   += -Wno-sign-compare -Wno-type-limits -Wno-unused-value
 endif
 OPENMP := $(shell echo 'int main(void) { return 0; }' | $(CC) -fopenmp -x c - -o /dev/null \
@@ -59,7 +60,7 @@ bench: examples/bench.c examples/util.h build/fast.o  ## speed against the machi
 	$(COMPILE) $(FAST) examples/bench.c build/fast.o -o build/bench -lm
 	build/bench $(BENCH)
 
-# WebAssembly: `pip install ziglang` has a compiler, too: WASM="python3 -m ziglang cc --target=wasm32-wasi"
+# `pip install ziglang`, tried with 0.17.1, can make it, too: WASM="python3 -m ziglang cc --target=wasm32-wasi"
 WASM    = clang --target=wasm32-wasi
 PAGE    = $(if $(filter paged.cu.c,$(ENGINE)),docs,build)/play.html
 EXPORT  = start step report attention pool seqs malloc $(addprefix seq_,create append fork rewind \

@@ -1665,7 +1665,8 @@ static uint64_t fingerprint(const Pool *pool)
         place_arrays(&job, pool->plan->memory);
         size_t bytes =
             (size_t)((char *)(job.tables + job.offsets[job.num_seqs].entry) - (char *)job.offsets);
-        h = hash_bytes(h, pool->plan, sizeof *pool->plan + bytes);
+        HASH(*pool->plan);
+        h = hash_bytes(h, job.offsets, bytes);
         void *copy = alloc(bytes);
         memory_copy(pool->config.device, copy, pool->plan_memory.p, bytes);
         h = hash_bytes(h, copy, bytes);

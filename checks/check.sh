@@ -28,10 +28,11 @@ make check C=...
   states       every call in every state of a pool of 4 blocks: half a minute
   floats       all floats to 16 bits, against the processor's instructions
   cuda         four generations of GPUs, and the benchmark and llama
-  planted      every bug of make mutant: does a test find it? and every stage of learn/: an hour
+  planted      bugs of make mutant, mistakes in the page: found? every stage of learn/: an hour
   fuzz         damaged files, SECONDS=60 for each target; needs clang
   gpu          all checks on a real GPU: PART=tests, DEPS=folder
-  all          all of these but fuzz and gpu
+  bare         both commands of the README in a new Debian: debootstrap, root, a mirror
+  all          all of these but fuzz, gpu and bare
 END
 }
 
@@ -227,7 +228,9 @@ musl_learns() {
 # What a reader compiles, for macOS on both processors and for musl, where it is run, too. The copy
 # has no file of the reader's; at last `make learn` writes its engine there.
 foreign() {
-    python3 -m ziglang version >"$LOG" 2>&1 || { skip "macOS: no zig: pip install ziglang"; return; }
+    case $(python3 -m ziglang version 2>/dev/null) in '' | 0.?.* | 0.1[0-3].*)
+        skip "macOS, musl: no zig from 0.14 on (0.17.1 was tried): pip install ziglang"; return ;;
+    esac
     rm -rf $OUT/reader $OUT/*-macos $OUT/*-musl
     mkdir $OUT/reader
     cp -R paged.h paged.cu.c tests.c checks examples fast learn $OUT/reader
@@ -373,6 +376,41 @@ END
     else cat $OUT/found; bad "conditions of paged.cu.c"; fi
 }
 
+# ---- a bare system -------------------------------------------------------------------------------
+
+# of_readme WORD: runs those commands of README.md that have this word, in a clone, in the new system.
+# They print no warning. All mounts are in a namespace of their own, and end with it.
+of_readme() {
+    awk -v word="$1" '/^```sh$/ { on = 1; text = "" } on && /^```$/ { if (text ~ word) print text
+        on = 0 } on && !/^```/ { text = text $0 "\n" }' README.md >$root/commands
+    [ -s $root/commands ] && unshare --mount --pid --fork --kill-child --mount-proc=$root/proc \
+        sh -c 'mount -t devpts devpts $0/dev/pts && exec chroot $0 "$@"' $root env -i HOME=/root \
+        PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive \
+        sh -ec 'cd "/root/a clone" && . /commands' >$OUT/said 2>&1 </dev/null
+    status=$?
+    cat $OUT/said
+    [ $status = 0 ] && ! grep ' warning: ' $OUT/said
+}
+
+# Debian's stable release, or SUITE="--components=main,universe noble", with a stand-in for sudo, which
+# shows what apt-get says if that fails.
+bare() {
+    for tool in debootstrap unshare git; do
+        command -v $tool >/dev/null || { skip "bare: there is no $tool"; return; }
+    done
+    [ "$(id -u)" = 0 ] || { skip "bare: only root may make a system"; return; }
+    root=$(mktemp -d /var/tmp/paged-XXXXXX) || return
+    trap 'rm -rf --one-file-system $root' EXIT
+    trap 'exit 1' INT TERM
+    unshare --mount debootstrap --variant=minbase ${SUITE:-stable} $root >$LOG 2>&1 ||
+        { skip "bare: debootstrap: $(tail -n 1 $LOG)"; return; }
+    echo '"$@" >/said 2>&1 || { cat /said; exit 1; }' >$root/usr/local/bin/sudo
+    chmod +x $root/usr/local/bin/sudo
+    check "bare: a clone" git clone . "$root/root/a clone"
+    check "bare: two files, without a warning" of_readme 'cc -O2 paged.cu.c'
+    check "bare: make test, without a warning" of_readme 'make test'
+}
+
 # ---- which ---------------------------------------------------------------------------------------
 
 # shown NAME COMMAND...: passes if the command does, which prints what it finds.
@@ -387,7 +425,7 @@ shown() {
 for part in "$@"; do
     case $part in
     lint | sanitizers | lanes | races | threads | compilers | portability | coverage | states | \
-        floats)
+        floats | bare)
         $part ;;
     valgrind) valgrind_runs ;;
     cuda) check "the CUDA build" sh checks/cuda.sh --all ;;
@@ -395,7 +433,8 @@ for part in "$@"; do
         shown "the planted bugs" python3 learn/plant.py mutants
         found=$(python3 learn/plant.py mutants --states | sed -n 's/ passed.*//p')
         check "chapter 12 says how many states.c finds" grep "finds $found (" walkthrough.md
-        check "each stage of learn/" python3 checks/learn.py --all ;;
+        check "each stage of learn/" python3 checks/learn.py --all
+        shown "mistakes in the page" sh checks/play.sh planted ;;
     fuzz) shown fuzzing sh checks/fuzz.sh --look ;;
     gpu) shown "on a GPU" sh checks/cuda.sh --gpu ${PART-} ;;
     *) echo "there is no check called $part"; list; exit 2 ;;

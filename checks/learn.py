@@ -400,14 +400,14 @@ def check_other_systems():
     """A compiler that speaks another language; a shell without a limit, no nproc."""
     folder = os.path.abspath(SCRATCH + '/other')
     copy_project(folder)
-    german, sh, nproc = folder + '/german', folder + '/bin/sh', folder + '/bin/nproc'
-    for path, text in (german, GERMAN % ' '.join(plant.CC)), (sh, NO_LIMIT), (nproc, NO_TOOL):
-        write(path, text)
-        os.chmod(path, 0o755)
+    for path, text in (('german', GERMAN % ' '.join(plant.CC)), ('bin/sh', NO_LIMIT),
+                       ('bin/nproc', NO_TOOL)):
+        write(f'{folder}/{path}', text)
+        os.chmod(f'{folder}/{path}', 0o755)
 
     engine = ENGINE.replace('__shfl_xor_sync(ALL_LANES, score', '__shfl_down_sync(ALL_LANES, score')
     write(folder + '/learn/paged.cu.c', learn.skeleton(engine, STAGES, 7))
-    text = make_in(folder, 'stage', 'N=7', 'CC=' + german, LC_ALL='de_DE.UTF-8')[1]
+    text = make_in(folder, 'stage', 'N=7', 'CC=./german', LC_ALL='de_DE.UTF-8')[1]
     report_parts('no such shuffle, in German', text, ['The stand-in has __shfl_xor_sync()'])
     text = call(['sh', '-c', '. checks/report.sh; echo $LC_ALL'],
                 env={**os.environ, 'LC_ALL': 'de_DE.UTF-8'})[1]
@@ -416,7 +416,7 @@ def check_other_systems():
     os.remove(folder + '/learn/paged.cu.c')
     path = folder + '/bin:' + os.environ['PATH']
     for target, says in ('show', 'Stage 1.'), ('stage', 'The first one that fails'):
-        text = make_in(folder, target, 'N=1', 'SHELL=' + sh, PATH=path)[1]
+        text = make_in(folder, target, 'N=1', 'SHELL=bin/sh', PATH=path)[1]
         report_parts('make %s without ulimit -v and nproc' % target, text, [says],
                      [word for word in ('ulimit', 'nproc') if word in text])
 

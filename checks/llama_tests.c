@@ -234,7 +234,7 @@ static void turn(float *x, int size, int position)
 
 static Oracle *empty_cache(int dtype)
 {
-    PoolConfig config = {model.layers, model.kv_heads, model.head_dim, 1, 1, dtype, PAGED_CPU, 0};
+    PoolConfig config = {model.layers, model.kv_heads, model.head_dim, 1, 1, dtype, 0, PAGED_CPU};
     return oracle_create(&config, CONTEXT);
 }
 
@@ -821,7 +821,7 @@ TEST(wrong_options_are_refused, ON_CPU)
                    "--cache contiguous --prefix-cache/--cache contiguous --block-size 16";
     for (char *options = strtok(wrong, "/"); options; options = strtok(NULL, "/"))
         fails(options, 2, "llama: ");
-    CHECK_EQ(run(format_text("llama=$(realpath %s); cd / && $llama", path)), 1);
+    CHECK_EQ(run(format_text("llama=$(realpath %s); cd / && \"$llama\"", path)), 1);
     CHECK_HAS(err, "examples/tales.bin: No such file or directory; start llama in the folder of");
 }
 

@@ -120,6 +120,7 @@ check "tour: the same with --standin" on_stand_in
 check "tour: --help has the scenes" help
 check "tour: each scene alone prints its part, and --help the legend" scenes
 check "tour: a chapter that has no scene is refused" refused "5 has no scene; 1-4" 5
+check "tour: a second chapter is refused" refused "'4' is too much" 3 4
 check "tour: an unknown option is refused" refused nonsense --nonsense
 
 [ "$COMPILERS" != none ] || finish
@@ -165,9 +166,10 @@ stb_beside() {
     $cc -M "$alone/paged.cu.c" | grep -F "$alone/stb_ds.h"
 }
 
-# Likewise for make, where that of the system is not looked for; and nothing warns of its macros.
+# Likewise for make, in a folder with a space, where that of the system is not looked for; and nothing
+# warns of its macros.
 make_beside() {
-    beside=$dir/beside
+    beside="$dir/all beside"
     mkdir "$beside" "$beside/examples" && cp examples/*.[ch] "$beside/examples" &&
         cp -R Makefile paged.h tests.c checks fast learn "$header" "$beside" || return
     for file in paged.cu.c examples/util.h; do
@@ -175,8 +177,9 @@ make_beside() {
     done
     made() { MAKEFLAGS= CPPFLAGS= make -s -C "$beside" CC="$cc$1" CFLAGS=-O0 FAST=-DPAGED_FAST $2; }
     mutant() { made " -fsyntax-only" "mutant BUG=cow-never" | grep 'Which tests fail'; }
-    quietly "stb_ds.h beside paged.cu.c" made "" "all build/states build/draw" &&
-        check "stb_ds.h beside paged.cu.c: make is quiet, and make mutant finds it" mutant
+    quietly "stb_ds.h beside paged.cu.c" made "" "all build/states build/draw" || return
+    [ "$python" ] || { skip "stb_ds.h beside paged.cu.c, make mutant: no python3"; return; }
+    check "stb_ds.h beside paged.cu.c: make is quiet, and make mutant finds it" mutant
 }
 
 # A program with stb_ds of its own links, and both it and the engine have their maps and arrays.
@@ -248,6 +251,7 @@ check "without a stand-in, there is no pool on it" no_standin
 check "-Ofast, -ffast-math, -ffinite-math-only are refused" fast_math_is_refused
 if command -v nm >/dev/null; then check "no global names but those of paged.h" only_its_names
 else skip "no nm: the global names are not looked at"; fi
+python=$(command -v python3)
 header=$($cc $CPPFLAGS -M "$alone/paged.cu.c" | tr ' \\' '\n\n' | grep 'stb_ds\.h$' | head -n 1)
 check "a program that has stb_ds itself links with -DPAGED_NO_STB_DS" own_stb
 check "stb_ds.h beside paged.cu.c is found without -I" stb_beside
@@ -283,13 +287,13 @@ done
 if [ -z "$file" ]; then check "llama2.c: the same text with the lines of README.md" same_text
 else skip "llama2.c: no $file: LLAMA2C=folder MODELS=folder sh checks/programs.sh"; fi
 
-# ---- the Makefile
+# ---- the Makefile, and a clone
 
 # A copy of what make needs, with a compiler for WebAssembly that only leaves a file, and a sed that
 # refuses what only GNU's knows: a brace that follows a command, \n and \t in what is inserted.
 tree=$dir/tree
 mkdir -p "$tree/build" "$tree/bin"
-cp -R Makefile paged.cu.c paged.h tests.c fast examples checks "$tree"
+cp -R Makefile paged.cu.c paged.h tests.c fast examples checks $(ls stb_ds.h 2>/dev/null) "$tree"
 cat >"$tree/wasm" <<'END'
 #!/bin/sh
 while [ $# -gt 1 ]; do shift; done
@@ -327,6 +331,30 @@ quick_starts_kernels() {
     done <"$dir/kernels"
 }
 
+bmake_is_told() {
+    ! MAKEFLAGS= bmake -n >"$dir/bmake" 2>&1 && head -n 1 "$dir/bmake" | grep 'needs GNU make'
+}
+
+# As Git for Windows clones, for WSL or a container: a script whose lines end in CR does not run.
+windows_clone() (
+    git -c core.autocrlf=true clone -q . "$dir/clone" && cd "$dir/clone" &&
+        MAKEFLAGS= PAGER=cat make -s read N=1 && MAKEFLAGS= make -s check &&
+        ! git grep -I -l "$(printf '\r')"
+)
+
+without_numpy() {
+    ! python3 -S examples/judge.py 2>"$dir/err" && [ "$(wc -l <"$dir/err")" = 1 ] &&
+        grep 'numpy is not installed' "$dir/err"
+}
+
+if command -v bmake >/dev/null; then check "bmake says that GNU make is needed" bmake_is_told
+else skip "there is no bmake"; fi
+if git rev-parse HEAD >"$LOG" 2>&1; then check "a clone by Git for Windows" windows_clone
+else skip "a clone by Git for Windows: $(head -n 1 "$LOG")"; fi
+if [ "$python" ]; then
+    check "judge.py says that numpy is not installed" without_numpy
+    check "plant.py takes names after its options" python3 learn/plant.py mutants --check cow-never
+else skip "judge.py, plant.py: no python3"; fi
 check "make help lists all targets, with a sed that is not GNU's" help_lists_all
 check "make play fills in all parts of the page, with such a sed" page_has_all_parts
 check "make quick starts each kernel" quick_starts_kernels

@@ -185,6 +185,8 @@ averages() {
             END { exit !(right && near(steps, .18 / .025)) }' $dir/out
 }
 check "--generate has the averages of the real trace" averages
+check "too few requests to tell allocators apart: it says so" ends 0 "In 3 runs, nothing ever waited" \
+    --generate 500 --block-size 16
 
 of_readme() {
     awk '/^[0-9]+ requests: / { on = 1 } /^```/ { on = 0 } on' README.md >$dir/readme

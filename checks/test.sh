@@ -66,6 +66,7 @@ fi
 # A part that has failed without saying so, or that has no closing line, is a failure, too.
 cat $out/*/log | awk -v parts="$(wc -l <$out/parts)" '
     /^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ { p += $1; f += $3; s += $5; parts-- }
+    /^0 passed, 0 failed, 0 skipped$/ { print "FAIL  a part that tests and skips nothing"; bad = 1 }
     /^FAIL .*: exit status/ { bad = 1 }
     END {
         if ((bad || parts != 0) && !f) f = 1

@@ -407,7 +407,8 @@ static void free_list_remove(Pool *pool, int block)>    block_poison(pool, block
 
 
 def self_test():
-    """SAMPLE passes as it is. With one of the EDITS, each OLD>NEW, one block of it fails."""
+    """SAMPLE passes as it is. With one of the EDITS, each OLD>NEW, one block of it fails. A debugger
+    that is not here has been said to be missing in the DOCUMENTS."""
     text = SAMPLE.replace('./tests TEST', min(tests()))
     sample = parse('checks/SAMPLE', text)
     results = judge_all(sample)
@@ -417,9 +418,8 @@ def self_test():
                    if (a.kind, a.lines) != (b.kind, b.lines)]
         states = [state for state, _, _ in judge_all(changed)]
         state = {('failed',): 'passed', ('skipped',): 'skipped'}.get(tuple(states), 'failed')
-        word = 'skip ' if state == 'skipped' else 'FAIL '
-        results.append((state, state != 'passed' and f'{word} with the edit {edit}', None))
-    return results
+        results.append((state, state == 'failed' and f'FAIL  with the edit {edit}', None))
+    return [result for result in results if result[0] != 'skipped']
 
 
 def main():

@@ -3,7 +3,10 @@
 It gets what vLLM's kernels get. The sequences are forks of each other, so their tables name the
 same blocks, in no order; slots without a token are NaN.
 """
-import numpy as np
+try:
+    import numpy as np
+except ImportError:
+    raise SystemExit("numpy is not installed: sudo apt-get install python3-numpy")
 import paged
 
 KV_HEADS, Q_HEADS, HEAD_DIM, BLOCK_SIZE = 2, 8, 64, 16

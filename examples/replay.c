@@ -503,18 +503,24 @@ static Server serve(int rule, int block_size, int prefix)
 static void print_results(const Server *results)
 {
     const Server *end = results + arrlen(results);
+    int without_waiting = 0;  // runs that memory never delayed
     const char *arrivals = "requests arrive as in the trace";
     if (options.saturate) arrivals = "all requests wait from the start";
     printf("%d requests: %.0f prompt tokens, %.0f generated; longest: %d\n",
            (int)arrlen(trace.requests), trace.context, trace.generated, trace.longest);
     printf("budget: %d slots; %s\n\n", options.budget, arrivals);
     printf("requests           running  peak    steps   waited preempted recomputed refused\n");
-    for (const Server *s = results; s < end; s++)
+    for (const Server *s = results; s < end; s++) {
         printf("%-18s %7.1f %5d %8lld %8.0f %9.0f %10.0f %7d\n", s->name, s->num_running, s->peak,
                (long long)s->step, s->waited, s->preemptions, s->recomputed, s->refused);
+        if (s->waited == 0 && s->preemptions == 0) without_waiting++;
+    }
     printf("running: together, on average. steps: to the end of the trace.\n"
-           "waited: steps before a request is admitted, on average. recomputed: tokens.\n\n"
-           "%% of the budget      used reserved internal external   free of taken at the end\n");
+           "waited: steps before a request is admitted, on average. recomputed: tokens.\n");
+    if (without_waiting > 1)
+        printf("In %d runs, nothing ever waited: try --saturate, or fewer --blocks.\n",
+               without_waiting);
+    printf("\n%% of the budget      used reserved internal external   free of taken at the end\n");
     for (const Server *s = results; s < end; s++) {
         const double *share = s->share;
         double taken = share[USED] + share[RESERVED] + share[INTERNAL];

@@ -413,7 +413,7 @@ def main():
     parser.add_argument('--check', action='store_true')
     parser.add_argument('--states', action='store_true')
     parser.add_argument('--answer')
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()  # names after options, too
     return commands[options.command](options)
 
 
