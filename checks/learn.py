@@ -24,6 +24,7 @@ sys.path.insert(0, os.path.join(ROOT, 'learn'))
 sys.dont_write_bytecode = True
 import learn  # noqa: E402  (the folder has to be known first)
 import plant  # noqa: E402
+import walkthrough  # noqa: E402
 from plant import call, find, read, write  # noqa: E402
 
 os.environ['LC_ALL'] = 'C'
@@ -645,11 +646,44 @@ def hunt_problems(number, hunt, bug, healthy):
         yield 'no "%s": exit status %s, and\n%s' % (hunt['shows'], status, printed)
 
 
+# What a reader sees in a debugger who follows the hint of a hunt.
+SEEN = {'1': 'in 3 blocks of 4', '3': '  V   0.0000   0.0000', '4': '4 used, 4 free',
+        '8': '0* 1* 2* 3* 4* 5* 6 7', '10': 'then 0 again'}
+MISUNDERSTOOD = 'Undefined|No symbol|not a valid|undeclared|usage:|Cannot|error:'
+
+
+def hint_problems(number, hunt, hold):
+    """The commands of `look`, then those of the hint, exist in a debugger and lead there."""
+    line = ENGINE.count('\n', 0, ENGINE.index('float new_m = fmaxf(m, score)')) + 1
+    start = hunt.get('look', 'break noticed; run; up 2')
+    start = start.replace('run; (Ctrl-C', 'break prefix_find if pool->last_serial == 3; run; (Ctrl-C')
+    stops, runs = [], []
+    for command in start.split('; ') + re.findall('`(.*?)`', hunt['hint']):
+        if command.startswith(('break ', 'in-lane ')):
+            stops.append(command.replace('LINE', str(line)))
+        elif command == 'run':
+            runs.append([*stops, command])
+        elif not command.startswith(('make ', '(')):
+            runs[-1].append(command)
+    said = [line for commands in runs
+            for output in hold('build/hunt-' + number, [number], commands)[:len(commands)]
+            for line in output]
+    said = '\n'.join(said)
+    return [said] * (re.search(MISUNDERSTOOD, said) is not None or SEEN.get(number, '') not in said)
+
+
 def check_hunts():
-    bugs, healthy = plant.read_bugs(), plant.build_hunt(0, None)
-    for number, hunt in plant.read_hunts().items():
+    bugs, hunts, healthy = plant.read_bugs(), plant.read_hunts(), plant.build_hunt(0, None)
+    for number, hunt in hunts.items():
         problems = list(hunt_problems(number, hunt, bugs[hunt['bug']], healthy))
         report('hunt ' + number, problems)
+    jobs = [(number, hunt, name, getattr(walkthrough, name)) for name in ('gdb', 'lldb')
+            for number, hunt in hunts.items() if '`' in hunt['hint']]
+    skipped = {name: walkthrough.problem(name) or '' for name in ('gdb', 'lldb')}
+    with ThreadPoolExecutor(2) as workers:
+        for job, problems in zip(jobs, workers.map(lambda job: [] if skipped[job[2]] else
+                                                   hint_problems(*job[:2], job[3]), jobs)):
+            report('hint of hunt %s in %s' % (job[0], job[2]), problems, skipped[job[2]])
 
 
 def main():
