@@ -181,7 +181,7 @@ echo FATAL: ThreadSanitizer: unexpected memory mapping; exit 66'''
 def check_races(known):
     """A race is seen where only `setarch -R` lets ThreadSanitizer start. Without that, the test is
     skipped, aloud."""
-    number = next(i for i, entry in enumerate(known) if entry and entry[1] == 'barrier-before-result')
+    number = [entry and entry[1] for entry in known].index('barrier-before-result')
     program = ['sh', '-c', FIXED, 'sh', *on_track('races', 7, 0, number)]
     test, output = 'races_attention_like_the_oracle', io.StringIO()
     fixed = plant.works('-fsanitize=thread') and shutil.which('setarch') and not call(
@@ -347,9 +347,14 @@ def check_commands():
     expect('to blame in a stage', 1, [
         "engine's seq_append() in place of yours (stages 3 and 8)", 'SHOW=seq_append'],
         *written(8, 'if (filled > 0) block_poison', 'if (0) block_poison'))
-    expect('stopped at a later stage', 1, ['stage 12: write f32_to_bf16()',
-                                           "engine's gather_token() in place of yours (stage 4)"],
+    expect('stopped at a later stage', 1, [
+        'f32_to_bf16(), of stage 12, is called, which nothing needs in stage 4',
+        'because: the copy is of job->dense_dtype, here float32',
+        "engine's gather_token() in place of yours (stage 4)"],
            *written(4, 'to + i, job->dense_dtype, k)', 'to + i, c->dtype, k)'))
+    each = 'for (int i = thread; i < c->head_dim; i += threads) {'
+    expect('two to blame', 1, ["engine's write_token() in place of yours (stages 4 and 7)"],
+           *written(7, each, each.replace('thread;', '0;').replace('threads', '1')))
     expect('misspelt', 1, ['block_posion() is missing', learn.MINE + ':', 'declar'],
            *written(2, 'block_poison(pool, block, 0);\n    r', 'block_posion(pool, block, 0);\n    r'))
     expect('too early', 1, ['prefix_find() is called before it is declared'],
@@ -506,7 +511,8 @@ def check_debugger(debugger, *options):
     learn.debugger = lambda: debugger
     with contextlib.redirect_stdout(io.StringIO()):
         words = learn.debug(3, STAGES, lambda name, arguments: arguments)
-    text, _ = plant.run([name, *options, *words[1:]], 60)
+    path = 'PYTHONPATH=' + walkthrough.LLDB_PATH
+    text, _ = plant.run(['env', path, name, *options, *words[1:]], 60)
     stopped = re.search(r'\bpanic ?\((.|\n)*\bseq_append ?\((.|\n)*\bmain ?\(', text)
     report(name, [] if stopped else [name + ' does not stop there:\n' + text],
            name + ' cannot run a program here' if re.search('ptrace|personality', text) else '')
@@ -684,7 +690,7 @@ def hint_problems(number, hunt, hold):
     """The commands of `look`, then those of the hint, exist in a debugger and lead there."""
     line = ENGINE.count('\n', 0, ENGINE.index('float new_m = fmaxf(m, score)')) + 1
     start = hunt.get('look', 'break noticed; run; up 2')
-    start = start.replace('run; (Ctrl-C', 'break prefix_find if pool->last_serial == 3; run; (Ctrl-C')
+    start = start.replace('run; (Ctrl-C', 'break prefix_find if pool->last_serial == 3; run; (')
     stops, runs = [], []
     for command in start.split('; ') + re.findall('`(.*?)`', hunt['hint']):
         if command.startswith(('break ', 'in-lane ')):

@@ -346,6 +346,16 @@ def blame(number, stages, test, said):
     return names[0], owners[-1]
 
 
+def too_early(text, number):
+    """What a test printed. If it stopped at a function of a later stage, that is not to be written
+    now: the call is wrong."""
+    later = re.match(r'stage (\d+): write (\w+)\(\), .*\n.*\n', text)
+    if not later or int(later[1]) <= number:
+        return text
+    return '%s(), of stage %s, is called, which nothing needs in stage %d.\n%s' % (
+        later[2], later[1], number, text[later.end():])
+
+
 def stage_command(number, stages):
     compile_mine()
     skipped = []
@@ -358,7 +368,7 @@ def stage_command(number, stages):
             stage.number, stage.name, list(failures.values()).count(None), len(failures)))
         for test, text in failures.items():
             say('  %-7s %s' % ('FAILED' if text else 'ok' if text is None else 'skipped', test), 10)
-        text, number = failures[bad[0]], stage.number
+        text, number = too_early(failures[bad[0]], stage.number), stage.number
         say('\nThe first one that fails, %s:' % bad[0])
         say(text + (crash(bad[0]) if ': signal ' in text else ''))
         name, stage = blame(number, stages, bad[0], text)
