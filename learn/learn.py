@@ -547,6 +547,8 @@ def exercise(name, answer, stages):
     say(text, 0)
     if status:
         return 1
+    answer = re.sub(r'(?<![\d,])\d{1,3}(,\d{3})+(?!,?\d)',  # 16,384,000 is a number
+                    lambda number: number[0].replace(',', ''), answer)
     numbers = answer.replace(',', ' ').split()
     status, text = call(['build/exercise', *filter(None, [name]), *numbers])
     say(text + 'killed by signal %d\n' % -status * (status < 0), 0)
