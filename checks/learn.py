@@ -136,9 +136,11 @@ def run_test(test, *reader):
 
 
 def passes(number, simple):
-    """With the bodies of stages 1 to `number`, the tests of these stages pass."""
+    """With the bodies of stages 1 to `number`, the tests of these stages pass. Looking for races is
+    slow: in their stage and in the last."""
     results = [(test, run_test(test, number, simple))
-               for stage in STAGES[:number] for test in stage.tests]
+               for stage in STAGES[:number] for test in stage.tests
+               if number in (stage.number, len(STAGES)) or not test.startswith('races_')]
     return ['%s fails:\n%s' % result for result in results if result[1]]
 
 
@@ -691,7 +693,7 @@ def hunt_problems(number, hunt, bug, healthy):
 
 
 # What a reader sees in a debugger who follows the hint of a hunt.
-SEEN = {'1': 'in 3 blocks of 4', '3': '  V   0.0000   0.0000', '4': '4 used, 4 free',
+SEEN = {'1': 'in 3 blocks of 4', '3': 'V  -1.0000  -1.0000   1.0000 & V   0.0000   0.0000', '4': '4 used, 4 free',
         '8': '0* 1* 2* 3* 4* 5* 6 7', '10': 'then 0 again'}
 MISUNDERSTOOD = 'Undefined|No symbol|not a valid|undeclared|usage:|Cannot|error:'
 
@@ -703,17 +705,17 @@ def hint_problems(number, hunt, hold):
     start = start.replace('run; (Ctrl-C', 'break prefix_find if pool->last_serial == 3; run; (')
     stops, runs = [], []
     for command in start.split('; ') + re.findall('`(.*?)`', hunt['hint']):
-        if command.startswith(('break ', 'in-lane ')):
-            stops.append(command.replace('LINE', str(line)))
+        if command.startswith('break '):
+            stops.append(command)
         elif command == 'run':
             runs.append([*stops, command])
         elif not command.startswith(('make ', '(')):
-            runs[-1].append(command)
-    said = [line for commands in runs
-            for output in hold('build/hunt-' + number, [number], commands)[:len(commands)]
-            for line in output]
-    said = '\n'.join(said)
-    return [said] * (re.search(MISUNDERSTOOD, said) is not None or SEEN.get(number, '') not in said)
+            runs[-1].append(command.replace('LINE', str(line)))
+    said = '\n'.join(line for commands in runs
+                     for output in hold('build/hunt-' + number, [number], commands)[:len(commands)]
+                     for line in output)
+    lost = [part for part in SEEN.get(number, '').split(' & ') if part not in said]
+    return [said] * (lost != [] or re.search(MISUNDERSTOOD, said) is not None)
 
 
 def check_hunts():

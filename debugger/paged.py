@@ -54,13 +54,6 @@ def evaluate(expression):
     return Value((context.GetFrame() or context.GetTarget()).EvaluateExpression(expression))
 
 
-def execute(line):
-    if gdb:
-        gdb.execute(line)
-    else:
-        context.GetTarget().GetDebugger().HandleCommand(line)
-
-
 def numbers(value, names):
     return [int(value[name]) for name in names.split()]
 
@@ -234,7 +227,8 @@ one (paged.cu.c:900). Without nvcc the threads of a thread block run one at a ti
 gdb's `next' over a barrier or a shuffle runs the others, and comes back in the
 same thread."""
     # The stand-in keeps threadIdx and blockIdx as global variables; in cuda-gdb they are built in.
-    execute('break %s if blockIdx.x == %d && threadIdx.x == %d' % (place, x, thread))
+    line = 'break %s if blockIdx.x == %d && threadIdx.x == %d' % (place, x, thread)
+    gdb.execute(line) if gdb else context.GetTarget().GetDebugger().HandleCommand(line)
     return ()
 
 
