@@ -191,10 +191,10 @@ def check_races(known):
     with contextlib.redirect_stdout(output):
         said = learn.run_races(test, program)
         never = learn.run_races(test, ['sh', '-c', 'exit 66'])
-    report('race without random addresses', [said] * ('no barrier between them' not in said),
+    report('race without random addresses', [] if 'no barrier between them' in said else [said],
            '' if fixed else 'no setarch -R, or no ThreadSanitizer')
-    report('race test that does not start', [repr(never), output.getvalue()] * (
-        never != '' or test + ': skipped: ' not in output.getvalue()))
+    skipped = never == '' and test + ': skipped: ' in output.getvalue()
+    report('race test that does not start', [] if skipped else [repr(never), output.getvalue()])
 
 
 def check_stories():
@@ -660,8 +660,10 @@ def check_code(path):
         old, new, says = WRONG_CODE[name]
         write(mine, read(mine).replace(old, new))
         text = make_in(folder, 'exercise', 'N=' + name)[1]
+        if name == '5b' and 'solved' in text:
+            return [], 'no AddressSanitizer'
         if says not in text:
-            return ([], 'no AddressSanitizer') if name == '5b' and 'solved' in text else ([text], '')
+            return [text], ''
     return [], ''
 
 
@@ -693,8 +695,8 @@ def hunt_problems(number, hunt, bug, healthy):
 
 
 # What a reader sees in a debugger who follows the hint of a hunt.
-SEEN = {'1': 'in 3 blocks of 4', '3': 'V  -1.0000  -1.0000   1.0000 & V   0.0000   0.0000', '4': '4 used, 4 free',
-        '8': '0* 1* 2* 3* 4* 5* 6 7', '10': 'then 0 again'}
+SEEN = {'1': 'in 3 blocks of 4', '3': 'V  -1.0000  -1.0000   1.0000 & V   0.0000   0.0000',
+        '4': '4 used, 4 free', '8': '0* 1* 2* 3* 4* 5* 6 7', '10': 'then 0 again'}
 MISUNDERSTOOD = 'Undefined|No symbol|not a valid|undeclared|usage:|Cannot|error:'
 
 
@@ -715,7 +717,7 @@ def hint_problems(number, hunt, hold):
                      for output in hold('build/hunt-' + number, [number], commands)[:len(commands)]
                      for line in output)
     lost = [part for part in SEEN.get(number, '').split(' & ') if part not in said]
-    return [said] * (lost != [] or re.search(MISUNDERSTOOD, said) is not None)
+    return [said] if lost or re.search(MISUNDERSTOOD, said) else []
 
 
 def check_hunts():

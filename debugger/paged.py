@@ -5,13 +5,14 @@
 #     gdb -x debugger/paged.py build/debug
 #     lldb -Q -o "command script import debugger/paged.py" build/debug
 #
+# `help user-defined` lists them in gdb, and `help` in lldb; `help NAME` explains one. An argument
+# ends at a space, so write seq->length-1. They print what is in memory, and say what they compute.
+# They call no function of the program, so they work at any point, and on the core file of a program
+# that has panicked.
+#
 # Use -O0: only then does gdb's `next` over a barrier or a shuffle stay in its lane. That of lldb
 # ends in another lane: instead, use `in-lane paged.cu.c:LINE 0 5`, with the next line, and
-# `continue`. `help user-defined` lists the commands in gdb, `help` in lldb; `help NAME` explains one.
-# An argument ends at a space, so write seq->length-1.
-#
-# They print what is in memory, and say what they compute. They call no function of the program, so
-# they work at any point, and on the core file of a program that has panicked.
+# `continue`.
 
 python = 'A gdb without Python takes this line for a command, and says that it has none.'
 
@@ -135,14 +136,18 @@ A * marks a published block."""
     sentinel = int(pool['config']['num_blocks'])
     blocks, wrong = follow(pool, int(pool['blocks'][sentinel]['next']), 'next', sentinel)
     words = ['%d%s' % (i, '*' if int(block['serial']) else '') for i, block in blocks.items()]
+    if wrong:
+        words.append(wrong)
     yield 'num_free is %d, the list has %d: %s' % (
-        int(pool['num_free']), len(blocks), ' '.join(words + [wrong] * bool(wrong)))
+        int(pool['num_free']), len(blocks), ' '.join(words))
 
 
 def table_of(seq):
     """The entries of a block table. stb_ds keeps the length of an array in front of it."""
     array = int(seq['block_table'])
-    length = array and int(evaluate('((stbds_array_header *) %d - 1)->length' % array))
+    if array == 0:
+        return []
+    length = int(evaluate('((stbds_array_header *) %d - 1)->length' % array))
     return [int(seq['block_table'][i]) for i in range(length)]
 
 
@@ -175,25 +180,30 @@ first block of a prompt), and its first 16 tokens."""
         for i, block in blocks.items():
             tokens = ' '.join(str(int(pool['tokens'][i * size + t])) for t in range(min(size, 16)))
             yield '  block %d, count %d: serial %d, parent %d, tokens %s%s' % (
-                i, *numbers(block, 'ref_count serial parent'), tokens, ' ...' * (size > 16))
+                i, *numbers(block, 'ref_count serial parent'), tokens, ' ...' if size > 16 else '')
         if wrong:
             yield '  ' + wrong
 
 
+# How an element of PAGED_F32, PAGED_F16 or PAGED_BF16, the upper half of a float, becomes a number.
+FORMATS = ('int', 0, '=i', '=f'), ('short', 0, '=h', '=e'), ('short', 16, '=i', '=f')
+
+
+def text_of(x):
+    """A number in at most 8 characters. What is not 0 does not look like 0."""
+    texts = '%.4f' % x, '%.0f' % x, '%.1e' % x
+    return next(text for text in texts if len(text) <= 8 and (x == 0 or float(text) != 0))
+
+
 def vectors(pool, element, count):
     """K and V from this element on, in lines of 8 numbers."""
-    kind, shift, bits, number = (
-        ('int', 0, '=i', '=f'), ('short', 0, '=h', '=e'), ('short', 16, '=i', '=f')
-    )[int(pool['config']['dtype'])]  # PAGED_F32, PAGED_F16, PAGED_BF16: the upper half of a float
+    kind, shift, bits, number = FORMATS[int(pool['config']['dtype'])]
     for name in 'kv':
-        plane, texts = evaluate('(%s *) %d + %d' % (kind, int(pool[name]), element)), []
-        for i in range(count):
-            x, = struct.unpack(number, struct.pack(bits, int(plane[i]) << shift))
-            texts.append(next(text for text in ('%.4f' % x, '%.0f' % x, '%.1e' % x)
-                              if len(text) < 9 and (x == 0 or float(text) != 0)))
+        plane = evaluate('(%s *) %d + %d' % (kind, int(pool[name]), element))
+        words = [struct.pack(bits, int(plane[i]) << shift) for i in range(count)]
+        texts = ['%9s' % text_of(*struct.unpack(number, word)) for word in words]
         for i in range(0, count, 8):
-            yield '  %s%s' % (' ' if i else name.upper(), ''.join(
-                '%9s' % text for text in texts[i:i + 8]))
+            yield '  %s%s' % (' ' if i else name.upper(), ''.join(texts[i:i + 8]))
 
 
 @command
@@ -228,7 +238,10 @@ gdb's `next' over a barrier or a shuffle runs the others, and comes back in the
 same thread."""
     # The stand-in keeps threadIdx and blockIdx as global variables; in cuda-gdb they are built in.
     line = 'break %s if blockIdx.x == %d && threadIdx.x == %d' % (place, x, thread)
-    gdb.execute(line) if gdb else context.GetTarget().GetDebugger().HandleCommand(line)
+    if gdb:
+        gdb.execute(line)
+    else:
+        context.GetTarget().GetDebugger().HandleCommand(line)
     return ()
 
 
