@@ -191,7 +191,7 @@ def check_races(known):
     with contextlib.redirect_stdout(output):
         said = learn.run_races(test, program)
         never = learn.run_races(test, ['sh', '-c', 'exit 66'])
-    report('race without random addresses', [] if 'no barrier between them' in said else [said],
+    report('race without random addresses', [] if 'no barrier between them' in str(said) else [said],
            '' if fixed else 'no setarch -R, or no ThreadSanitizer')
     skipped = never == '' and test + ': skipped: ' in output.getvalue()
     report('race test that does not start', [] if skipped else [repr(never), output.getvalue()])

@@ -1,18 +1,13 @@
-# Commands of gdb and lldb that show pools, sequences, K and V, and the lanes of a kernel.
+# Commands that show pools, sequences, K and V, and the lanes of a kernel: make debug, or one of
 #
-#     make debug                               or, by hand:
-#     cc -O0 -g3 paged.cu.c -o build/debug -lm
 #     gdb -x debugger/paged.py build/debug
 #     lldb -Q -o "command script import debugger/paged.py" build/debug
 #
 # `help user-defined` lists them in gdb, and `help` in lldb; `help NAME` explains one. An argument
 # ends at a space, so write seq->length-1. They print what is in memory, and say what they compute.
 # They call no function of the program, so they work at any point, and on the core file of a program
-# that has panicked.
-#
-# Use -O0: only then does gdb's `next` over a barrier or a shuffle stay in its lane. That of lldb
-# ends in another lane: instead, use `in-lane paged.cu.c:LINE 0 5`, with the next line, and
-# `continue`.
+# that has panicked. Use -O0 -g3: at -O1, gdb's `next` over a barrier or a shuffle leaves its lane.
+# That of lldb always does: use `in-lane paged.cu.c:LINE 0 5`, with the next line, and `continue`.
 
 python = 'A gdb without Python takes this line for a command, and says that it has none.'
 
@@ -233,9 +228,8 @@ def in_lane(place, x, thread):
     """in-lane PLACE BLOCK_X THREAD: set a breakpoint for one thread, from 0 to 127.
 It stops in the thread blocks with that x; then `run', or `continue'. PLACE is what
 `break' accepts: a kernel, a function that kernels call (write_token), or a line of
-one (paged.cu.c:900). Without nvcc the threads of a thread block run one at a time:
-gdb's `next' over a barrier or a shuffle runs the others, and comes back in the
-same thread."""
+one (paged.cu.c:900). On the stand-in the threads of a thread block run one at a
+time: gdb's `next' over a barrier or a shuffle comes back in the same thread."""
     # The stand-in keeps threadIdx and blockIdx as global variables; in cuda-gdb they are built in.
     line = 'break %s if blockIdx.x == %d && threadIdx.x == %d' % (place, x, thread)
     if gdb:
@@ -252,14 +246,13 @@ It reads the variables of the stand-in. On a GPU, cuda-gdb answers the same
 question with `cuda kernel block thread warp lane'."""
     # Outside of a kernel, threadIdx belongs to the last thread that ran: check whose stack this is.
     gpu, thread = evaluate('gpu'), int(evaluate('threadIdx.x'))
-    inside = int(gpu['name']) != 0
-    if inside:
-        depth = int(evaluate('(long) $sp')) - int(gpu['threads'][thread]['stack'])
-        inside = 0 <= depth < int(evaluate('(long) sizeof gpu.stacks[0]'))
-    yield 'Not in a kernel.' if not inside else (
-        '%s, thread block (%d, %d, %d), thread %d: warp %d, lane %d' % (
-            gpu['name'].string(), *numbers(evaluate('blockIdx'), 'x y z'), thread, thread // 32,
-            thread % 32))
+    depth = int(evaluate('(long) $sp')) - int(gpu['threads'][thread]['stack'])
+    if not 0 <= depth < int(evaluate('(long) sizeof gpu.stacks[0]')):
+        yield 'Not in a kernel.'
+        return
+    yield '%s, thread block (%d, %d, %d), thread %d: warp %d, lane %d' % (
+        gpu['name'].string(), *numbers(evaluate('blockIdx'), 'x y z'), thread, thread // 32,
+        thread % 32)
 
 
 # `step` does not enter the following functions: those of libc, which begin with _, and the smallest
