@@ -150,8 +150,9 @@ build/debug-tour: examples/tour.c examples/util.h $(ENGINE)
 
 debug:            ## gdb or lldb in ./paged, with the commands of debugger/
 	@$(MAKE) -s build/debug build/debug-tour
-	@if command -v gdb >/dev/null; then gdb -x debugger/paged.gdb --args build/debug; \
-	elif command -v lldb >/dev/null; then lldb -Q -s debugger/paged.lldb -- build/debug; \
+	@if command -v gdb >/dev/null; then gdb -x debugger/paged.py --args build/debug; \
+	elif command -v lldb >/dev/null; then \
+	    lldb -Q -o "command script import debugger/paged.py" -- build/debug; \
 	else echo "gdb is not installed: sudo apt-get install gdb"; exit 1; fi
 
 ## Maintain

@@ -14,11 +14,12 @@ must be noticed. Run it after `make all build/llama-tests`, as commands start ./
                  exit status is 0. `console needs=FILE` is skipped aloud without that file, which
                  is looked for in MODELS or, without this, here and in ../shared/models; likewise
                  `console needs=-OPTION` without that option of the compiler
-    ```gdb       `$ gdb -x debugger/paged.gdb --args build/debug-tour ARGS`, then `(gdb) command`s,
+    ```gdb       `$ gdb -x debugger/paged.py --args build/debug-tour ARGS`, then `(gdb) command`s,
                  each with what one sees; addresses, line numbers, process ids and blank lines do
                  not count. build/debug is ./paged, build/debug-tour is ./tour, both with -O0 -g3
-    ```lldb      likewise, `$ lldb -Q -s debugger/paged.lldb -- build/debug-tour ARGS`. lldb may show
-                 late what the program writes, so lines may come anywhere after their command
+    ```lldb      likewise, `$ lldb -Q -o "command script import debugger/paged.py" -- PROGRAM ARGS`.
+                 lldb may show late what the program writes, so lines may come anywhere after their
+                 command
     prose        what it names exists: functions, fields and other names of the code, files, links,
                  make targets, tests, options of programs, bugs, exercises, chapters, stages, scenes
     ```text      a drawing or a table: it is not checked
@@ -40,8 +41,11 @@ ENV = {**os.environ, 'LC_ALL': 'C', 'NO_COLOR': '1', 'TERM': 'dumb', 'DEBUGINFOD
        'OMP_WAIT_POLICY': 'passive', 'MAKEFLAGS': ''}
 DOCUMENTS = ['walkthrough.md', 'README.md', 'docs/systems.md', 'checks/sessions.md']
 PROGRAMS = ['build/debug', 'build/debug-tour']
-DEBUGGERS = {'gdb': '$ gdb -x debugger/paged.gdb --args',
-             'lldb': '$ lldb -Q -s debugger/paged.lldb --'}
+# The lldb of Debian 12 looks for its Python module in another place than this.
+LLDB_PATH = ':'.join(['/usr/lib/python3/dist-packages', *glob.glob(os.path.dirname(
+    os.path.realpath(shutil.which('lldb') or '')) + '/../lib/python3*/dist-packages')])
+DEBUGGERS = {'gdb': '$ gdb -x debugger/paged.py --args',
+             'lldb': '$ lldb -Q -o "command script import debugger/paged.py" --'}
 
 
 class Failed(Exception):
@@ -221,7 +225,7 @@ def gdb(program, arguments, session):
     settings = ['debuginfod enabled off', 'confirm off', 'width 0', 'height 0',
                 'style enabled off', 'exec-wrapper stdbuf -oL']
     line = ['gdb', '-q', '-nx', *(x for s in settings for x in ('-iex', 'set ' + s))]
-    line += ['-x', 'debugger/paged.gdb']
+    line += ['-x', 'debugger/paged.py']
     for command in session + ['kill']:
         line += ['-ex', 'echo \\n<<<>>>\\n', '-ex', command]
     done = run([*line, '-ex', 'quit', '--args', program, *arguments], stderr=subprocess.STDOUT)
@@ -231,8 +235,8 @@ def gdb(program, arguments, session):
 
 def lldb(program, arguments, session):
     """The lines after each command."""
-    line = ['lldb', '-x', '--batch', '-s', 'debugger/paged.lldb']  # without -Q: shows commands
-    for command in session:
+    line = ['env', 'PYTHONPATH=' + LLDB_PATH, 'lldb', '-x', '--batch']  # without -Q: shows commands
+    for command in ['command script import debugger/paged.py', *session]:
         line += ['-o', command]
     text, parts = run([*line, '--', program, *arguments], stderr=subprocess.STDOUT).stdout, []
     for command in session + ['']:
@@ -265,9 +269,6 @@ def check_session(block):
     session = commands(block.lines[1:], prompt)
     hold = gdb if block.kind == 'gdb' else lldb
     outputs = hold(program, arguments, [command for command, _ in session])
-    # gdb 13 cannot write the registers of a processor that has AMX, which a call needs.
-    if any("Couldn't write extended state status" in line for x in outputs for line in x):
-        raise Skipped('gdb here cannot call a function of the program')
     outputs = [[re.sub(*VARYING[0], line) for line in x if not NOISE.match(line)] for x in outputs]
     compare(session, prompt, outputs, normal, [start], hold == lldb)  # shown without the noise
 
@@ -290,7 +291,7 @@ def found(name):
 # What prose names, and how one knows that it exists: inside of backticks, and everywhere.
 IN_CODE = [
     (r'\b(\w+_\w+)\(', lambda x: x in FUNCTIONS, 'is no function'),
-    (r'^((?:[\w.*/-]+\.(?:c|h|md|sh|gdb|gp|txt|svg|patch)|(?:checks|learn)/\S+\.py))(?::\d+)?$',
+    (r'^((?:[\w.*/-]+\.(?:c|h|md|sh|gp|txt|svg|patch)|\w+/\S+\.py))(?::\d+)?$',
      lambda x: x in ('stb_ds.h', 'learn/paged.cu.c') or exists(x.replace('/my-', '/')), 'is no file'),
     (r'(?:^(?=\w+$)|->|\b(?=[A-Za-z]+_))([A-Za-z]\w*)\b(?![/.-]\w)',
      lambda x: x in WORDS or x == 'quit' or exists(x), 'is no word of the sources'),
@@ -378,7 +379,7 @@ $ printf 'a\nb\n' | \
 b
 ```
 ```gdb
-$ gdb -x debugger/paged.gdb --args build/debug-tour 4
+$ gdb -x debugger/paged.py --args build/debug-tour 4
 (gdb) break seq_append if n == 38
 Breakpoint 1 at 0x1234: file paged.cu.c, line 1.
 (gdb) run
@@ -389,7 +390,7 @@ Breakpoint 1, seq_append (seq=0x..., n=38) at paged.cu.c:1
 $1 = 38
 ```
 ```lldb
-$ lldb -Q -s debugger/paged.lldb -- build/debug-tour 4
+$ lldb -Q -o "command script import debugger/paged.py" -- build/debug-tour 4
 (lldb) break seq_append if n == 38
 (lldb) run
 (lldb) print n

@@ -63,6 +63,8 @@ static int serve(Request *requests, int first, int end, int chunk)
         check(steps < 200, "after 200 steps the requests have not ended");
         check(!fill(requests + first, end - first, chunk, &input), "fill() fails");
         check(input.num_rows <= most, "more than `chunk` rows for a request");
+        for (int i = 0; i < input.num_seqs; i++)
+            check(input.num_tokens[i] > 0, "a request without a new token is not left out");
         forward(pool, &input, out);
         rows += input.num_rows;
         for (int i = 0; i < input.num_wanted; i++) {

@@ -3,7 +3,7 @@
 // A draft may be a tree: several guesses at what comes next, each a branch of K tokens. Write
 // grow_best(). For each guess, fork a branch off *seq and append the K tokens with grow(), for as
 // many guesses as the pool has room; release no branch before the last one is in. Then keep the
-// branch with the most right tokens (the first one, if several are equally good), rewind its wrong
+// branch with the most right tokens (any of them, if several are equally good), rewind its wrong
 // tokens and release all other sequences. *seq becomes the branch that is kept, or stays as it is
 // if not even one branch fits. Return the number of right tokens. truth[i] is the model's token at
 // position i after the old end.

@@ -46,8 +46,8 @@ Function = collections.namedtuple('Function', 'name start body end')
 Bug = collections.namedtuple('Bug', 'name old new expect')
 # A debugger with the commands of debugger/; what comes before a command and before the program.
 Debugger = collections.namedtuple('Debugger', 'name start help before_command before_program')
-GDB = Debugger('gdb', 'gdb -q -x debugger/paged.gdb', 'help user-defined', '-ex', '--args')
-LLDB = Debugger('lldb', 'lldb -Q -s debugger/paged.lldb', 'help', '-o', '--')
+GDB = Debugger('gdb', 'gdb -q -x debugger/paged.py', 'help user-defined', '-ex', '--args')
+LLDB = Debugger('lldb', 'lldb -Q -o "command script import debugger/paged.py"', 'help', '-o', '--')
 
 
 def read(path):

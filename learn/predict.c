@@ -389,7 +389,7 @@ static const char *const reasons[QUESTIONS] = {
     "A fills its last block with 3 tokens and takes the 10 - 4 - 2 = 4 free blocks\n"
     "for 16 more: 19. The whole pool holds 10 * 4 = 13 + 27 tokens, so from 28 on\n"
     "waiting does not help",
-    "(5 + 30 + 13) tokens * 2 * 2 heads * 8 * 2 bytes = 3072, for one layer at a time.\n"
+    "one layer at a time: (5 + 30 + 13) tokens * 2 * 2 heads * 8 * 2 bytes = 3072.\n"
     "The copy is written and read once in each of 3 layers: 2 * 3 * 3072 = 18432",
     "exp(score) is 1, 2, 4, 8. The newest gets (1 + 4 + 12 + 32) / 15 = 3.2667, the\n"
     "one before (1 + 4 + 12) / 7 = 2.4286; m is ln 8, so l = 15 / 8 = 1.875",
@@ -414,5 +414,6 @@ static const char *const reasons[QUESTIONS] = {
     "and 4. Step 5: B finds no block and preempts C, which loses 6 tokens. Step 9: B\n"
     "finds none and preempts itself, losing 12; A ends. Step 10: B and C start again,\n"
     "and B ends. Step 18: C ends. So 2 preemptions, and 18 tokens computed twice",
-    "8 * 1000 tokens * 2 * 8 KV heads * 64 * 2 bytes = 16384000 bytes. 8 * 1000 tokens\n"
-    "* 24 query heads * 2 * 64 = 24576000 multiply-adds: 1.5 for each byte"};
+    "8 * 1000 tokens * 2 * 8 KV heads * 64 * 2 bytes = 16384000 bytes.\n"
+    "8 * 1000 tokens * 24 query heads * 2 * 64 = 24576000 multiply-adds: 1.5 for each\n"
+    "byte"};
