@@ -382,9 +382,9 @@ END
 # They print no warning. All mounts are in a namespace of their own, and end with it.
 of_readme() {
     awk -v word="$1" '/^```sh$/ { on = 1; text = "" } on && /^```$/ { if (text ~ word) print text
-        on = 0 } on && !/^```/ { text = text $0 "\n" }' README.md >$root/commands
-    [ -s $root/commands ] && unshare --mount --pid --fork --kill-child --mount-proc=$root/proc \
-        sh -c 'mount -t devpts devpts $0/dev/pts && exec chroot $0 "$@"' $root env -i HOME=/root \
+        on = 0 } on && !/^```/ { text = text $0 "\n" }' README.md >$system/commands
+    [ -s $system/commands ] && unshare --mount --pid --fork --kill-child --mount-proc=$system/proc \
+        sh -c 'mount -t devpts devpts $0/dev/pts && exec chroot $0 "$@"' $system env -i HOME=/root \
         PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive \
         sh -ec 'cd "/root/a clone" && . /commands' >$OUT/said 2>&1 </dev/null
     status=$?
@@ -399,14 +399,14 @@ bare() {
         command -v $tool >/dev/null || { skip "bare: there is no $tool"; return; }
     done
     [ "$(id -u)" = 0 ] || { skip "bare: only root may make a system"; return; }
-    root=$(mktemp -d /var/tmp/paged-XXXXXX) || return
-    trap 'rm -rf --one-file-system $root' EXIT
+    system=$(mktemp -d /var/tmp/paged-XXXXXX) || { skip "bare: /var/tmp"; return; }
+    trap "rm -rf --one-file-system $system" EXIT
     trap 'exit 1' INT TERM
-    unshare --mount debootstrap --variant=minbase ${SUITE:-stable} $root >$LOG 2>&1 ||
+    unshare --mount debootstrap --variant=minbase ${SUITE:-stable} $system >$LOG 2>&1 ||
         { skip "bare: debootstrap: $(tail -n 1 $LOG)"; return; }
-    echo '"$@" >/said 2>&1 || { cat /said; exit 1; }' >$root/usr/local/bin/sudo
-    chmod +x $root/usr/local/bin/sudo
-    check "bare: a clone" git clone . "$root/root/a clone"
+    echo '"$@" >/said 2>&1 || { cat /said; exit 1; }' >$system/usr/local/bin/sudo
+    chmod +x $system/usr/local/bin/sudo
+    check "bare: a clone" git clone . "$system/root/a clone"
     check "bare: two files, without a warning" of_readme 'cc -O2 paged.cu.c'
     check "bare: make test, without a warning" of_readme 'make test'
 }
