@@ -60,7 +60,7 @@ bench: examples/bench.c examples/util.h build/fast.o  ## speed against the machi
 	$(COMPILE) $(FAST) examples/bench.c build/fast.o -o build/bench -lm
 	build/bench $(BENCH)
 
-# `pip install ziglang`, tried with 0.17.1, can make it, too: WASM="python3 -m ziglang cc --target=wasm32-wasi"
+# WebAssembly: ziglang 0.17.1 of pip has a compiler, too: WASM="python3 -m ziglang cc --target=wasm32-wasi"
 WASM    = clang --target=wasm32-wasi
 PAGE    = $(if $(filter paged.cu.c,$(ENGINE)),docs,build)/play.html
 EXPORT  = start step report attention pool seqs malloc $(addprefix seq_,create append fork rewind \

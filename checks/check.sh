@@ -378,8 +378,8 @@ END
 
 # ---- a bare system -------------------------------------------------------------------------------
 
-# of_readme WORD: runs those commands of README.md that have this word, in a clone, in the new system.
-# They print no warning. All mounts are in a namespace of their own, and end with it.
+# of_readme WORD: runs the block of README.md with this word, in a clone, in the new system. No
+# warning is printed. All mounts are in a namespace of their own, and end with it.
 of_readme() {
     awk -v word="$1" '/^```sh$/ { on = 1; text = "" } on && /^```$/ { if (text ~ word) print text
         on = 0 } on && !/^```/ { text = text $0 "\n" }' README.md >$system/commands
@@ -392,8 +392,8 @@ of_readme() {
     [ $status = 0 ] && ! grep ' warning: ' $OUT/said
 }
 
-# Debian's stable release, or SUITE="--components=main,universe noble", with a stand-in for sudo, which
-# shows what apt-get says if that fails.
+# Debian's stable release, or SUITE="--components=main,universe noble" MIRROR=address. What stands
+# in for sudo shows what apt-get says if that fails.
 bare() {
     for tool in debootstrap unshare git; do
         command -v $tool >/dev/null || { skip "bare: there is no $tool"; return; }
@@ -402,7 +402,7 @@ bare() {
     system=$(mktemp -d /var/tmp/paged-XXXXXX) || { skip "bare: /var/tmp"; return; }
     trap "rm -rf --one-file-system $system" EXIT
     trap 'exit 1' INT TERM
-    unshare --mount debootstrap --variant=minbase ${SUITE:-stable} $system >$LOG 2>&1 ||
+    unshare --mount debootstrap --variant=minbase ${SUITE:-stable} $system ${MIRROR-} >$LOG 2>&1 ||
         { skip "bare: debootstrap: $(tail -n 1 $LOG)"; return; }
     echo '"$@" >/said 2>&1 || { cat /said; exit 1; }' >$system/usr/local/bin/sudo
     chmod +x $system/usr/local/bin/sudo

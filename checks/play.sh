@@ -106,7 +106,7 @@ planted() {
         ok "seen: $1: $(tail -n 1 $LOG | cut -c1-90)"
 }
 if [ "${1-}" = planted ]; then
-    [ -n "$browser" ] || { skip "mistakes in the page: there is no Chromium and no Firefox" && finish; }
+    [ -n "$browser" ] || { skip "play: mistakes: there is no Chromium and no Firefox" && finish; }
     limit=450  # a page that is wrong may well never come to an end
     check "the page as it is comes to its end" agrees docs/play.html random=1,100
     planted "a fork gets the name that was free when it was wished for" twice.click \
@@ -189,7 +189,7 @@ the_page() {
 }
 [ "${1-}" = engines ] || the_page
 [ "${1-}" != page ] || finish
-[ -n "$browser" ] || { skip "play: pages of engines: there is no Chromium and no Firefox" && finish; }
+[ -n "$browser" ] || { skip "play: engines: there is no Chromium and no Firefox" && finish; }
 
 make -s play PAGE=$out/play.html >$out/log 2>&1
 grep ' warning: ' $out/log
@@ -205,7 +205,7 @@ mixed_up() {
 }
 [ -z "$bugs" ] || check "one that copies half a block mixes up names" mixed_up
 said() { sed '/^END$/d' $out/says | cut -c1-300 && grep -q -E "$1" $out/says; }
-# wrong_engine WHAT EDIT SAYS: the page of an engine with such a mistake, and with a line less, says so.
+# wrong_engine WHAT EDIT SAYS: the page of an engine with this mistake and a line less says so.
 sed 1d paged.cu.c >$out/less.c
 wrong_engine() {
     sed "$2" $out/less.c >$out/bug.c

@@ -166,7 +166,7 @@ stb_beside() {
     $cc -M "$alone/paged.cu.c" | grep -F "$alone/stb_ds.h"
 }
 
-# Likewise for make, in a folder with a space, where that of the system is not looked for; and nothing
+# Likewise for make, in a folder with a space, where that of the system is not looked for; nothing
 # warns of its macros.
 make_beside() {
     beside="$dir/all beside"
