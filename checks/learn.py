@@ -725,13 +725,17 @@ def check_hunts():
     for number, hunt in hunts.items():
         problems = list(hunt_problems(number, hunt, bugs[hunt['bug']], healthy))
         report('hunt ' + number, problems)
-    jobs = [(number, hunt, name, getattr(walkthrough, name)) for name in ('gdb', 'lldb')
-            for number, hunt in hunts.items() if '`' in hunt['hint']]
-    skipped = {name: walkthrough.problem(name) or '' for name in ('gdb', 'lldb')}
-    with ThreadPoolExecutor(2) as workers:
-        for job, problems in zip(jobs, workers.map(lambda job: [] if skipped[job[2]] else
-                                                   hint_problems(*job[:2], job[3]), jobs)):
-            report('hint of hunt %s in %s' % (job[0], job[2]), problems, skipped[job[2]])
+    for name in 'gdb', 'lldb':
+        missing = walkthrough.problem(name)
+        if missing:
+            report('hints of hunts in ' + name, [], missing)
+            continue
+        hinted = [number for number in hunts if '`' in hunts[number]['hint']]
+        with ThreadPoolExecutor(2) as workers:
+            found = workers.map(lambda number, hold=getattr(walkthrough, name):
+                                hint_problems(number, hunts[number], hold), hinted)
+            for number, problems in zip(hinted, found):
+                report('hint of hunt %s in %s' % (number, name), problems)
 
 
 def main():
