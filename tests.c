@@ -2888,7 +2888,7 @@ static int num_nan;         // threads that found shared memory to which nothing
 static int num_crooked;     // and those whose stack is not aligned, which an emulator does not mind
 static int second_barrier;  // its line
 
-static void use_a_whole_stack(void)
+__attribute__((noinline)) static void use_a_whole_stack(void)
 {
     volatile char bytes[STACK];
     for (int i = 0; i < STACK; i++) bytes[i] = 0;
