@@ -156,15 +156,14 @@ debug:            ## gdb or lldb in ./paged, with the commands of debugger/
 	else echo "gdb is not installed: sudo apt-get install gdb"; exit 1; fi
 
 ## Maintain
-tests: tests.c $(ENGINE)  ## builds ./tests, and runs nothing: ./tests --list
+tests: tests.c checks/test.h $(ENGINE)  ## builds ./tests, and runs nothing: ./tests --list
 	$(COMPILE) tests.c -o $@ -lm
 
-tests-fast: tests.c $(ENGINE) $(wildcard fast/*.c)
+tests-fast: tests.c checks/test.h $(ENGINE) $(wildcard fast/*.c)
 	$(COMPILE) $(FAST) tests.c -o $@ -lm
 
-build/llama-tests: checks/llama_tests.c tests.c $(ENGINE)
-	@mkdir -p build
-	$(COMPILE) checks/llama_tests.c -o $@ -lm
+build/llama-tests: checks/llama_tests.c checks/test.h build/paged.o
+	$(COMPILE) checks/llama_tests.c build/paged.o -o $@ -lm
 
 build/states: checks/states.c checks/search.h $(ENGINE)
 	@mkdir -p build

@@ -38,7 +38,11 @@ static void *counted(void *p)
     return p;
 }
 
-static void released(void *p) { num_live -= p != NULL, free(p); }
+static void released(void *p)
+{
+    if (p) num_live--;
+    free(p);
+}
 
 #define calloc(n, size) (fails_now((n) * (size)) ? NULL : counted(calloc(n, size)))
 #define aligned_alloc(unit, size) (fails_now(size) ? NULL : counted(aligned_alloc(unit, size)))
@@ -51,20 +55,11 @@ static void released(void *p) { num_live -= p != NULL, free(p); }
 #undef realloc
 #undef free
 
+#include "checks/test.h"
 #include <fenv.h>
-#include <getopt.h>
 #include <limits.h>
-#include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 #ifdef _OPENMP
 #include <omp.h>
 #else
@@ -88,34 +83,6 @@ enum { NUM_WAYS = 4 };  // of attention: the flags 0 to 3
 enum { NUM_WAYS = 2 };  // ATTEND_FAST makes no difference
 #endif
 
-typedef struct Test {
-    const char *name;
-    void (*run)(void);
-    int on;     // which pools it runs on
-    int named;  // on the command line
-} Test;
-
-static Test tests[100];
-static int num_tests;
-
-#define TEST(name, on) \
-    static void test_##name(void); \
-    __attribute__((constructor)) static void add_##name(void) \
-    { \
-        Test test = {#name, test_##name, on, 0}; \
-        tests[num_tests++] = test; \
-    } \
-    static void test_##name(void)
-
-#define TEXT_OF(line) #line
-#define PLACE_IN(file, line) file ":" TEXT_OF(line)
-#define PLACE PLACE_IN(__FILE__, __LINE__)
-#define CHECK(x) ((x) ? (void)0 : failed(PLACE, #x, "expected true, got false"))
-#define CHECK_EQ(actual, expected) check_eq(PLACE, #actual, actual, expected)
-#define CHECK_TEXT(actual, expected) check_text(PLACE, #actual, actual, expected, 1)
-#define CHECK_HAS(actual, part) check_text(PLACE, #actual, actual, part, 0)
-#define CHECK_CLOSE(actual, expected, largest) \
-    check_close(PLACE, #actual, actual, expected, largest)
 #define CHECK_BITS(actual, expected, floats) check_bits(PLACE, #actual, actual, expected, floats)
 
 // A call that must succeed: at once or, if it makes an allocation that fails, on the second try.
@@ -139,48 +106,9 @@ static int num_tests;
 
 static uint64_t fingerprint(const Pool *pool);  // of all there is to know about a pool
 
-enum { PASSED, FAILED, SKIPPED, NOTE = 400, SECONDS = 900 };  // that a test may take
-
-static jmp_buf test_end;  // where a failing check goes ...
-static int in_a_test;     // ... in a test; anywhere else the program aborts
-static char own_note[NOTE];
-static char *noted = own_note;
-
-// What a loop is at; a failing check prints it.
-#define note(...) snprintf(noted, NOTE, __VA_ARGS__)
-
-// Every failing check comes here.
-__attribute__((noreturn, format(printf, 3, 4))) static void
-failed(const char *place, const char *what, const char *format, ...)
-{
-    va_list list;
-    va_start(list, format);
-    printf("\n%s: %s: ", place, what);
-    vprintf(format, list);
-    printf("\n");
-    va_end(list);
-    if (noted[0]) printf("  at %s\n", noted);
-    fflush(stdout);
-    if (!in_a_test) abort();
-    longjmp(test_end, FAILED);
-}
-
-static void skip(const char *reason)
-{
-    printf("SKIPPED: %s\n", reason);
-    longjmp(test_end, SKIPPED);
-}
-
-static void check_eq(const char *place, const char *what, long long actual, long long expected)
-{
-    if (actual != expected) failed(place, what, "expected %lld, got %lld", expected, actual);
-}
-
 static __thread int device = PAGED_CPU;   // where the pools of the test live
 static __thread int fault_after = -1;     // allocations that succeed before those of one call fail
 static __thread const Pool *faulty_pool;  // in which nothing must change then
-
-static volatile sig_atomic_t late;  // a test of a GPU; other tests are ended with their child
 
 static uint64_t begin_call(void)
 {
@@ -203,25 +131,6 @@ static int has_failed(const char *place, const char *call, int error, uint64_t b
     if (faulty_pool && fingerprint(faulty_pool) != before)
         failed(place, call, "it changed something");
     return 1;
-}
-
-// The whole text, or a part of it. An empty part is refused, since it is in every text.
-static void check_text(const char *place, const char *what, const char *actual,
-                       const char *expected, int whole)
-{
-    const char *got = actual ? actual : "NULL";
-    int good = whole ? strcmp(got, expected) == 0 : *expected && strstr(got, expected);
-    if (!good || !actual) failed(place, what, "expected \"%s\", got \"%s\"", expected, got);
-}
-
-// A result that may be infinity or NaN, if that is what is expected: these are close to nothing.
-static void check_close(const char *place, const char *what, float actual, float expected,
-                        double largest)
-{
-    if (isnan(expected) ? isnan(actual) : actual == expected) return;
-    int close = fabs((double)actual - expected) <= 1e-5 * fmax(1, largest);
-    if (!close || !isfinite(actual) || !isfinite(expected))
-        failed(place, what, "expected %.9g, got %.9g", expected, actual);
 }
 
 static void check_bits(const char *place, const char *what, const float *actual,
@@ -248,72 +157,11 @@ enum { SEES_RACES = 1 };
 #else
 enum { SEES_RACES = 0 };
 #endif
-static int quick;  // --quick
-
-static __thread uint64_t random_state;
-
-static uint64_t next_random(void)  // splitmix64, Steele et al. 2014
-{
-    uint64_t z = random_state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
-static int between(int low, int high)  // a random number, both included
-{
-    return low + (int)(next_random() % (uint64_t)(high - low + 1));
-}
-
-static int times(int n, int cut)  // how often to do random work: n, or by --quick n / cut
-{
-    return quick ? (n + cut - 1) / cut : n;
-}
-
-static float random_float(void)  // in [-1, 1)
-{
-    return (float)(int64_t)next_random() * 0x1p-63f;
-}
-
-static __thread void **memory;  // what alloc() gave out
-
-// Memory for the test, all zeros, which is freed when it ends.
-static void *alloc(size_t size)
-{
-    void *p = calloc(size + 1, 1);
-    if (!p) failed(PLACE, "calloc", "no memory for %zu bytes", size);
-    arrput(memory, p);
-    return p;
-}
-
-// Frees what was given out since `memory` had that many entries.
-static void free_to(size_t mark)
-{
-    while (arrlenu(memory) > mark) free(arrpop(memory));
-}
-
-static float *random_floats(size_t n)
-{
-    float *x = (float *)alloc(n * sizeof *x);
-    for (size_t i = 0; i < n; i++) x[i] = random_float();
-    return x;
-}
-
 static float *filled(size_t n, float value)
 {
     float *x = (float *)alloc(n * sizeof *x);
     for (size_t i = 0; i < n; i++) x[i] = value;
     return x;
-}
-
-static char *format_text(const char *format, ...)
-{
-    char *text = (char *)alloc(4000);
-    va_list list;
-    va_start(list, format);
-    vsnprintf(text, 4000, format, list);
-    va_end(list);
-    return text;
 }
 
 // It is a thousand times slower, so tests do less there.
@@ -459,7 +307,7 @@ static int t_write(Pool *pool, int layer, const float *k, const float *v)
 static int t_gather(const Seq *seq, int layer, float *k, float *v)
 {
     const Pool *pool = seq ? seq->pool : NULL;
-    size_t n = seq ? seq->length * row_floats(pool) : 0, mark = arrlenu(memory);
+    size_t n = seq ? seq->length * row_floats(pool) : 0, mark = num_allocs;
     const float *old_k = clear(k, n), *old_v = clear(v, n);
     int error = seq_gather(seq, layer, lend(pool, k, n, 1), lend(pool, v, n, 1));
     take_back(pool, error);
@@ -473,7 +321,7 @@ static int t_attend(Pool *pool, int flags, int layer, int num_q_heads, float sca
                     float *out, float *lse)
 {
     size_t heads = num_q_heads > 0 && num_q_heads <= PAGED_MAX_Q_HEADS ? num_q_heads : 0;
-    size_t rows = num_planned(pool) * heads, mark = arrlenu(memory);
+    size_t rows = num_planned(pool) * heads, mark = num_allocs;
     size_t n = rows > 0 ? rows * pool->config.head_dim : 0;
     const float *old_out = clear(out, n), *old_lse = clear(lse, rows);
     int error = attend(pool, flags, layer, num_q_heads, scale, lend(pool, q, n, 0),
@@ -526,7 +374,7 @@ static PoolConfig small_config(int block_size, int num_blocks)
 // ---- numbers to check by hand -----------------------------------------------------------------
 
 // A Llama of 7 billion weights, and OPT-30B.
-TEST(a_token_costs_the_product_of_its_shape, ON_CPU)
+TEST_ON(a_token_costs_the_product_of_its_shape, ON_CPU)
 {
     if (sizeof(size_t) < 8) skip("32-bit build");
     PoolConfig llama = {32, 32, 128, 16, 1, PAGED_F16, 0, PAGED_CPU};
@@ -544,7 +392,7 @@ TEST(a_token_costs_the_product_of_its_shape, ON_CPU)
 
 // Query 1, keys log 1 .. log 4: weights 1, 2, 3, 4 tenths; values 1 .. 4. So the output is 3 and
 // the log-sum-exp log 10, in blocks of any size; and so on for the rows before, which see less.
-TEST(attention_is_a_softmax_by_hand, ON_BOTH)
+TEST_ON(attention_is_a_softmax_by_hand, ON_BOTH)
 {
     const float k[] = {0, logf(2), logf(3), logf(4)}, v[] = {1, 2, 3, 4}, q[] = {1, 1, 1, 1};
     const float sums[] = {1, 5, 14, 30}, weights[] = {1, 3, 6, 10};
@@ -564,7 +412,7 @@ TEST(attention_is_a_softmax_by_hand, ON_BOTH)
 
 // The oracle judges the rest, so it is checked by hand, too. A scale of 2 squares the weights: 1
 // and 4 fifths. Its dot products are in double: a float would lose the 1 beside 10^8.
-TEST(the_oracle_gives_what_a_hand_computes, ON_CPU)
+TEST_ON(the_oracle_gives_what_a_hand_computes, ON_CPU)
 {
     PoolConfig config = {2, 1, 1, 1, 1, PAGED_F32, 0, PAGED_CPU};
     const float k[] = {0, logf(2)}, v[] = {10, 20}, q = 1;
@@ -598,7 +446,7 @@ TEST(the_oracle_gives_what_a_hand_computes, ON_CPU)
 
 // Exactly ceil(length / block_size) blocks, whether tokens come one by one or at once: the next
 // block comes with its first token, not when the last one is full.
-TEST(append_takes_a_block_with_its_first_token, ON_BOTH)
+TEST_ON(append_takes_a_block_with_its_first_token, ON_BOTH)
 {
     for (int b = 1; b <= 16; b++) {
         Pool *pool = new_pool(small_config(b, 20));
@@ -613,7 +461,7 @@ TEST(append_takes_a_block_with_its_first_token, ON_BOTH)
 
 // A rewind may end inside a block that other sequences use; the next append copies it. A rewind
 // never takes a block, so it works in a full pool.
-TEST(rewind_may_end_in_a_shared_block, ON_BOTH)
+TEST_ON(rewind_may_end_in_a_shared_block, ON_BOTH)
 {
     Pool *pool = new_pool(small_config(4, 4));
     Seq *a = new_seq(pool, 10), *b = fork_seq(a, 10);
@@ -690,7 +538,7 @@ static const char *slots(const Pool *pool, int block)
 }
 
 // Every element of every layer, token and head lies where the layout of paged.h says.
-TEST(every_element_lies_where_the_layout_says, ON_BOTH)
+TEST_ON(every_element_lies_where_the_layout_says, ON_BOTH)
 {
     const int order[] = {7, 2, 12, 5, 3, 0, 1, 4, 6, 8, 9, 10, 11, 13, 14, 15};
     const int block_of[] = {12, 12, 12, 12, 5, 5, 5, 5, 3};
@@ -713,7 +561,7 @@ TEST(every_element_lies_where_the_layout_says, ON_BOTH)
 // With poison, whatever was not written is NaN, in every layer, head and dtype: new slots, slots
 // that a rewind dropped, the rest of a copy, freed blocks. (checks/states.c knows which slots in
 // which case.) Without, a block is handed out as it is, and a rewind leaves the bytes.
-TEST(poison_marks_every_unwritten_slot, ON_BOTH)
+TEST_ON(poison_marks_every_unwritten_slot, ON_BOTH)
 {
     const float *ones = filled(2 * 4, 1);
     for (int dtype = PAGED_F32; dtype <= PAGED_BF16; dtype++) {
@@ -754,7 +602,7 @@ TEST(poison_marks_every_unwritten_slot, ON_BOTH)
 // ---- errors -----------------------------------------------------------------------------------
 
 // Shapes that are refused: *pool stays as it was. Sizes are computed without overflow.
-TEST(a_bad_shape_makes_no_pool, ON_CPU)
+TEST_ON(a_bad_shape_makes_no_pool, ON_CPU)
 {
     const PoolConfig good = small_config(4, 4);
     PoolConfig bad;
@@ -801,7 +649,7 @@ TEST(a_bad_shape_makes_no_pool, ON_CPU)
 
 // Null pointers, the largest numbers and calls that come too early change nothing; numbers that are
 // wrong by one are in checks/states.c. A length beyond INT_MAX is too long, however large the pool.
-TEST(a_refused_sequence_call_changes_nothing, ON_CPU)
+TEST_ON(a_refused_sequence_call_changes_nothing, ON_CPU)
 {
     const int wrong[] = {INT_MAX, INT_MIN};
     const char *const words[] = {"ok",     "argument", "free blocks", "whole pool",
@@ -874,7 +722,7 @@ TEST(a_refused_sequence_call_changes_nothing, ON_CPU)
 // Batches that checks/states.c does not know: null pointers, the largest numbers, sequences of
 // another pool. Nothing changes, and the plan before it stays. A batch without tokens is not an
 // error, and does nothing.
-TEST(a_refused_batch_keeps_the_plan_before_it, ON_BOTH)
+TEST_ON(a_refused_batch_keeps_the_plan_before_it, ON_BOTH)
 {
     Pool *pool = new_pool(small_config(4, 8)), *other_pool = new_pool(small_config(4, 150));
     Seq *a = new_seq(pool, 5), *b = new_seq(pool, 2);
@@ -913,7 +761,7 @@ TEST(a_refused_batch_keeps_the_plan_before_it, ON_BOTH)
 }
 
 // Wrong arguments of pool_write() and attend() in a planned step: pool and outputs stay the same.
-TEST(a_refused_step_changes_nothing, ON_BOTH)
+TEST_ON(a_refused_step_changes_nothing, ON_BOTH)
 {
     enum { OUT = 4 * 4 };  // one row of 4 query heads
     Pool *pool = new_pool(small_config(4, 8));
@@ -948,7 +796,7 @@ TEST(a_refused_step_changes_nothing, ON_BOTH)
 // bucket for each. A plan takes what its tables need, one after the other, not the longest times
 // their number, and half as much again. All of it is freed, after a refusal and with a pool that
 // ends at work. At first only records and buckets are touched; the other 512 MB take no memory.
-TEST(a_pool_asks_for_exactly_its_memory, ON_CPU)
+TEST_ON(a_pool_asks_for_exactly_its_memory, ON_CPU)
 {
     PoolConfig config = small_config(4, 128);
     Pool *pool = NULL;
@@ -999,7 +847,7 @@ TEST(a_pool_asks_for_exactly_its_memory, ON_CPU)
 
 // Gathered and paged give the same bits, so only the workspace tells that a copy was made, by plain
 // and by fast code. It grows to what a call needs, and stays: a smaller call does not make it anew.
-TEST(attend_gathers_into_a_dense_copy, ON_BOTH)
+TEST_ON(attend_gathers_into_a_dense_copy, ON_BOTH)
 {
     enum { COUNT = 70 * 2 * 4 };  // tokens, KV heads, head_dim
     Pool *pool = new_pool(small_config(4, 20));
@@ -1029,7 +877,7 @@ TEST(attend_gathers_into_a_dense_copy, ON_BOTH)
 
 // More bytes of states than 32 bits count, and more splits than a grid can have: both are left to
 // the plain kernel. Rows that may share a split have splits of one length, for which there is room.
-TEST(without_states_the_plain_kernel_runs, ON_DEVICE)
+TEST_ON(without_states_the_plain_kernel_runs, ON_DEVICE)
 {
 #if defined PAGED_FAST && defined HAS_STANDIN
     QueryToken *queries = (QueryToken *)alloc(1024 * sizeof *queries);  // 1024 * 2^22 is 2^32
@@ -1060,7 +908,7 @@ TEST(without_states_the_plain_kernel_runs, ON_DEVICE)
 // A block of 65536 tokens and 65536 forks of it. More query tokens than an int counts are refused.
 // One token each can be planned, but there is no memory for a dense copy of the 2^32 tokens that
 // they see, and it is asked for in full; if size_t has 32 bits, not at all.
-TEST(tokens_of_all_sequences_are_counted_in_64_bits, ON_CPU)
+TEST_ON(tokens_of_all_sequences_are_counted_in_64_bits, ON_CPU)
 {
     enum { LENGTH = 1 << 16, COUNT = LENGTH + 1 };
     PoolConfig config = {1, 1, 1, LENGTH, 1, PAGED_F16, 1, PAGED_CPU};
@@ -1097,7 +945,7 @@ TEST(tokens_of_all_sequences_are_counted_in_64_bits, ON_CPU)
 #define REPORTS(field, wrong, part) DAMAGE(field, wrong, CHECK_HAS(pool_check(pool), part))
 
 // pool_check() finds each kind of damage, and names what is damaged.
-TEST(pool_check_finds_each_kind_of_damage, ON_CPU)
+TEST_ON(pool_check_finds_each_kind_of_damage, ON_CPU)
 {
     const int order[] = {9, 10, 11, 0, 1, 2, 3, 4, 5, 6, 7, 8};
     Pool *pool = new_pool(small_config(4, 12));
@@ -1178,7 +1026,7 @@ static int num_hits(Pool *pool, const char *text)  // what a request for it find
 
 // A block whose parent is gone is not found after what took the parent's memory. The order of
 // eviction keeps this from happening to a lone sequence, so the parent is evicted by hand.
-TEST(a_block_is_not_found_after_another_parent, ON_BOTH)
+TEST_ON(a_block_is_not_found_after_another_parent, ON_BOTH)
 {
     Pool *pool = new_pool(small_config(4, 8));
     release(serve(pool, "aaaabbbbc"));  // blocks 0 and 1, published
@@ -1191,7 +1039,7 @@ TEST(a_block_is_not_found_after_another_parent, ON_BOTH)
 }
 
 // pool_check() sees what is wrong with the prefix cache. Blocks 0, 1, 3, 4 are published.
-TEST(pool_check_finds_damage_to_the_prefix_cache, ON_CPU)
+TEST_ON(pool_check_finds_damage_to_the_prefix_cache, ON_CPU)
 {
     Pool *pool = new_pool(small_config(4, 8));
     Block *b = pool->blocks;
@@ -1217,7 +1065,7 @@ TEST(pool_check_finds_damage_to_the_prefix_cache, ON_CPU)
 
 // Of the free blocks those that hold nothing are taken first, then the least recently used, and the
 // end of a text before its beginning. What was evicted is not found.
-TEST(the_least_recently_used_block_is_evicted, ON_BOTH)
+TEST_ON(the_least_recently_used_block_is_evicted, ON_BOTH)
 {
     Pool *pool = new_pool(small_config(4, 4));
     release(serve(pool, "aaaabbbbcccc"));
@@ -1246,7 +1094,7 @@ static double value_of_bits(int dtype, int bits)
 // Through a cache of each dtype, numbers become what the conversions make of them, which the next
 // test checks: numbers that it holds, ties and their neighbours, the largest number, the first that
 // overflows, the smallest, zero, infinity. Attention over one token gives its V as it is stored.
-TEST(floats_round_to_nearest_ties_to_even, ON_BOTH)
+TEST_ON(floats_round_to_nearest_ties_to_even, ON_BOTH)
 {
     enum { N = 16 };
     const float in[N] = {1,          -2,        -0.0f,    -INFINITY, 65504,      65519.996f,
@@ -1325,7 +1173,7 @@ static void convert_all(int dtype, int setting)
     }
 }
 
-TEST(every_16_bit_number_converts_exactly, ON_CPU)
+TEST_ON(every_16_bit_number_converts_exactly, ON_CPU)
 {
     for (int i = 0; i < 2 * SETTINGS; i++) convert_all(PAGED_F16 + i % 2, i / 2);
     CHECK_EQ(f32_to_f16(NAN), 0x7e00);
@@ -1340,7 +1188,7 @@ TEST(every_16_bit_number_converts_exactly, ON_CPU)
 
 // Unused slots of the last block may hold anything: NaN (every test with poison), infinity or 1e30,
 // left there by other sequences (vLLM issue 641: 0 * NaN is NaN).
-TEST(unused_slots_may_hold_anything, ON_BOTH)
+TEST_ON(unused_slots_may_hold_anything, ON_BOTH)
 {
     const float garbage[] = {1e30f, -INFINITY, NAN};
     const int n = 32;
@@ -1365,7 +1213,7 @@ TEST(unused_slots_may_hold_anything, ON_BOTH)
 // All tokens alike: the result is their value, whatever their score is. Far below any constant that
 // might stand for minus infinity (FlashInfer issue 4450); beyond what a float holds, until it is
 // scaled; and the lowest that it holds.
-TEST(equal_scores_of_any_size_weigh_the_same, ON_BOTH)
+TEST_ON(equal_scores_of_any_size_weigh_the_same, ON_BOTH)
 {
     const struct {
         int dim;
@@ -1393,7 +1241,7 @@ TEST(equal_scores_of_any_size_weigh_the_same, ON_BOTH)
 
 // Many small weights are not lost beside a large one, before or after it, nor among each other. The
 // kernels, which are slow on the stand-in, add up fewer.
-TEST(long_sums_keep_their_small_terms, ON_BOTH)
+TEST_ON(long_sums_keep_their_small_terms, ON_BOTH)
 {
     const struct {
         int n;
@@ -1428,7 +1276,7 @@ TEST(long_sums_keep_their_small_terms, ON_BOTH)
 
 // Up to the limits that paged.h names, the result is right. Beyond them a weight may be 0, and 0
 // times an infinite V is NaN; or a sum may overflow. A result that is right there, too, is welcome.
-TEST(float32_ends_where_the_header_says, ON_BOTH)
+TEST_ON(float32_ends_where_the_header_says, ON_BOTH)
 {
     enum { PLAIN = 1, FAST = 2, KERNELS = 4 };  // the plain code of the CPU, fast/fast.c
     const struct {
@@ -1463,7 +1311,7 @@ TEST(float32_ends_where_the_header_says, ON_BOTH)
 }
 
 // The plain code of the CPU has no such limits: scores of 10^40, and V of 3e38 beside a score of 200.
-TEST(doubles_hold_what_floats_do_not, ON_CPU)
+TEST_ON(doubles_hold_what_floats_do_not, ON_CPU)
 {
     const struct {
         float k[2], v[2], q, right;
@@ -1482,7 +1330,7 @@ TEST(doubles_hold_what_floats_do_not, ON_CPU)
 // The plain code of the CPU and the oracle compute in double: what they give is a result in long
 // double, rounded once. Scores are near 50000, where floats are 0.004 apart, and 400 equal weights,
 // each with the same error if it is rounded, are beside a large one of another value.
-TEST(doubles_are_rounded_once, ON_CPU)
+TEST_ON(doubles_are_rounded_once, ON_CPU)
 {
     enum { N = 401 };
     for (int i = 0; i < 40; i++) {
@@ -1523,7 +1371,7 @@ TEST(doubles_are_rounded_once, ON_CPU)
 // exp() by the vectors of fast/fast.c is a series, and exact to a few units in the last place. Its
 // sums lose nothing to rounding, neither a small sum before a large term nor the other way round. It
 // reads all numbers of 16 bits as they are.
-TEST(vectors_compute_as_exactly_as_scalars, ON_CPU)
+TEST_ON(vectors_compute_as_exactly_as_scalars, ON_CPU)
 {
 #if LANES
     for (int i = 0; i < 2 * SETTINGS * 65536; i += LANES) {
@@ -1552,7 +1400,7 @@ TEST(vectors_compute_as_exactly_as_scalars, ON_CPU)
 
 // Queries far larger and far smaller than f16 holds, infinite ones, and of more bits: two tokens
 // have the same score, a large q times a small K or the other way round, but for bits 9 on of q.
-TEST(queries_may_be_of_any_size, ON_BOTH)
+TEST_ON(queries_may_be_of_any_size, ON_BOTH)
 {
     const float sizes[] = {0x1p-10f, 1, 0x1p20f};
     for (int i = 0; i < 3 * 3; i++) {
@@ -1582,7 +1430,7 @@ TEST(queries_may_be_of_any_size, ON_BOTH)
 
 // As many query heads as there may be, each with a KV head of its own. With one token, the result
 // is its V. (The number of a head times that of all heads is more than an int.)
-TEST(every_query_head_finds_its_kv_head, ON_CPU)
+TEST_ON(every_query_head_finds_its_kv_head, ON_CPU)
 {
     enum { HEADS = PAGED_MAX_Q_HEADS };
     PoolConfig config = {1, HEADS, 1, 1, 1, PAGED_F32, 1, PAGED_CPU};
@@ -1597,7 +1445,7 @@ TEST(every_query_head_finds_its_kv_head, ON_CPU)
 }
 
 // Tensors are made, filled, read and freed where the pool lives; sizes that overflow are refused.
-TEST(tensors_live_where_the_pool_lives, ON_BOTH)
+TEST_ON(tensors_live_where_the_pool_lives, ON_BOTH)
 {
     Pool *pool = new_pool(small_config(4, 2));
     const size_t too_large[] = {0, SIZE_MAX / 2, SIZE_MAX / 4, SIZE_MAX / 4 - 10, SIZE_MAX / 4 + 2};
@@ -1624,7 +1472,6 @@ TEST(tensors_live_where_the_pool_lives, ON_BOTH)
 
 enum { OPERATIONS = 150000, MAX_SEQS = 12 };  // of a random test, and in its pool
 
-static uint64_t seed = 1;
 static int num_operations = OPERATIONS;
 static volatile int operation;  // number of the random operation that runs, for a debugger
 static unsigned turns;          // what is done only every so often: counted in each test anew
@@ -1640,7 +1487,7 @@ static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t size)  // FN
 
 static uint64_t fingerprint(const Pool *pool)
 {
-    size_t mark = arrlenu(memory);
+    size_t mark = num_allocs;
     uint64_t h = 14695981039346656037u;
     HASH(pool->config);
     HASH(pool->num_free);
@@ -1971,7 +1818,7 @@ static void attend_to_layer(int layer, Seq *const *seqs, const int *counts, int 
     Pool *pool = seqs[0]->pool;
     size_t rows = num_planned(pool) * num_q_heads;
     size_t size = rows * pool->config.head_dim;
-    size_t mark = arrlenu(memory);
+    size_t mark = num_allocs;
     float *q = random_floats(size), *out[NUM_WAYS], *lse[NUM_WAYS];
     for (size_t i = 0; i < size; i++) {
         q[i] *= 4;  // so that the weights differ clearly
@@ -2037,7 +1884,7 @@ static void end_pool(Pool *pool)
 // infinity, which weigh nothing even where they fill whole tiles, warps and splits and nothing else
 // has been seen; NaN and infinity, which are not lost; huge values. A row that sees only minus
 // infinity gives 0, and -infinity as lse. A failing draw is the first of its --seed.
-TEST(extreme_values_agree_with_the_oracle, ON_BOTH)
+TEST_ON(extreme_values_agree_with_the_oracle, ON_BOTH)
 {
     const int dims[] = {1, 4, 8, 20, 64, 128}, one = 1;
     const char *const places[] = {"at", "before", "from", "at every fourth, as", "not at, as"};
@@ -2083,7 +1930,7 @@ TEST(extreme_values_agree_with_the_oracle, ON_BOTH)
 // Tensor cores are for 16 bits, and vectors of at most 128 elements, a multiple of 8. Then lengths
 // around the ends of their splits, 128 to 512 tokens, and groups that fill a tile of query heads,
 // overflow it, or take several; the last two are as large as the CPU takes at once, and larger.
-TEST(every_kernel_agrees_with_the_oracle, ON_BOTH)
+TEST_ON(every_kernel_agrees_with_the_oracle, ON_BOTH)
 {
     const int dims[] = {64, 96, 136, 20}, groups[] = {1, 4, 8};
     const int more[][4] = {
@@ -2113,7 +1960,7 @@ TEST(every_kernel_agrees_with_the_oracle, ON_BOTH)
 }
 
 // Tensor cores take q in two parts of 11 bits, too few for this one. The state has the score.
-TEST(tensor_cores_take_16_bits, ON_DEVICE)
+TEST_ON(tensor_cores_take_16_bits, ON_DEVICE)
 {
     if (NUM_WAYS != 4) skip("-DPAGED_FAST only");
 #ifdef __CUDACC__
@@ -2278,7 +2125,7 @@ static void operate(PoolConfig config, int length, int num_q_heads, int operatio
     token_odds = between(0, 3) ? 4 * config.block_size : 0;
     new_seq(pool, length);
     for (int i = 0; i < operations; i++) {
-        size_t mark = arrlenu(memory);
+        size_t mark = num_allocs;
         int count = (int)arrlen(pool->seqs);
         Seq *seq = count > 0 ? pool->seqs[between(0, count - 1)] : NULL;
         operation = operation + 1;
@@ -2299,7 +2146,7 @@ static void operate(PoolConfig config, int length, int num_q_heads, int operatio
 }
 
 // A small shape with many operations, in every dtype and many block sizes.
-TEST(random_operations_agree_with_the_oracle, ON_BOTH)
+TEST_ON(random_operations_agree_with_the_oracle, ON_BOTH)
 {
     const int block_sizes[] = {1, 2, 3, 4, 5, 7, 8, 16, 32};
     for (int i = 0; i < 27; i++) {
@@ -2326,7 +2173,7 @@ static void some_operations(Pool *pool, int count)
 // When the machine has no memory left, calls fail as cleanly as ever. In the first run of some
 // operations the first allocation fails, in the next one the second, until a run goes through; all
 // that follow in the same call fail, too, or none does.
-TEST(a_call_without_memory_changes_nothing, ON_BOTH)
+TEST_ON(a_call_without_memory_changes_nothing, ON_BOTH)
 {
     const int slow = device != PAGED_CPU;  // some thousand launches are enough
     for (int i = 0; i < (quick || slow ? 2 : 4); i++) {
@@ -2351,7 +2198,7 @@ TEST(a_call_without_memory_changes_nothing, ON_BOTH)
 // Everything that a shape is made of, crossed by chance: each draw is another shape, on which a few
 // operations are made, and several steps. The sequences of every fourth are about as long as one or
 // two splits of the fast kernels. A draw that fails is the first one of its --seed.
-TEST(any_shape_agrees_with_the_oracle, ON_BOTH)
+TEST_ON(any_shape_agrees_with_the_oracle, ON_BOTH)
 {
     const int dims[] = {1, 3, 8, 16, 20, 32, 48, 64, 64, 80, 96, 112, 128, 128, 256};
     const int groups[] = {1, 1, 2, 3, 4, 5, 7, 8, 9, 17, 33, 63, 64, 65, 128, 129};
@@ -2384,7 +2231,7 @@ TEST(any_shape_agrees_with_the_oracle, ON_BOTH)
 }
 
 // Shapes for which chunks, blocks and tiles end in different places.
-TEST(results_have_the_same_bits_however_cut, ON_BOTH)
+TEST_ON(results_have_the_same_bits_however_cut, ON_BOTH)
 {
     for (int i = 0; i < (on_stand_in() ? 6 : 24); i++) {
         int b = some_block_size(), dim = i % 4 < 2 ? 64 : 20;
@@ -2402,7 +2249,7 @@ TEST(results_have_the_same_bits_however_cut, ON_BOTH)
 // has alone, even where the room for states is so small that rows are taken one by one. Its
 // neighbours in a chunk see more or fewer tokens; what only the last one sees is NaN. The second
 // sequence begins at the position after it.
-TEST(a_row_has_the_same_bits_in_any_company, ON_BOTH)
+TEST_ON(a_row_has_the_same_bits_in_any_company, ON_BOTH)
 {
     const int counts[] = {12, 3, 1}, groups[] = {1, 3, 4, 9};
     for (int i = 0; i < 4; i++) {
@@ -2485,7 +2332,7 @@ static void *live(void *argument)
     some_operations(pool, times(400, 4));
     end_pool(pool);
     free_to(0);
-    arrfree(memory);
+    free(memory);
     arrfree(pools);
     arrfree(twins);
     return NULL;
@@ -2493,7 +2340,7 @@ static void *live(void *argument)
 
 // Two threads, each with its own pool, get what each would get alone; what pool_check() says in one
 // can be read after it has reported in the other. (What they share, the thread sanitizer sees.)
-TEST(pools_in_two_threads_are_independent, ON_CPU)
+TEST_ON(pools_in_two_threads_are_independent, ON_CPU)
 {
     uint64_t seeds[2] = {seed, seed + 1};
     pthread_t threads[2];
@@ -2510,8 +2357,7 @@ TEST(pools_in_two_threads_are_independent, ON_CPU)
 
 // ---- what it prints, and what ends the program ------------------------------------------------
 
-static const char *program;  // the name of this one
-static int child_output;     // what a child prints is read here
+static int child_output;  // what a child prints is read here
 
 // Forks a child that ends, or is ended by what it does. Returns 0 in it; a failing check aborts it.
 static pid_t begin_child(void)
@@ -2550,18 +2396,16 @@ static const char *last_words(pid_t child, int signal)
 // What pool_dump() and seq_dump() print.
 static const char *drawn(const Pool *pool, const Seq *seq)
 {
-    char *text = NULL;
-    size_t size;
-    FILE *file = open_memstream(&text, &size);
+    char *text = (char *)alloc(4000);
+    FILE *file = fmemopen(text, 4000, "w");
     pool_dump(pool, file);
     seq_dump(seq, file);
     fclose(file);
-    arrput(memory, text);
     return text;
 }
 
 // The drawings show counts and tables; NULL is allowed, and as a file stands for stdout.
-TEST(dumps_draw_counts_and_tables, ON_CPU)
+TEST_ON(dumps_draw_counts_and_tables, ON_CPU)
 {
     Pool *pool = new_pool(small_config(4, 100));
     Seq *seq = new_seq(pool, 10);
@@ -2607,7 +2451,7 @@ TEST(dumps_draw_counts_and_tables, ON_CPU)
     } while (0)
 
 // A program that has damaged a pool is stopped where the engine notices, with a line that says why.
-TEST(a_broken_invariant_panics, ON_CPU)
+TEST_ON(a_broken_invariant_panics, ON_CPU)
 {
     Pool *pool = new_pool(small_config(4, 4));
     Seq *a = new_seq(pool, 8), *b = new_seq(pool, 0);  // a: blocks 0 and 1
@@ -2704,7 +2548,7 @@ static int num_far_ways(int dtype)
     return dtype == PAGED_F32 ? 2 : 3;  // tensor cores take 16 bits
 }
 
-TEST(a_step_reaches_beyond_2_to_the_32, ON_BOTH)
+TEST_ON(a_step_reaches_beyond_2_to_the_32, ON_BOTH)
 {
     const uint64_t unit = 1ull << 36;
     const int64_t entry = (1ll << 32) + 1;
@@ -2793,7 +2637,7 @@ static void touched(int number) { _exit(number < 0); }
 
 // Sizes of more than 32 bits: what is asked for is refused, and what is copied or filled runs into a
 // page that cannot be touched.
-TEST(sizes_have_64_bits, ON_BOTH)
+TEST_ON(sizes_have_64_bits, ON_BOTH)
 {
     const uint64_t block = (uint64_t)FAR_SLOTS * FAR_KV_HEADS * FAR_DIM * 2, gib = 1 << 30;
     char *far = far_memory(8 * block);
@@ -2930,7 +2774,7 @@ static void run_wrong_kernel(int kind, const char *order)
 
 // It stops kernels that would hang a real GPU, or compute anything there, and names the lane and the
 // place. (Under AddressSanitizer, no shared memory is filled with NaN.)
-TEST(the_stand_in_panics_on_wrong_kernels, ON_DEVICE)
+TEST_ON(the_stand_in_panics_on_wrong_kernels, ON_DEVICE)
 {
     const char *const other = "the other threads wait at another barrier";
     const char *const whole = "the stand-in knows shuffles of whole warps only";
@@ -2964,115 +2808,21 @@ extern "C" const char *__asan_default_options(void);
 #endif
 const char *__asan_default_options(void) { return "allocator_may_return_null=1"; }
 
-static const char *const device_names[] = {"cpu", "gpu", "standin"};
-
-static double now(void)
+// Ends what a test has left: if it has passed, its pools must be sound.
+static void clean_up_engine(int good)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-// Prints the command that runs it again.
-static void print_failed(const Test *test)
-{
-    printf("  FAILED: %s --%s %s--seed %llu ", program, device_names[device],
-           quick ? "--quick " : "", (unsigned long long)seed);
-    if (num_operations != OPERATIONS) printf("--ops %d ", num_operations);
-    printf("%s\n", test->name);
-}
-
-static int run_test(const Test *test)
-{
-    const double start = now();
-    random_state = seed;  // its random numbers depend on its name, not on the tests before it
-    for (const char *c = test->name; *c; c++) random_state = random_state * 31 + (uint64_t)*c;
-    turns = 0;
-    operation = 0;
-    in_a_test = 1;
-    switch (setjmp(test_end)) {
-    case 0:
-        test->run();
-        while (arrlen(pools) > 0) end_pool(arrlast(pools));  // those that the test has left
-        printf("ok %8.2f s\n", now() - start);
-        return PASSED;
-    case SKIPPED: return SKIPPED;
-    default: print_failed(test); return FAILED;
-    }
-}
-
-static void clean_up(void)
-{
+    while (good && arrlen(pools) > 0) end_pool(arrlast(pools));
     fail_after = fault_after = -1;
     fail_all = 1;
     faulty_pool = NULL;
-    free_to(0);
-    arrfree(memory);
     arrfree(pools);
+    arrfree(twins);
     token_odds = wild = 0;
+    operation = 0;
+    turns = 0;
 #ifdef PAGED_FAST
     states_limit = STATES_LIMIT;
 #endif
-    arrfree(twins);
-}
-
-// In a child, so that a crash ends only this test, and is reported with its name. Exit statuses of
-// the sanitizers and of valgrind are not among those that mean a result.
-static int run_in_child(const Test *test)
-{
-    enum { RESULT = 40 };
-    int status = 0;
-    fflush(stdout);
-    pid_t child = fork();
-    if (child == 0) {
-        alarm(SECONDS);
-        int result = run_test(test);
-        clean_up();
-        fflush(stdout);
-        if (result == FAILED) _exit(RESULT + result);  // what it has left behind is not a leak
-        exit(RESULT + result);
-    }
-    if (child < 0 || waitpid(child, &status, 0) != child) return perror("fork"), FAILED;
-    int result = WIFEXITED(status) ? WEXITSTATUS(status) - RESULT : -1;
-    if (result >= PASSED && result <= SKIPPED) return result;
-    if (WIFSIGNALED(status))
-        printf("\nsignal %d: %s\n", WTERMSIG(status), strsignal(WTERMSIG(status)));
-    else
-        printf("\nexit status %d\n", WEXITSTATUS(status));
-    if (noted[0]) printf("  at %s\n", noted);
-    print_failed(test);
-    return FAILED;
-}
-
-// A slow test of a GPU fails at its next call. If there is none for as long again, the program ends.
-static void on_alarm(int number)
-{
-    late = 1;
-    signal(number, SIG_DFL);
-    alarm(SECONDS);
-}
-
-// Runs the tests for the device; if any are named, only those.
-static void run_tests(int on, int num_named, int *count)
-{
-    for (const Test *test = tests; test < tests + num_tests; test++) {
-        if (!(test->on & on)) continue;
-        if (num_named > 0 && !test->named) continue;
-        printf("%-8s %-46s ", device_names[device], test->name);
-        fflush(stdout);
-        noted[0] = 0;
-        // One by name is for a debugger, and CUDA does not survive fork().
-        if (num_named == 1 || device == PAGED_GPU) {
-            late = 0;
-            signal(SIGALRM, on_alarm);
-            if (num_named != 1) alarm(SECONDS);
-            count[run_test(test)]++;
-            alarm(0);
-            clean_up();
-        } else {
-            count[run_in_child(test)]++;
-        }
-    }
 }
 
 // Says what the tests are going to run on. Returns 0 if it is not there. The engine is not asked,
@@ -3093,47 +2843,27 @@ static int find_device(void)
 
 int main(int argc, char **argv)
 {
-    int count[3] = {0}, num_named = 0, list = 0;
+    static const char *const names[] = {"--cpu", "--gpu", "--standin"};
     int on[3] = {0};  // the devices that are asked for
-    const struct option options[] = {{"quick", no_argument, &quick, 1},
-                                     {"list", no_argument, &list, 1},
-                                     {"cpu", no_argument, &on[PAGED_CPU], 1},
-                                     {"gpu", no_argument, &on[PAGED_GPU], 1},
-                                     {"standin", no_argument, &on[PAGED_STANDIN], 1},
-                                     {"seed", required_argument, NULL, 's'},
-                                     {"ops", required_argument, NULL, 'o'},
-                                     {NULL, 0, NULL, 0}};
-    program = argv[0];
-    noted = (char *)mmap(NULL, NOTE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (noted == MAP_FAILED) return perror("mmap"), 2;
-    setvbuf(stdout, NULL, _IOLBF, BUFSIZ);  // what was printed stands, should a sanitizer stop it
-    for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
-        if (option == '?') return fprintf(stderr, "The top of tests.c lists the options.\n"), 2;
-        if (option == 's') seed = strtoull(optarg, NULL, 10);
-        if (option == 'o') num_operations = atoi(optarg);
-    }
-    for (; optind < argc; optind++, num_named++) {
-        int t = 0;
-        while (t < num_tests && strcmp(tests[t].name, argv[optind]) != 0) t++;
-        if (t == num_tests)
-            return fprintf(stderr, "%s: there is no test %s\n", program, argv[optind]), 2;
-        tests[t].named = 1;
-    }
-    for (int t = 0; list && t < num_tests; t++) printf("%s\n", tests[t].name);
-    if (list) return 0;
+    const struct option own[] = {{"cpu", no_argument, &on[PAGED_CPU], 1},
+                                 {"gpu", no_argument, &on[PAGED_GPU], 1},
+                                 {"standin", no_argument, &on[PAGED_STANDIN], 1},
+                                 {"ops", required_argument, &num_operations, 0},
+                                 {NULL, 0, NULL, 0}};
+    begin_tests(argc, argv, own);
+    clean_up = clean_up_engine;
     if (!on[PAGED_CPU] && !on[PAGED_GPU] && !on[PAGED_STANDIN])
         on[PAGED_CPU] = on[(int)OTHER_DEVICE == PAGED_GPU ? PAGED_GPU : PAGED_STANDIN] = 1;
-    printf("seed %llu%s\nATTEND_FAST is %s\n", (unsigned long long)seed,
-           quick ? ", quick: random work is cut to a twentieth" : "",
+    printf("ATTEND_FAST is %s\n",
            NUM_WAYS == 4 ? "the code of fast/" : "the plain code, for want of -DPAGED_FAST");
-    if (on[PAGED_CPU]) run_tests(ON_CPU, num_named, count);
+    if (on[PAGED_CPU]) run_tests(names[PAGED_CPU], ON_CPU);
     for (device = PAGED_GPU; device <= PAGED_STANDIN; device++) {
         if (!on[device]) continue;
+        one_process = device == PAGED_GPU;
         if (find_device())
-            run_tests(ON_DEVICE, num_named, count);
+            run_tests(names[device], ON_DEVICE);
         else
-            count[SKIPPED]++;
+            results[SKIPPED]++;
     }
-    printf("%d passed, %d failed, %d skipped\n", count[PASSED], count[FAILED], count[SKIPPED]);
-    return count[FAILED] > 0 || count[PASSED] + count[SKIPPED] == 0;
+    return end_tests();
 }

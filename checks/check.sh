@@ -80,7 +80,8 @@ programs() {
         quietly "$name" "$@" $WARN $CPPFLAGS examples/$program.c $to.o -o $to-$program -lm || return
     done
     quietly "$name" "$@" $WARN -g $CPPFLAGS paged.cu.c -o $to-paged -lm || return
-    quietly "$name" cc -O1 $WARN checks/llama_tests.c -o $OUT/llama-tests -lm || return
+    quietly "$name" cc -O1 $WARN $CPPFLAGS -DPAGED_NO_MAIN checks/llama_tests.c paged.cu.c \
+        -o $OUT/llama-tests -lm || return
     check "$name: llama" env LLAMA=$to-llama $OUT/llama-tests --quick
     check "$name: replay" env REPLAY=$to-replay TRACE=none sh checks/replay.sh
     check "$name: paged, tour" env PAGED=$to-paged TOUR=$to-tour COMPILERS=none \
@@ -187,7 +188,7 @@ zig() {
         needs=
         case $file in
         examples/draw.c) ;;  # which includes the engine, as those of other folders do
-        examples/* | learn/hunts.c)
+        examples/* | learn/hunts.c | checks/llama_tests.c)
             needs="-DPAGED_FAST -DPAGED_NO_MAIN $OUT/reader/paged.cu.c" ;;
         esac
         quietly "$target: $file" python3 -m ziglang cc -target $target -O1 $WARN $CPPFLAGS \

@@ -60,7 +60,7 @@ if [ "${1-}" = --look ]; then
     finish
 fi
 compiles $CC $SAN || { skip "sanitizers: $CC has none, the tests run without"; SAN=; }
-build llama-tests checks/llama_tests.c &&
+build llama-tests -DPAGED_NO_MAIN checks/llama_tests.c paged.cu.c &&
     build llama $SAN -DPAGED_FAST -DPAGED_NO_MAIN examples/llama.c paged.cu.c &&
     check "damaged files" env ASAN_OPTIONS=max_allocation_size_mb=4 LLAMA=$BUILD/llama \
         $BUILD/llama-tests damaged_files_are_refused

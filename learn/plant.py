@@ -30,8 +30,8 @@ os.environ['LC_ALL'] = 'C'  # what compilers and debuggers say is read here
 os.environ.update(TSAN_OPTIONS='halt_on_error=1', ASAN_OPTIONS='detect_leaks=0')
 CC = shlex.split(os.environ.get('CC', 'cc'))
 CPPFLAGS = shlex.split(os.environ.get('CPPFLAGS', ''))
-SOURCES = ('tests.c', 'checks/states.c', 'checks/search.h', 'paged.h', 'paged.cu.c', 'fast/fast.c',
-           'fast/gpu.c')
+SOURCES = ('tests.c', 'checks/test.h', 'checks/states.c', 'checks/search.h', 'paged.h',
+           'paged.cu.c', 'fast/fast.c', 'fast/gpu.c')
 
 NO_STANDIN = 'This build has no stand-in for a GPU, which needs x86-64 or AArch64.'
 
@@ -161,7 +161,7 @@ def read_bugs():
 
 def plant(sources, bug):
     """A copy of the sources with a bug, its file and its line; or None and the reason."""
-    places = [path for path in SOURCES[3:] for _ in range(sources[path].count(bug.old))]
+    places = [path for path in SOURCES[4:] for _ in range(sources[path].count(bug.old))]
     if len(places) != 1:
         return sources, None, f'`{bug.old}` occurs {len(places)} times'
     before, after = sources[places[0]].split(bug.old)
