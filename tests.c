@@ -240,34 +240,6 @@ static void check_seq(Seq *seq);
 static void check_all(const Pool *pool);
 static void end_pool(Pool *pool);
 
-// On a GPU, tensors have to be in its memory. These lend it copies, and take back the results.
-static struct {
-    float *x, *tensor;
-    size_t count;
-} loans[3];
-static int num_loans;
-
-static float *lend(const Pool *pool, const float *x, size_t count, int wanted_back)
-{
-    if (!x || !pool || pool->config.device != PAGED_GPU) return (float *)x;
-    float *tensor = tensor_create(pool, count + 1);
-    tensor_copy(pool, tensor, x, count);
-    loans[num_loans].x = wanted_back ? (float *)x : NULL;
-    loans[num_loans].tensor = tensor;
-    loans[num_loans++].count = count;
-    return tensor;
-}
-
-static int take_back(const Pool *pool, int error)
-{
-    while (num_loans > 0) {
-        num_loans--;
-        tensor_copy(pool, loans[num_loans].x, loans[num_loans].tensor, loans[num_loans].count);
-        tensor_free(pool, loans[num_loans].tensor);
-    }
-    return error;
-}
-
 static size_t row_floats(const Pool *pool)
 {
     return pool ? (size_t)pool->config.num_kv_heads * pool->config.head_dim : 0;
@@ -278,29 +250,59 @@ static size_t num_planned(const Pool *pool)  // query tokens of the plan
     return pool && pool->plan ? (size_t)pool->plan->job.num_query_tokens : 0;
 }
 
-// A result is NaN before the call, so that what an earlier call has left cannot pass for it. If the
-// call is refused, it is still NaN, and gets back what it was. Returns that.
-static float *clear(float *x, size_t n)
+// The tensors of a call, which on a GPU have to be in its memory.
+typedef struct Loan {
+    float *tensor, *result;  // result: where a result is wanted; NULL for K, V and queries
+    size_t count;
+} Loan;
+static __thread Loan loans[5];
+static __thread int num_loans;
+
+static float *lend(const Pool *pool, const float *x, size_t count)
 {
-    if (!x) return NULL;
-    float *before = (float *)alloc(n * sizeof *x);
-    memcpy(before, x, n * sizeof *x);
-    memset(x, 0xff, n * sizeof *x);
-    return before;
+    if (!x || !pool || pool->config.device != PAGED_GPU) return (float *)x;
+    Loan loan = {tensor_create(pool, count + 1), NULL, count};
+    tensor_copy(pool, loan.tensor, x, count);
+    loans[num_loans++] = loan;
+    return loan.tensor;
 }
 
-static void restore(float *x, const float *before, size_t n)
+// A result begins as NaN, so that what an earlier call has left cannot pass for it. A call that is
+// refused leaves NaN there, and any call the NaN after its end.
+enum { AFTER_IT = 64 };
+
+static float *lend_nan(const Pool *pool, float *result, size_t count)
 {
-    if (!x) return;
-    for (size_t i = 0; i < n; i++) CHECK(float_bits(x[i]) == UINT32_MAX);
-    memcpy(x, before, n * sizeof *x);
+    if (!result || !pool || count == 0) return result;
+    size_t bytes = (count + AFTER_IT) * sizeof *result;
+    float *nan = (float *)memset(alloc(bytes), 0xff, bytes);
+    Loan loan = {lend(pool, nan, count + AFTER_IT), result, count};
+    loans[num_loans++] = loan;
+    return loan.tensor;
+}
+
+static int take_back(const Pool *pool, int error)
+{
+    while (num_loans > 0) {
+        Loan loan = loans[--num_loans];
+        if (!loan.result) {
+            tensor_free(pool, loan.tensor);
+            continue;
+        }
+        float *got = (float *)alloc((loan.count + AFTER_IT) * sizeof *got);
+        tensor_copy(pool, got, loan.tensor, loan.count + AFTER_IT);
+        for (size_t i = error ? 0 : loan.count; i < loan.count + AFTER_IT; i++)
+            CHECK(float_bits(got[i]) == UINT32_MAX);
+        if (!error) memcpy(loan.result, got, loan.count * sizeof *got);
+    }
+    return error;
 }
 
 // pool_write(), seq_gather() and attend() with tensors in host memory.
 static int t_write(Pool *pool, int layer, const float *k, const float *v)
 {
     size_t n = num_planned(pool) * row_floats(pool);
-    int error = pool_write(pool, layer, lend(pool, k, n, 0), lend(pool, v, n, 0));
+    int error = pool_write(pool, layer, lend(pool, k, n), lend(pool, v, n));
     return take_back(pool, error);
 }
 
@@ -308,11 +310,8 @@ static int t_gather(const Seq *seq, int layer, float *k, float *v)
 {
     const Pool *pool = seq ? seq->pool : NULL;
     size_t n = seq ? seq->length * row_floats(pool) : 0, mark = num_allocs;
-    const float *old_k = clear(k, n), *old_v = clear(v, n);
-    int error = seq_gather(seq, layer, lend(pool, k, n, 1), lend(pool, v, n, 1));
+    int error = seq_gather(seq, layer, lend_nan(pool, k, n), lend_nan(pool, v, n));
     take_back(pool, error);
-    if (error) restore(v, old_v, n);
-    if (error) restore(k, old_k, n);
     free_to(mark);
     return error;
 }
@@ -323,31 +322,21 @@ static int t_attend(Pool *pool, int flags, int layer, int num_q_heads, float sca
     size_t heads = num_q_heads > 0 && num_q_heads <= PAGED_MAX_Q_HEADS ? num_q_heads : 0;
     size_t rows = num_planned(pool) * heads, mark = num_allocs;
     size_t n = rows > 0 ? rows * pool->config.head_dim : 0;
-    const float *old_out = clear(out, n), *old_lse = clear(lse, rows);
-    int error = attend(pool, flags, layer, num_q_heads, scale, lend(pool, q, n, 0),
-                       lend(pool, out, n, 1), lend(pool, lse, rows, 1));
+    int error = attend(pool, flags, layer, num_q_heads, scale, lend(pool, q, n),
+                       lend_nan(pool, out, n), lend_nan(pool, lse, rows));
     take_back(pool, error);
-    if (error) restore(lse, old_lse, rows);
-    if (error) restore(out, old_out, n);
     free_to(mark);
     return error;
 }
 
-// A step of the newest n tokens of one sequence; one that also stores K and V of one layer; and one
-// that stores the same K and V in all of them.
+// A step of the newest n tokens of one sequence; and one that stores their K and V, in each layer.
 static int plan_one(Seq *seq, int n)
 {
     Batch batch = {1, &seq, &n};
     return pool_plan(seq->pool, &batch);
 }
 
-static int write_one(Seq *seq, int n, int layer, const float *k, const float *v)
-{
-    int error = plan_one(seq, n);
-    return error ? error : t_write(seq->pool, layer, k, v);
-}
-
-static int write_all(Seq *seq, int n, const float *k, const float *v)
+static int store(Seq *seq, int n, const float *k, const float *v)
 {
     int error = plan_one(seq, n);
     for (int layer = 0; layer < seq->pool->config.num_layers && !error; layer++)
@@ -355,12 +344,14 @@ static int write_all(Seq *seq, int n, const float *k, const float *v)
     return error;
 }
 
-// A sequence of n tokens, with these K and V, in a pool of one layer and one head.
+// A sequence of n tokens, with these K and V, in a pool of one layer and one head. The newest token
+// is planned.
 static Seq *seq_of(int n, int head_dim, int dtype, const float *k, const float *v)
 {
     PoolConfig config = {1, 1, head_dim, 16, ceil_div(n, 16), dtype, 1, PAGED_CPU};
     Seq *seq = bare_seq(new_pool(config), n);
-    CHECK_OK(write_one(seq, n, 0, k, v));
+    CHECK_OK(store(seq, n, k, v));
+    CHECK_OK(plan_one(seq, 1));
     return seq;
 }
 
@@ -401,7 +392,7 @@ TEST_ON(attention_is_a_softmax_by_hand, ON_BOTH)
         Pool *pool = new_pool(config);
         Seq *seq = bare_seq(pool, 4);
         float out[4], lse[4];
-        CHECK_OK(write_one(seq, 4, 0, k, v));
+        CHECK_OK(store(seq, 4, k, v));
         for (int i = 0; i < 16; i++) {  // flags 0 to 3
             if (i % 4 == 0) CHECK_OK(t_attend(pool, i / 4, 0, 1, 0, q, out, lse));
             CHECK_CLOSE(out[i % 4], sums[i % 4] / weights[i % 4], 1);
@@ -580,7 +571,8 @@ TEST_ON(poison_marks_every_unwritten_slot, ON_BOTH)
         rewind_seq(a, 3);           // drops block 2, and slots of block 1
         CHECK_TEXT(slots(pool, 1), "..NN");
         CHECK_OK(make_room(a, 1));
-        CHECK_OK(write_one(a, 1, 0, ones, ones));
+        CHECK_OK(plan_one(a, 1));
+        CHECK_OK(t_write(pool, 0, ones, ones));
         Seq *b = fork_seq(a, 7);
         CHECK_OK(make_room(b, 1));  // copies slot 2, too, which is written in layer 0 only
         CHECK_TEXT(slots(pool, b->block_table[1]), "..?N");
@@ -1107,7 +1099,7 @@ TEST_ON(floats_round_to_nearest_ties_to_even, ON_BOTH)
         CHECK_OK(t_gather(seq, 0, k, v));
         CHECK_BITS(k, expected, N);
         CHECK_BITS(v, expected, N);
-        CHECK_OK(write_one(seq, 1, 0, q, in));
+        CHECK_OK(store(seq, 1, q, in));
         for (int flags = 0; flags < 4; flags++) {
             CHECK_OK(t_attend(seq->pool, flags, 0, 1, 0, q, v, NULL));
             for (int i = 0; i < N; i++) CHECK(v[i] == expected[i]);
@@ -1202,7 +1194,7 @@ TEST_ON(unused_slots_may_hold_anything, ON_BOTH)
         Seq *seq = new_seq(pool, n);
         check_all(pool);  // vectors must not be read past the last slot of the pool
         const float *x = filled(n * 2 * dim, garbage[i % 3]);
-        CHECK_OK(write_all(seq, n, x, x));
+        CHECK_OK(store(seq, n, x, x));
         release(seq);
         seq = new_seq(pool, 11);
         check_all(pool);
@@ -1228,7 +1220,6 @@ TEST_ON(equal_scores_of_any_size_weigh_the_same, ON_BOTH)
         float out[3 * 128], lse[3], v = rows[i / 2].v, score = rows[i / 2].score;
         const float *q = filled(3 * dim, rows[i / 2].q), *k = filled(n * dim, rows[i / 2].k);
         Seq *seq = seq_of(n, dim, i % 2 ? PAGED_BF16 : PAGED_F32, k, filled(n * dim, v));
-        CHECK_OK(plan_one(seq, 1));
         for (int way = 0; way < 8; way++) {
             int heads = way < 4 ? 1 : 3;
             note("row %d, %d tokens, %d heads, flags %d", i / 2, n, heads, way % 4);
@@ -1262,7 +1253,6 @@ TEST_ON(long_sums_keep_their_small_terms, ON_BOTH)
         scores[at] = rows[i].large;
         values[at] = rows[i].large_v;
         Seq *seq = seq_of(n, 1, PAGED_F32, scores, values);
-        CHECK_OK(plan_one(seq, 1));
         for (int flags = 0; flags < 4; flags++) {
             note("row %d, the large score at %d, flags %d", i, at, flags);
             CHECK_OK(t_attend(seq->pool, flags, 0, 1, 1, &q, &out, &lse));
@@ -1298,7 +1288,6 @@ TEST_ON(float32_ends_where_the_header_says, ON_BOTH)
             v[t * 8] = (i % 2 ? t < 4 : t > 4) ? rows[row].v : rows[row].other_v;
         }
         Seq *seq = seq_of(9, 8, i % 2 ? PAGED_BF16 : PAGED_F32, k, v);
-        CHECK_OK(plan_one(seq, 1));
         for (int flags = 0; flags < 4; flags++) {
             int here = KERNELS;
             if (device == PAGED_CPU) here = flags >= ATTEND_FAST && LANES > 0 ? FAST : PLAIN;
@@ -1321,7 +1310,6 @@ TEST_ON(doubles_hold_what_floats_do_not, ON_CPU)
     for (int i = 0; i < 3; i++) {
         float out = 0;
         Seq *seq = seq_of(2, 1, PAGED_F32, rows[i].k, rows[i].v);
-        CHECK_OK(plan_one(seq, 1));
         CHECK_OK(t_attend(seq->pool, ATTEND_PAGED, 0, 1, 1, &rows[i].q, &out, NULL));
         CHECK(out == rows[i].right);
     }
@@ -1351,7 +1339,6 @@ TEST_ON(doubles_are_rounded_once, ON_CPU)
             for (int d = 0; d < 2; d++) sums[d] += weight * v[2 * t + d];
         }
         Seq *seq = seq_of(N, 2, PAGED_F32, k, v);
-        CHECK_OK(plan_one(seq, 1));
         CHECK_OK(t_attend(seq->pool, ATTEND_PAGED, 0, 1, 1, q, out[0], &lse[0]));
         Oracle *oracle = oracle_create(&seq->pool->config, N);
         oracle->length = N;
@@ -1414,13 +1401,14 @@ TEST_ON(queries_may_be_of_any_size, ON_BOTH)
         v[8] = -1;
         note("dtype %d, queries of %g", i % 3, sizes[i / 3]);
         Seq *seq = seq_of(2, 8, i % 3, k, v);
+        CHECK_OK(plan_one(seq, 2));
         for (int flags = 0; flags < 4; flags++) {
             CHECK_OK(t_attend(seq->pool, flags, 0, 2, 1, q, out, lse));
             CHECK_CLOSE(out[16], tanhf(16 * 0x1.5554p-9f), 1);
         }
         for (int d = 0; d < 16; d++) k[d] = 1;
         for (int h = 0; h < 4; h++) q[h * 8] = -INFINITY;  // and so are all scores
-        CHECK_OK(write_one(seq, 2, 0, k, v));
+        CHECK_OK(store(seq, 2, k, v));
         for (int flags = 0; flags < 4; flags++) {
             CHECK_OK(t_attend(seq->pool, flags, 0, 2, 1, q, out, lse));
             CHECK(out[16] == 0 && lse[3] == -INFINITY);
@@ -1437,7 +1425,7 @@ TEST_ON(every_query_head_finds_its_kv_head, ON_CPU)
     Seq *seq = bare_seq(new_pool(config), 1);
     const float *v = random_floats(HEADS);
     float *out = filled(HEADS, 0);
-    CHECK_OK(write_one(seq, 1, 0, v, v));
+    CHECK_OK(store(seq, 1, v, v));
     for (int flags = 0; flags < 4; flags++) {
         CHECK_OK(t_attend(seq->pool, flags, 0, HEADS, 0, v, out, NULL));
         CHECK_BITS(out, v, HEADS);
@@ -1788,24 +1776,21 @@ static void check_rows(Seq *seq, int layer, int num_tokens, int num_q_heads, flo
     }
 }
 
-// One way into out and lse, which are an element too long: nothing may be written there. On the
-// stand-in, the opposite order of the lanes must give the same bits; ThreadSanitizer, which sees why
-// it might not, needs no other order.
+// One way into out and lse. On the stand-in, the opposite order of the lanes must give the same bits;
+// ThreadSanitizer, which sees why it might not, needs no other order.
 static void attend_one_way(Pool *pool, int flags, int layer, int num_q_heads, float scale,
                            const float *q, float *out, float *lse, size_t rows)
 {
     size_t n = rows * pool->config.head_dim;
     CHECK_OK(t_attend(pool, flags, layer, num_q_heads, scale, q, out, lse));
-    CHECK(out[n] == 1234 && lse[rows] == 1234);
 #ifdef HAS_STANDIN
     if (!on_stand_in() || SEES_RACES) return;
-    float *other_out = filled(n + 1, 1234);
-    float *other_lse = filled(rows + 1, 1234);
+    float *other_out = filled(n, 0), *other_lse = filled(rows, 0);
     gpu_lane_order = !gpu_lane_order;
     CHECK_OK(t_attend(pool, flags, layer, num_q_heads, scale, q, other_out, other_lse));
     gpu_lane_order = !gpu_lane_order;
-    CHECK_BITS(other_out, out, n + 1);
-    CHECK_BITS(other_lse, lse, rows + 1);
+    CHECK_BITS(other_out, out, n);
+    CHECK_BITS(other_lse, lse, rows);
 #endif
 }
 
@@ -1825,8 +1810,8 @@ static void attend_to_layer(int layer, Seq *const *seqs, const int *counts, int 
         if (wild) q[i] = i % pool->config.head_dim == 0;
     }
     for (int way = 0; way < NUM_WAYS; way++) {
-        out[way] = filled(size + 1, 1234);
-        lse[way] = filled(rows + 1, 1234);
+        out[way] = filled(size, 0);
+        lse[way] = filled(rows, 0);
         attend_one_way(pool, way, layer, num_q_heads, scale, q, out[way], lse[way], rows);
         if (!(way & ATTEND_GATHER)) continue;
         CHECK_BITS(out[way], out[way - 1], size);
@@ -2259,11 +2244,11 @@ TEST_ON(a_row_has_the_same_bits_in_any_company, ON_BOTH)
         Pool *pool = new_pool(config);
         Seq *seqs[3];
         for (int s = 0; s < 3; s++) seqs[s] = new_seq(pool, lengths[s]);
-        CHECK_OK(write_one(seqs[0], 1, 0, filled(8, -NAN), filled(8, -NAN)));
+        CHECK_OK(store(seqs[0], 1, filled(8, -NAN), filled(8, -NAN)));
         float *q = random_floats(16 * 9 * 8), *own = filled(9 * 8, 0), *own_lse = filled(9, 0);
         for (int way = 0; way < NUM_WAYS - 1; way++) {  // plain, fast with little room, fast
             int flags = way > 0 ? ATTEND_FAST : ATTEND_PAGED;
-            float *out = filled(17 * 9 * 8, 0), *lse = filled(16 * 9, 0);
+            float *out = filled(16 * 9 * 8, 0), *lse = filled(16 * 9, 0);
             Batch batch = {3, seqs, counts};
 #ifdef PAGED_FAST
             const int few = i % 2 ? 1 : 5 * group * (8 + 2) * sizeof(float);  // for 5 splits
@@ -2272,13 +2257,12 @@ TEST_ON(a_row_has_the_same_bits_in_any_company, ON_BOTH)
             CHECK_OK(pool_plan(pool, &batch));
             CHECK_OK(t_attend(pool, flags, 0, group, 0, q, out, NULL));
             CHECK_OK(t_attend(pool, flags, 0, group, 0, q, out, lse));
-            CHECK_BITS(out + 16 * group * 8, filled(group * 8, 0), group * 8);
-            float *own_q = random_floats(16 * 9 * 8);  // which is to become the result
-            memcpy(own_q, q, 16 * group * 8 * sizeof *q);
-            float *tensor = lend(pool, own_q, 16 * group * 8, 1);
-            int error = attend(pool, flags, 0, group, 0, tensor, tensor, NULL);
-            CHECK_EQ(take_back(pool, error), PAGED_OK);
-            CHECK_BITS(own_q, out, 16 * group * 8);
+            float *q_and_out = tensor_create(pool, 16 * group * 8), *copy = filled(16 * 9 * 8, 0);
+            tensor_copy(pool, q_and_out, q, 16 * group * 8);
+            CHECK_OK(attend(pool, flags, 0, group, 0, q_and_out, q_and_out, NULL));
+            tensor_copy(pool, copy, q_and_out, 16 * group * 8);
+            tensor_free(pool, q_and_out);
+            CHECK_BITS(copy, out, 16 * group * 8);
 #if defined PAGED_FAST && defined HAS_STANDIN
             states_limit = STATES_LIMIT;
             size_t states = (size_t)count_splits(lengths[1] - 1) * group * (8 + 2);
@@ -2693,7 +2677,7 @@ TEST_ON(sizes_have_64_bits, ON_BOTH)
 
     // A dense copy of as many tokens as the plan says: V begins 2^35 bytes after K.
     const float *ones = filled(4 * 8, 1);
-    CHECK_OK(write_all(seq, 4, ones, ones));
+    CHECK_OK(store(seq, 4, ones, ones));
     pool->plan->num_tokens = 1 << 30;
     pool->workspace = (Memory){far, 64 * gib};
     CHECK_OK(attend(pool, ATTEND_GATHER, 0, 2, 0, ones, filled(4 * 8, 0), NULL));
@@ -2817,7 +2801,7 @@ static void clean_up_engine(int good)
     faulty_pool = NULL;
     arrfree(pools);
     arrfree(twins);
-    token_odds = wild = 0;
+    token_odds = wild = num_loans = 0;
     operation = 0;
     turns = 0;
 #ifdef PAGED_FAST
