@@ -2467,6 +2467,8 @@ TEST_ON(a_broken_invariant_panics, ON_CPU)
 // few pages are ever touched.
 enum { FAR_ROW = (1 << 28) + 1, FAR_DIM = 8, FAR_SLOTS = (1 << 29) + 1 };
 enum { FAR_KV_HEADS = 2, FAR_Q_HEADS = 16, FAR_TOKENS = 4 };
+static const uint64_t FAR_BLOCK = (uint64_t)FAR_SLOTS * FAR_KV_HEADS * FAR_DIM * 2;  // in f16
+static const uint64_t FAR_UNIT = 1ull << 36, GIB = 1 << 30;
 
 static char *far_memory(uint64_t bytes)
 {
@@ -2492,80 +2494,93 @@ static void run_far(void (*kernel)(Job), const Job *job, unsigned x, unsigned y)
     gpu_run_block();
 }
 #else
-#define run_far(kernel, job, x, y) (void)(job)
+#define run_far(kernel, job, x, y) (void)(kernel), (void)(job)
 #endif
 
-// Attends from the far row, in one of the ways that the device has: 0, 1, ...
-static void attend_far(const Job *job, int way)
+// Attends from the far row, on the CPU: way 0, by the plain code; 1, by fast/fast.c.
+static void far_on_cpu(const Job *job, int way)
 {
-    for (int head = 0; head < FAR_Q_HEADS && device == PAGED_CPU && way == 0; head++)
-        attend_row(job, FAR_ROW, head);
-    for (int head = 0; head < FAR_Q_HEADS && device != PAGED_CPU && way == 0; head++)
-        run_far(attend_paged, job, FAR_ROW, head);
-#ifdef PAGED_FAST
-#if LANES
-    if (device == PAGED_CPU && way > 0) {
-        Query *queries = (Query *)memory_create(device, VECTORS * sizeof *queries);
-        attend_piece(job, queries, FAR_ROW, 1, 0, FAR_KV_HEADS);
-        memory_free(device, queries);
-    }
+    for (int head = 0; head < FAR_Q_HEADS && way == 0; head++) attend_row(job, FAR_ROW, head);
+#if defined PAGED_FAST && LANES
+    if (way == 0) return;
+    Query *queries = (Query *)memory_create(device, VECTORS * sizeof *queries);
+    attend_piece(job, queries, FAR_ROW, 1, 0, FAR_KV_HEADS);
+    memory_free(device, queries);
 #endif
-    if (device == PAGED_CPU || way == 0) return;
+}
+
+// By kernels: way 0, the plain one; 1, splits; 2, tensor cores. The last two leave states to merge.
+static void far_in_kernels(const Job *job, int way)
+{
+    void (*kernel)(Job) = attend_paged;
+    int heads = FAR_Q_HEADS;
+#ifdef PAGED_FAST
     float *states = job->states + (size_t)FAR_ROW * FAR_Q_HEADS * (FAR_DIM + 2);
     memset(states, 0, FAR_Q_HEADS * (FAR_DIM + 2) * sizeof *states);
-    for (int head = 0; head < FAR_Q_HEADS && way == 1; head++)
-        run_far(attend_split, job, FAR_ROW, head);
-    for (int head = 0; head < FAR_KV_HEADS && way == 2; head++)
-        run_far(job->config.dtype == PAGED_F16 ? attend_mma_f16_64 : attend_mma_bf16_64, job,
-                FAR_ROW, head);
-    for (int head = 0; head < FAR_Q_HEADS; head++) {  // it has one split, whose m comes first
-        CHECK(states[head * (FAR_DIM + 2)] == 80);
+    if (way == 1) kernel = attend_split;
+    if (way == 2) kernel = attend_mma_bf16_64;
+    if (way == 2 && job->config.dtype == PAGED_F16) kernel = attend_mma_f16_64;
+    if (way == 2) heads = FAR_KV_HEADS;
+#endif
+    for (int head = 0; head < heads; head++) run_far(kernel, job, FAR_ROW, head);
+#ifdef PAGED_FAST
+    for (int head = 0; head < FAR_Q_HEADS && way > 0; head++) {
+        CHECK(states[head * (FAR_DIM + 2)] == 80);  // m comes first; there is one split
         run_far(merge_splits, job, FAR_ROW, head);
     }
 #endif
+    (void)way;
 }
 
 static int num_far_ways(int dtype)
 {
     if (NUM_WAYS < 4) return 1;
-    if (device == PAGED_CPU) return LANES ? 2 : 1;
+    if (device == PAGED_CPU) return LANES > 0 ? 2 : 1;
     return dtype == PAGED_F32 ? 2 : 3;  // tensor cores take 16 bits
+}
+
+// A step of one sequence, whose tokens are in block 1. All tensors, states and the dense K begin at
+// x, and all V 64 elements after it: where each is used, no other is.
+static Job far_job(char *far, int dtype, const SeqOffset *offsets)
+{
+    float *x = (float *)(far + 2 * FAR_UNIT);
+    Job job;
+    memset(&job, 0, sizeof job);
+    job.config = (PoolConfig){1, FAR_KV_HEADS, FAR_DIM, FAR_SLOTS, 2, dtype, 1, device};
+    job.k_plane = far;
+    job.v_plane = far + FAR_UNIT;
+    job.num_seqs = 1;
+    job.num_query_tokens = FAR_ROW + 1;
+    job.offsets = (SeqOffset *)offsets;
+    job.queries = (QueryToken *)(far + 5 * FAR_UNIT);
+    job.tables = (int *)(far + 5 * FAR_UNIT + FAR_UNIT / 2);
+    job.queries[FAR_ROW].position = FAR_TOKENS - 1;
+    job.tables[offsets[0].entry] = 1;
+    job.num_q_heads = FAR_Q_HEADS;
+    job.scale = 1;
+    job.splits = 1;
+    job.k = job.q = job.out = job.lse = job.states = x;
+    job.v = x + 64;
+    job.dense_k = x;
+    job.dense_v = x + 64;
+    job.dense_dtype = dtype;
+    return job;
 }
 
 TEST_ON(a_step_reaches_beyond_2_to_the_32, ON_BOTH)
 {
-    const uint64_t unit = 1ull << 36;
     const int64_t entry = (1ll << 32) + 1;
     const SeqOffset begin = {(1 << 28) + 9, entry};
     const SeqOffset offsets[2] = {begin, {begin.token + FAR_TOKENS, begin.entry + 1}};
     for (int dtype = PAGED_F32; dtype <= PAGED_BF16; dtype++) {
-        char *far = far_memory(6 * unit);
-        float *x = (float *)(far + 2 * unit);  // k, q, out, lse, states and the dense K
-        const uint64_t kv = (uint64_t)FAR_ROW * FAR_KV_HEADS * FAR_DIM;
-        const uint64_t row = (uint64_t)FAR_ROW * FAR_Q_HEADS, q = row * FAR_DIM;
-        Job job;
-        memset(&job, 0, sizeof job);
-        job.config = (PoolConfig){1, FAR_KV_HEADS, FAR_DIM, FAR_SLOTS, 2, dtype, 1, device};
-        job.k_plane = far;
-        job.v_plane = far + unit;
-        job.num_seqs = 1;
-        job.num_query_tokens = FAR_ROW + 1;
-        job.offsets = (SeqOffset *)offsets;
-        job.queries = (QueryToken *)(far + 5 * unit);
-        job.tables = (int *)(far + 5 * unit + unit / 2);
-        job.queries[FAR_ROW].position = FAR_TOKENS - 1;
-        job.tables[entry] = 1;
-        job.num_q_heads = FAR_Q_HEADS;
-        job.scale = 1;
-        job.splits = 1;
-        job.k = job.q = job.out = job.lse = job.states = x;
-        job.v = x + 64;
-        job.dense_k = x;
-        job.dense_v = x + 64;
-        job.dense_dtype = dtype;
+        char *far = far_memory(6 * FAR_UNIT);
+        Job job = far_job(far, dtype, offsets);
+        float *k = job.out + (size_t)FAR_ROW * FAR_KV_HEADS * FAR_DIM;
+        float *q = job.out + (size_t)FAR_ROW * FAR_Q_HEADS * FAR_DIM;
+        float *lse = job.lse + (size_t)FAR_ROW * FAR_Q_HEADS;
         for (int head = 0; head < FAR_KV_HEADS; head++) {
-            x[kv + head * FAR_DIM] = 80;  // the score: no other token weighs anything
-            x[kv + head * FAR_DIM + 64] = 7 + head;
+            k[head * FAR_DIM] = 80;  // the score: no other token weighs anything
+            k[head * FAR_DIM + 64] = 7 + head;
         }
         if (device == PAGED_CPU)
             write_token(&job, FAR_ROW, 0, 1);
@@ -2588,17 +2603,20 @@ TEST_ON(a_step_reaches_beyond_2_to_the_32, ON_BOTH)
                 job.tables = NULL;
             }
             for (int head = 0; head < FAR_Q_HEADS; head++) {
-                memset(x + q + head * FAR_DIM, 0, FAR_DIM * sizeof *x);
-                x[q + head * FAR_DIM] = 1;
-                x[row + head] = 0;
+                memset(q + head * FAR_DIM, 0, FAR_DIM * sizeof *q);
+                q[head * FAR_DIM] = 1;
+                lse[head] = 0;
             }
-            attend_far(&job, way % num_far_ways(dtype));
+            if (device == PAGED_CPU)
+                far_on_cpu(&job, way % num_far_ways(dtype));
+            else
+                far_in_kernels(&job, way % num_far_ways(dtype));
             for (int head = 0; head < FAR_Q_HEADS; head++) {
-                CHECK(x[q + head * FAR_DIM] == 7 + head / (FAR_Q_HEADS / FAR_KV_HEADS));
-                CHECK(x[row + head] == 80);
+                CHECK(q[head * FAR_DIM] == 7 + head / (FAR_Q_HEADS / FAR_KV_HEADS));
+                CHECK(lse[head] == 80);
             }
         }
-        munmap(far, (size_t)(6 * unit));
+        munmap(far, (size_t)(6 * FAR_UNIT));
     }
 }
 
@@ -2619,94 +2637,112 @@ static void touched(int number) { _exit(number < 0); }
         last_words(child_, 0); \
     } while (0)
 
-// Sizes of more than 32 bits: what is asked for is refused, and what is copied or filled runs into a
-// page that cannot be touched.
-TEST_ON(sizes_have_64_bits, ON_BOTH)
+// A pool of which only the planes and the published tokens are there.
+static Pool far_pool(char *far)
 {
-    const uint64_t block = (uint64_t)FAR_SLOTS * FAR_KV_HEADS * FAR_DIM * 2, gib = 1 << 30;
-    char *far = far_memory(8 * block);
-    Pool huge, *pool = new_pool(small_config(4, 4)), *none = pool;
-    Seq *seq = bare_seq(pool, 4);
-    PoolConfig config = {1, FAR_KV_HEADS, FAR_DIM, FAR_SLOTS, 2, PAGED_F16, 1, PAGED_CPU};
-    float *x = (float *)(far + 4 * block);
-    memset(&huge, 0, sizeof huge);
-    huge.config = config;
-    huge.k = far;
-    huge.v = far + 2 * block;
-    huge.tokens = (int *)far;
+    Pool pool;
+    memset(&pool, 0, sizeof pool);
+    pool.config = (PoolConfig){1, FAR_KV_HEADS, FAR_DIM, FAR_SLOTS, 2, PAGED_F16, 1, PAGED_CPU};
+    pool.k = far;
+    pool.v = far + 2 * FAR_BLOCK;
+    pool.tokens = (int *)far;
+    return pool;
+}
 
-    // Offsets, of blocks, of the tokens that were published, and of the oracle.
+// Large blocks, and many (vLLM issues 1486, 50427).
+TEST_ON(blocks_lie_beyond_2_to_the_32, ON_CPU)
+{
+    char *far = far_memory(4 * FAR_BLOCK);
+    Pool pool = far_pool(far);
+    block_poison(&pool, 0, FAR_SLOTS);  // no slot
+    block_poison(&pool, 1, FAR_SLOTS - 1);
     for (int head = 0; head < FAR_KV_HEADS; head++) {
-        const size_t at = ((size_t)(2 + head) * FAR_SLOTS - 1) * FAR_DIM;
-        huge.config.block_size = FAR_SLOTS;
-        block_poison(&huge, 0, FAR_SLOTS);  // no slot
-        block_poison(&huge, 1, FAR_SLOTS - 1);
-        CHECK(isnan(load_element(huge.k, at + FAR_SLOTS * (size_t)FAR_DIM, PAGED_F16)));
-        CHECK(isnan(load_element(huge.v, at + FAR_SLOTS * (size_t)FAR_DIM, PAGED_F16)));
+        const size_t last_slot = ((size_t)(3 + head) * FAR_SLOTS - 1) * FAR_DIM;
+        CHECK(isnan(load_element(pool.k, last_slot, PAGED_F16)));
+        CHECK(isnan(load_element(pool.v, last_slot, PAGED_F16)));
     }
-    CHECK(block_tokens(&huge, 9) == huge.tokens + 9 * (size_t)FAR_SLOTS);
-    Oracle oracle = {config, FAR_ROW, 1, x, x + 64};
+    CHECK(block_tokens(&pool, 9) == pool.tokens + 9 * (size_t)FAR_SLOTS);
+
+    int block = (1 << 21) + 1;
+    const size_t at = (size_t)block * 256 * FAR_DIM;
+    uint16_t *k = (uint16_t *)far + at;
+    Job job;
+    memset(&job, 0, sizeof job);
+    pool.config = (PoolConfig){1, 1, FAR_DIM, 256, 1 << 22, PAGED_F16, 1, PAGED_CPU};
+    k[0] = 7;
+    block_copy(&pool, block + 1, block);
+    CHECK_EQ(k[256 * FAR_DIM], 7);
+    job.config = pool.config;
+    job.tables = &block;
+    CHECK(token_offset(&job, (SeqOffset){0, 0}, 0, 0) == at);
+    munmap(far, 4 * FAR_BLOCK);
+}
+
+TEST_ON(the_oracle_reaches_beyond_2_to_the_32, ON_CPU)
+{
+    float *x = (float *)far_memory(FAR_UNIT);
+    Oracle oracle = {
+        {2, FAR_KV_HEADS, FAR_DIM, 1, 1, PAGED_F16, 1, PAGED_CPU}, FAR_ROW, 1, x, x + 64};
     float row[2 * FAR_DIM] = {80, 1}, out[2 * FAR_DIM] = {0}, lse[2] = {0};
-    oracle.config.num_layers = 2;
     oracle_write(&oracle, 1, 1, row, row);
     CHECK(x[(size_t)FAR_ROW * 2 * FAR_DIM] == 80);
     oracle_attend(&oracle, 1, 1, 2, 1, row, out, lse);
     CHECK(out[0] == 80 && lse[0] == 6401);
     oracle.max_tokens = INT_MAX;
     CHECK(oracle_offset(&oracle, 3, 0, 0) == 3 * (size_t)INT_MAX * FAR_KV_HEADS * FAR_DIM);
+    munmap(x, FAR_UNIT);
+}
 
-    // Many blocks (vLLM issues 1486, 50427).
-    Pool many = huge;
-    many.config = (PoolConfig){1, 1, FAR_DIM, 256, 1 << 22, PAGED_F16, 1, PAGED_CPU};
-    int block_id = (1 << 21) + 1;
-    const size_t at = (size_t)block_id * 256 * FAR_DIM;
-    uint16_t *k = (uint16_t *)far + at;
-    k[0] = 7;
-    block_copy(&many, block_id + 1, block_id);
-    CHECK_EQ(k[256 * FAR_DIM], 7);
-    Job job;
-    memset(&job, 0, sizeof job);
-    job.config = many.config;
-    job.tables = &block_id;
-    CHECK(token_offset(&job, (SeqOffset){0, 0}, 0, 0) == at);
+// What is copied or filled runs into a page that cannot be touched. A dense copy is of as many tokens
+// as the plan says: V begins 2^35 bytes after K.
+TEST_ON(copies_have_64_bits, ON_BOTH)
+{
+    char *far = far_memory(8 * FAR_BLOCK);
+    Pool huge = far_pool(far), *pool = new_pool(small_config(4, 4));
+    float *x = (float *)(far + 4 * FAR_BLOCK);
+    GOES_BEYOND(far, FAR_BLOCK / 2 - (1 << 17), block_poison(&huge, 0, 0));  // one head
+    GOES_BEYOND(far + FAR_BLOCK, FAR_BLOCK / 2, block_copy(&huge, 1, 0));
+    GOES_BEYOND(x, 4 * GIB, tensor_copy(&huge, x, (float *)far, GIB + 1));
 
-    // Copies, and blocks that are filled.
-    GOES_BEYOND(far, block / 2 - (1 << 17), block_poison(&huge, 0, 0));  // one head
-    GOES_BEYOND(far + block, block / 2, block_copy(&huge, 1, 0));
-    GOES_BEYOND(x, 4 * gib, tensor_copy(&huge, x, (float *)far, gib + 1));
-
-    // A dense copy of as many tokens as the plan says: V begins 2^35 bytes after K.
     const float *ones = filled(4 * 8, 1);
-    CHECK_OK(store(seq, 4, ones, ones));
+    CHECK_OK(store(bare_seq(pool, 4), 4, ones, ones));
     pool->plan->num_tokens = 1 << 30;
-    pool->workspace = (Memory){far, 64 * gib};
+    pool->workspace = (Memory){far, 64 * GIB};
     CHECK_OK(attend(pool, ATTEND_GATHER, 0, 2, 0, ones, filled(4 * 8, 0), NULL));
-    CHECK(*(float *)(far + 32 * gib) == 1);
+    CHECK(*(float *)(far + 32 * GIB) == 1);
     pool->workspace = (Memory){NULL, 0};
+    munmap(far, 8 * FAR_BLOCK);
+}
 
-    // Requests.
+// What is asked for and is not there.
+TEST_ON(requests_have_64_bits, ON_BOTH)
+{
+    if (sizeof(size_t) < 8) skip("only where size_t has 64 bits");
+    PoolConfig large = {1, FAR_KV_HEADS, FAR_DIM, 1 << 30, 5, PAGED_F16, 1, PAGED_CPU};
+    Pool *pool = new_pool(small_config(4, 4)), *none = pool;
+    Seq *seq = bare_seq(pool, 4);
+    Memory memory = {NULL, 0};
+    float x[4 * 8];
+    CHECK_OK(store(seq, 4, filled(4 * 8, 1), filled(4 * 8, 1)));
     bytes_asked = fail_after = 0;
-    CHECK(!tensor_create(pool, gib + 1));
-    CHECK(bytes_asked > 4 * gib);
-    CHECK_EQ(memory_reserve(PAGED_CPU, &huge.states, 4 * gib), PAGED_OUT_OF_MEMORY);
-    CHECK(bytes_asked > 10 * gib);
+    CHECK(!tensor_create(pool, GIB + 1));
+    CHECK(bytes_asked > 4 * GIB);
+    CHECK_EQ(memory_reserve(PAGED_CPU, &memory, 4 * GIB), PAGED_OUT_OF_MEMORY);
+    CHECK(bytes_asked > 10 * GIB);
     bytes_asked = 0;
-    stbds_header(seq->block_table)->length = gib;
+    stbds_header(seq->block_table)->length = GIB;
     CHECK_EQ(seq_gather(seq, 0, x, x), PAGED_OUT_OF_MEMORY);
-    CHECK(bytes_asked > 6 * gib);
-    stbds_header(seq->block_table)->length = 4 * gib;
+    CHECK(bytes_asked > 6 * GIB);
     bytes_asked = 0;
+    stbds_header(seq->block_table)->length = 4 * GIB;
     CHECK_EQ(plan_one(seq, 4), PAGED_OUT_OF_MEMORY);
-    CHECK(bytes_asked > 16 * gib);
+    CHECK(bytes_asked > 16 * GIB);
     stbds_header(seq->block_table)->length = 1;
     bytes_asked = 0;
     fail_after = 1;
-    config.block_size = gib;
-    config.num_blocks = 5;
-    CHECK_EQ(pool_create(&config, &none), PAGED_OUT_OF_MEMORY);
+    CHECK_EQ(pool_create(&large, &none), PAGED_OUT_OF_MEMORY);
     fail_after = -1;
-    CHECK(bytes_asked - 5 * gib * (2 * 2 * FAR_KV_HEADS * FAR_DIM + sizeof(int)) < 16 << 20);
-    munmap(far, 8 * block);
+    CHECK(bytes_asked - 5 * GIB * (2 * 2 * FAR_KV_HEADS * FAR_DIM + sizeof(int)) < 16 << 20);
 }
 
 #ifdef HAS_STANDIN
