@@ -2,16 +2,10 @@
 //
 //     TEST(two_and_two_are_four) { CHECK_EQ(2 + 2, 4); }
 //
-//     int main(int argc, char **argv)
-//     {
-//         begin_tests(argc, argv, NULL);
-//         run_tests("", 1);
-//         return end_tests();
-//     }
-//
-// It takes names of tests and the options --list, --quick and --seed N. Each test is a process of
-// its own; if only one is named, it runs in this process, for a debugger. A failing check prints
-// where it stands and ends its test only: break on failed.
+// and a main() that calls begin_tests(), run_tests() and end_tests(). It takes names of tests and
+// the options --list, --quick and --seed N. Each test is a process of its own; if only one is named,
+// it runs in this process, for a debugger. A failing check prints where it stands and ends its test
+// only: break on failed.
 
 #include <getopt.h>
 #include <math.h>
@@ -201,7 +195,6 @@ static char numbers[60];            // the program's own options with a number, 
 static int one_process;             // for CUDA, which does not survive fork()
 static void (*clean_up)(int good);  // of a program: ends what a test has left; good: it has passed
 static int results[SKIPPED + 1];    // how many tests have passed, ...
-static volatile sig_atomic_t late;  // a test in this process; others are ended with their child
 
 static double now(void)
 {
@@ -240,21 +233,9 @@ static int run_test(const Test *test, const char *option)
     }
 }
 
-// A slow test fails when it next asks whether it is late; if it does not ask, the program ends.
-static void on_alarm(int number)
-{
-    late = 1;
-    signal(number, SIG_DFL);
-    alarm(SECONDS);
-}
-
 static int run_here(const Test *test, const char *option)
 {
-    late = 0;
-    signal(SIGALRM, on_alarm);
-    if (num_named != 1) alarm(SECONDS);
     int result = run_test(test, option);
-    alarm(0);
     if (result != PASSED) end_test(0);
     return result;
 }
@@ -300,8 +281,10 @@ static void run_tests(const char *option, int on)
         printf("%-46s ", test->name);
         fflush(stdout);
         noted[0] = 0;
-        int here = num_named == 1 || one_process;
-        results[here ? run_here(test, option) : run_in_child(test, option)]++;
+        if (num_named == 1 || one_process)
+            results[run_here(test, option)]++;
+        else
+            results[run_in_child(test, option)]++;
     }
 }
 
