@@ -86,7 +86,8 @@ static void check_order(void)
     }
 }
 
-// Behind what was published before, each block of the n tokens is, or another in its place.
+// Of the blocks of the n tokens, those after the last published one are published now, or others of
+// the same tokens are in their place.
 static void check_publication(void)
 {
     const Block *is = pool->blocks;

@@ -94,14 +94,6 @@ static Seq *append(Seq *seq, int n, const float *kv)
     return seq;
 }
 
-// The n blocks of `order` become the front of the free list; the others stay in use.
-static void set_free_list(int n, const int *order)
-{
-    Seq *owners[NUM_BLOCKS];
-    for (int i = 0; i < NUM_BLOCKS; i++) owners[i] = append(NULL, pool->config.block_size, NULL);
-    for (int i = n - 1; i >= 0; i--) seq_release(owners[order[i]]);
-}
-
 // ---- tables and blocks ------------------------------------------------------------------------
 // The block tables of up to four sequences, and the pool below.
 
@@ -301,7 +293,8 @@ static void draw_vectors(void)
 static void draw_free_list(void)
 {
     create_pool((PoolConfig){1, 1, 1, 4, NUM_BLOCKS, PAGED_F32, 1, PAGED_CPU}, 0);
-    set_free_list(4, (int[]){1, 5, 3, 7});
+    order_free_list(pool, NUM_BLOCKS, (int[]){0, 2, 4, 6, 1, 5, 3, 7});
+    append(NULL, 16, NULL);
     begin(178, "The free blocks 1, 5, 3 and 7 and a sentinel, 8, are linked into a ring in both "
                "directions. Block 1 is taken from the front; dropped, it returns to the front.");
     text(64, 32, "middle small", "sentinel");
@@ -338,7 +331,7 @@ static size_t create_tour_pool(void)
 {
     int last = TOUR_TOKENS - 1;
     create_pool((PoolConfig){2, 2, HEAD_DIM, 16, NUM_BLOCKS, PAGED_F32, 1, PAGED_CPU}, 2.5);
-    set_free_list(NUM_BLOCKS, (int[]){1, 5, 3, 2, 0, 4, 6, 7});
+    order_free_list(pool, NUM_BLOCKS, (int[]){1, 5, 3, 2, 0, 4, 6, 7});
     seqs[A] = append(NULL, TOUR_TOKENS, NULL);
     size_t at = ((seqs[A]->block_table[last / 16] * 2 + 1) * 16 + last % 16) * HEAD_DIM;
     const float *k = (float *)pool->k + at;
