@@ -413,20 +413,41 @@ static void draw_walk(void)
     }
 }
 
+// Chapters 7 and 14: attention of a query over ten tokens. Returns lse.
+enum { LENGTH = 10, DIM = 8 };
+
+static float attend_to_ten(int device, float *out)
+{
+    float lse;
+    create_pool((PoolConfig){1, 1, DIM, 4, 3, PAGED_F32, 1, device}, 0);
+    Seq *seq = append(NULL, LENGTH, NULL);
+    must(pool_plan(pool, &(Batch){1, &seq, (int[]){1}}), "plan");
+    must(attend(pool, 0, 0, 1, 0, numbers + 2 * LENGTH * DIM, out, &lse), "attend");
+    return lse;
+}
+
+// Likewise, by the oracle, over each `step`th of them.
+static float attend_to_some(int first, int end, int step, float *out)
+{
+    float lse;
+    Oracle *oracle = oracle_create(&pool->config, LENGTH);
+    for (int t = first; t < end; t += step) {
+        oracle->length++;
+        oracle_write(oracle, 0, 1, numbers + t * DIM, numbers + (LENGTH + t) * DIM);
+    }
+    oracle_attend(oracle, 0, 1, 1, 0, numbers + 2 * LENGTH * DIM, out, &lse);
+    oracle_release(oracle);
+    return lse;
+}
+
 // Chapter 7: what a thread block leaves in its shared memory.
 static void draw_warps(void)
 {
 #ifdef PAGED_NO_STANDIN
     die(1, "this picture needs the stand-in for a GPU");
 #else
-    enum { LENGTH = 10, DIM = 8 };
-    const float *v = numbers + LENGTH * DIM;
-    const float *q = v + LENGTH * DIM;
-    float out[DIM], expected[DIM] = {0}, lse;
-    create_pool((PoolConfig){1, 1, DIM, 4, 3, PAGED_F32, 1, PAGED_STANDIN}, 0);
-    Seq *seq = append(NULL, LENGTH, NULL);
-    must(pool_plan(pool, &(Batch){1, &seq, (int[]){1}}), "plan");
-    must(attend(pool, 0, 0, 1, 0, q, out, NULL), "attend");
+    float out[DIM], expected[DIM];
+    attend_to_ten(PAGED_STANDIN, out);
     begin(324, "Ten tokens are divided among four warps. In a warp, lane i has element i of each "
                "vector. Each warp ends with a state, m, l and o; after a barrier, these merge.");
     text(82, 30, "small", "its tokens");
@@ -434,14 +455,9 @@ static void draw_warps(void)
     text(RIGHT, 30, "end small", "its state: m, l and o");
     for (int warp = 0; warp <= WARPS; warp++) {  // the last state is the merged one
         int y = warp < WARPS ? 42 + 36 * warp : 226;
-        Oracle *oracle = oracle_create(&pool->config, LENGTH);
-        for (int t = warp % WARPS; t < LENGTH; t += warp < WARPS ? WARPS : 1) {
-            if (warp < WARPS) cell(82 + 26 * (t / WARPS), y, 24, kinds[warp], "%d", t);
-            oracle->length++;
-            oracle_write(oracle, 0, 1, numbers + t * DIM, v + t * DIM);
-        }
-        oracle_attend(oracle, 0, 1, 1, 0, q, expected, &lse);
-        oracle_release(oracle);
+        float lse = attend_to_some(warp % WARPS, LENGTH, warp < WARPS ? WARPS : 1, expected);
+        for (int t = warp; t < LENGTH && warp < WARPS; t += WARPS)
+            cell(82 + 26 * (t / WARPS), y, 24, kinds[warp], "%d", t);
         const float *state = (const float *)__start_gpu_shared;
         for (; !(fabsf(state[0] + logf(state[1]) - lse) < 1e-5f); state++)
             EXPECT((const char *)(state + 2) < __stop_gpu_shared);
@@ -503,14 +519,10 @@ static void draw_softmax(void)
 // Chapter 14: a sequence in splits, whose states merge().
 static void draw_split(void)
 {
-    enum { LENGTH = 10, DIM = 8, SPLIT = 4, SPLITS = 3, WIDE = 158 };
-    const float *v = numbers + LENGTH * DIM;
-    const float *q = v + LENGTH * DIM;
-    float out[DIM], lse, states[SPLITS * (DIM + 2)], merged[DIM + 2];
-    create_pool((PoolConfig){1, 1, DIM, 4, 3, PAGED_F32, 1, PAGED_CPU}, 0);
-    Seq *seq = append(NULL, LENGTH, NULL);
-    must(pool_plan(pool, &(Batch){1, &seq, (int[]){1}}), "plan");
-    must(attend(pool, 0, 0, 1, 0, q, out, &lse), "attend");
+    enum { SPLIT = 4, SPLITS = 3, WIDE = 158 };
+    const float *q = numbers + 2 * LENGTH * DIM;
+    float out[DIM], states[SPLITS * (DIM + 2)], merged[DIM + 2];
+    float lse = attend_to_ten(PAGED_CPU, out);
     begin(300,
           "Ten tokens in splits of four. Each split has a thread block of its own, which leaves a "
           "state, m, l and o. A second launch merges the three states.");
@@ -520,19 +532,13 @@ static void draw_split(void)
         int from = split * SPLIT;
         int end = min_int(from + SPLIT, LENGTH);
         float *state = states + split * (DIM + 2);
-        Oracle *oracle = oracle_create(&pool->config, LENGTH);
         for (int t = from; t < end; t++) {
             cell(x + 34 * (t - from), 44, 32, kinds[split], "%d", t);
             float score = 0;
             for (int d = 0; d < DIM; d++) score += q[d] * numbers[t * DIM + d] / sqrtf(DIM);
             state[0] = t == from ? score : fmaxf(state[0], score);
-            oracle->length++;
-            oracle_write(oracle, 0, 1, numbers + t * DIM, v + t * DIM);
         }
-        float part;  // of the sum of exp(score): m + log(l)
-        oracle_attend(oracle, 0, 1, 1, 0, q, state + 2, &part);
-        oracle_release(oracle);
-        state[1] = expf(part - state[0]);
+        state[1] = expf(attend_to_some(from, end, 1, state + 2) - state[0]);  // lse: m + log(l)
         for (int d = 0; d < DIM; d++) state[2 + d] *= state[1];
         arrow("", x + 66, 74, x + 66, 106);
         text(x + 76, 96, "", "%s %d", split == 0 ? "thread block" : "block", split);
