@@ -692,7 +692,7 @@ TEST(damaged_files_are_refused)
             CHECK_HAS(err, format_text("%s/%s: ", folder, name));
             if (!strstr(err, "a logit is not finite")) CHECK_TEXT(out, "");
         }
-        served += status == 0;
+        if (status == 0) served++;
         free_to(0);
     }
     CHECK(quick || served > 10);

@@ -654,6 +654,14 @@ static unsigned read_life(void)
     return last;
 }
 
+static unsigned blocks_of(unsigned number, unsigned step)
+{
+    unsigned n = 0;
+    for (unsigned block = 0; block < 160; block++)
+        if (owner[block][step] == number) n++;
+    return n;
+}
+
 // The number of steps from `step` on in which the block has the same owner.
 static unsigned run_of(unsigned block, unsigned step, unsigned steps)
 {
@@ -669,8 +677,7 @@ static void draw_life(void)
     unsigned marked = 1;  // the one that has most blocks at the middle of the time
     unsigned most = 0;
     for (unsigned number = 1; number <= requests; number++) {
-        unsigned n = 0;
-        for (unsigned block = 0; block < POOL; block++) n += owner[block][STEPS / 2] == number;
+        unsigned n = blocks_of(number, STEPS / 2);
         if (n > most) marked = number;
         if (n > most) most = n;
     }
@@ -683,7 +690,9 @@ static void draw_life(void)
     text(MARGIN, 416, "", "A colour is a request. Marked: one, with %u blocks in step %d.", most,
          STEPS / 2);
     for (unsigned i = 1; i <= requests; i++) {  // a piece of path for each block; `marked` is last
-        unsigned number = i < marked ? i : i < requests ? i + 1 : marked;
+        unsigned number = i;
+        if (i >= marked) number = i + 1;
+        if (i == requests) number = marked;
         if (number == marked)
             printf("<path style=\"stroke-width:2\" class=\"mark\" d=\"");
         else
@@ -707,8 +716,7 @@ static void draw_preempt(void)
     unsigned lost = 0;  // the first step in which B has nothing, and the first in which it is back
     unsigned back = 0;
     for (unsigned step = 1; step < STEPS; step++) {
-        unsigned n = 0;
-        for (unsigned block = 0; block < POOL; block++) n += owner[block][step] == 2;
+        unsigned n = blocks_of(2, step);
         if (n == 0 && !lost) lost = step;
         if (n > 0 && lost && !back) back = step;
     }
