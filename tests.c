@@ -9,9 +9,10 @@
 //     ./tests --standin     the stand-in for a GPU (any other build)
 //     ./tests --ops N       how many operations the random test makes
 //
-// First come the helpers, then tests that one can check by hand; how the larger helpers work; tests
-// by random numbers, judged by the oracle of paged.h, a cache without blocks; and the runner.
-// A failing check prints where it stands and ends its test only. In a debugger, break on failed.
+// The helpers come first: a call is made on the engine and on the oracle of paged.h, a cache without
+// blocks, which judges it. Then come tests that one can check by hand, from "numbers to check by
+// hand" on, and tests by random numbers. The words of the tests are those of checks/test.h: a failing
+// check ends its test only. In a debugger, break on failed.
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -74,7 +75,7 @@ static void released(void *p)
 #define LANES 0  // fast/fast.c, if it is here at all, has no vectors for this processor
 #endif
 
-// ---- helpers ----------------------------------------------------------------------------------
+// ---- devices, and what a run has ---------------------------------------------------------------
 
 enum { ON_CPU = 1, ON_DEVICE = 2, ON_BOTH = 3 };
 #ifdef PAGED_FAST
@@ -83,30 +84,109 @@ enum { NUM_WAYS = 4 };  // of attention: the flags 0 to 3
 enum { NUM_WAYS = 2 };  // ATTEND_FAST makes no difference
 #endif
 
+#ifdef __CUDACC__
+enum { OTHER_DEVICE = PAGED_GPU };  // what this build has besides CPU pools
+#elif defined PAGED_NO_STANDIN
+enum { OTHER_DEVICE = PAGED_CPU };
+#else
+#define HAS_STANDIN
+enum { OTHER_DEVICE = PAGED_STANDIN };
+#endif
+#ifdef SANITIZER_TSAN_INTERFACE_H  // the stand-in includes it for ThreadSanitizer
+enum { SEES_RACES = 1 };
+#else
+enum { SEES_RACES = 0 };
+#endif
+
+static __thread int device = PAGED_CPU;  // where the pools of a test live
+
+// It is a thousand times slower, so tests do less there.
+static int on_stand_in(void) { return device == PAGED_STANDIN; }
+
+enum { OPERATIONS = 150000, MAX_SEQS = 12 };  // of a random test, and in its pool
+
+static int num_operations = OPERATIONS;
+static volatile int operation;  // number of the random operation that runs, for a debugger
+static unsigned turns;          // what is done only every so often: counted in each test anew
+
+// ---- checks -----------------------------------------------------------------------------------
+
 #define CHECK_BITS(actual, expected, floats) check_bits(PLACE, #actual, actual, expected, floats)
 
-// A call that must succeed: at once or, if it makes an allocation that fails, on the second try.
-#define CHECK_OK(call) \
-    do { \
-        uint64_t before_ = begin_call(); \
-        int error_ = (call); \
-        if (has_failed(PLACE, #call, error_, before_)) error_ = (call); \
-        check_eq(PLACE, #call, error_, PAGED_OK); \
-    } while (0)
+static void check_bits(const char *place, const char *what, const float *actual,
+                       const float *expected, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (isnan(actual[i]) && isnan(expected[i])) continue;  // a NaN has no value to compare
+        if (float_bits(actual[i]) != float_bits(expected[i]))
+            failed(place, what, "[%zu]: expected %.9g (%#x), got %.9g (%#x)", i, expected[i],
+                   float_bits(expected[i]), actual[i], float_bits(actual[i]));
+    }
+}
 
-// A call that must return this code, an error or PAGED_OK, and leave every byte as it was.
-#define KEEPS(pool, code, call) \
-    do { \
-        uint64_t before_ = fingerprint(pool); \
-        check_eq(PLACE, #call, call, code); \
-        if (fingerprint(pool) != before_) failed(PLACE, #call, "it changed something"); \
-    } while (0)
-#define BAD(call) KEEPS(pool, PAGED_BAD_ARGUMENT, call)
-#define EARLY(call) KEEPS(pool, PAGED_NOT_READY, call)
+static void check_pool(const Pool *pool)
+{
+    const char *wrong = pool_check(pool);
+    if (wrong) failed(PLACE, "pool_check", "%s", wrong);
+}
 
-static uint64_t fingerprint(const Pool *pool);  // of all there is to know about a pool
+static size_t plane_bytes(const Pool *pool)
+{
+    return pool_bytes_per_block(&pool->config) / 2 * pool->config.num_blocks;
+}
 
-static __thread int device = PAGED_CPU;   // where the pools of the test live
+static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t size)  // FNV-1a
+{
+    const unsigned char *b = (const unsigned char *)bytes;
+    for (size_t i = 0; i < size; i++) hash = (hash ^ b[i]) * 1099511628211u;
+    return hash;
+}
+
+#define HASH(x) h = hash_bytes(h, &(x), sizeof(x))
+
+// Of all there is to know about a pool.
+static uint64_t fingerprint(const Pool *pool)
+{
+    size_t mark = num_allocs;
+    uint64_t h = 14695981039346656037u;
+    HASH(pool->config);
+    HASH(pool->num_free);
+    HASH(pool->num_copies);
+    HASH(pool->last_serial);
+    HASH(pool->plan_number);
+    h = hash_bytes(h, pool->buckets, (size_t)pool->num_buckets * sizeof(int));
+    h = hash_bytes(h, pool->blocks, ((size_t)pool->config.num_blocks + 1) * sizeof(Block));
+    for (int block = 0; block < pool->config.num_blocks; block++)
+        if (pool->blocks[block].serial != 0)
+            h = hash_bytes(h, block_tokens(pool, block), pool->config.block_size * sizeof(int));
+    for (size_t i = 0; i < arrlenu(pool->seqs); i++) {
+        const Seq *seq = pool->seqs[i];
+        HASH(pool->seqs[i]);
+        HASH(seq->length);
+        HASH(seq->num_computed_tokens);
+        HASH(seq->plan_number);
+        h = hash_bytes(h, seq->block_table, arrlenu(seq->block_table) * sizeof(int));
+    }
+    if (pool->plan_number != 0) {
+        Job job = pool->plan->job;
+        place_arrays(&job, pool->plan->memory);
+        size_t bytes =
+            (size_t)((char *)(job.tables + job.offsets[job.num_seqs].entry) - (char *)job.offsets);
+        HASH(*pool->plan);
+        h = hash_bytes(h, job.offsets, bytes);
+        void *copy = alloc(bytes);
+        memory_copy(pool->config.device, copy, pool->plan_memory.p, bytes);
+        h = hash_bytes(h, copy, bytes);
+    }
+    void *plane = alloc(plane_bytes(pool));
+    for (int i = 0; i < 2; i++) {
+        memory_copy(pool->config.device, plane, i == 0 ? pool->k : pool->v, plane_bytes(pool));
+        h = hash_bytes(h, plane, plane_bytes(pool));
+    }
+    free_to(mark);
+    return h;
+}
+
 static __thread int fault_after = -1;     // allocations that succeed before those of one call fail
 static __thread const Pool *faulty_pool;  // in which nothing must change then
 
@@ -132,43 +212,32 @@ static int has_failed(const char *place, const char *call, int error, uint64_t b
     return 1;
 }
 
-static void check_bits(const char *place, const char *what, const float *actual,
-                       const float *expected, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (isnan(actual[i]) && isnan(expected[i])) continue;  // a NaN has no value to compare
-        if (float_bits(actual[i]) != float_bits(expected[i]))
-            failed(place, what, "[%zu]: expected %.9g (%#x), got %.9g (%#x)", i, expected[i],
-                   float_bits(expected[i]), actual[i], float_bits(actual[i]));
-    }
-}
+// A call that must succeed: at once or, if it makes an allocation that fails, on the second try.
+#define CHECK_OK(call) \
+    do { \
+        uint64_t before_ = begin_call(); \
+        int error_ = (call); \
+        if (has_failed(PLACE, #call, error_, before_)) error_ = (call); \
+        check_eq(PLACE, #call, error_, PAGED_OK); \
+    } while (0)
 
-#ifdef __CUDACC__
-enum { OTHER_DEVICE = PAGED_GPU };  // what this build has besides CPU pools
-#elif defined PAGED_NO_STANDIN
-enum { OTHER_DEVICE = PAGED_CPU };
-#else
-#define HAS_STANDIN
-enum { OTHER_DEVICE = PAGED_STANDIN };
-#endif
-#ifdef SANITIZER_TSAN_INTERFACE_H  // the stand-in includes it for ThreadSanitizer
-enum { SEES_RACES = 1 };
-#else
-enum { SEES_RACES = 0 };
-#endif
+// A call that must return this code, an error or PAGED_OK, and leave every byte as it was.
+#define KEEPS(pool, code, call) \
+    do { \
+        uint64_t before_ = fingerprint(pool); \
+        check_eq(PLACE, #call, call, code); \
+        if (fingerprint(pool) != before_) failed(PLACE, #call, "it changed something"); \
+    } while (0)
+#define BAD(call) KEEPS(pool, PAGED_BAD_ARGUMENT, call)
+#define EARLY(call) KEEPS(pool, PAGED_NOT_READY, call)
+
+// ---- pools, sequences, tensors ----------------------------------------------------------------
+
 static float *filled(size_t n, float value)
 {
     float *x = (float *)alloc(n * sizeof *x);
     for (size_t i = 0; i < n; i++) x[i] = value;
     return x;
-}
-
-// It is a thousand times slower, so tests do less there.
-static int on_stand_in(void) { return device == PAGED_STANDIN; }
-
-static size_t plane_bytes(const Pool *pool)
-{
-    return pool_bytes_per_block(&pool->config) / 2 * pool->config.num_blocks;
 }
 
 static void fill_planes(Pool *pool, int byte)
@@ -216,28 +285,6 @@ static const char *free_blocks(const Pool *pool)  // the free list, the next one
         text = format_text("%s%s%d", text, *text ? " " : "", b);
     return text;
 }
-
-// A sequence with a twin in the oracle. These calls do the same to both.
-// K and V are random numbers that depend on the token and on all tokens before it, as in a model.
-static Seq *new_seq(Pool *pool, int length);
-static int make_room(Seq *seq, int n);
-static void append(Seq *seq, int n);  // makes room, which there must be, and computes
-static void plan(Pool *pool, Seq *const *seqs, const int *counts, int n);
-static void compute(Seq *const *seqs, const int *counts, int n);  // the newest tokens of each
-static Seq *fork_seq(Seq *parent, int at);
-static void rewind_seq(Seq *seq, int n);
-static void publish(Seq *seq, int n);
-static Seq *lookup(Pool *pool, const int *tokens, int n);
-static void release(Seq *seq);
-static Oracle *oracle_of(Seq *seq);
-static int **tokens_of(Seq *seq);
-
-// The pool must be sound, and its bytes those of the twins. end_pool() checks that, releases all
-// sequences, and then all blocks must be free. Pools that a test leaves are ended after it.
-static void check_pool(const Pool *pool);
-static void check_seq(Seq *seq);
-static void check_all(const Pool *pool);
-static void end_pool(Pool *pool);
 
 static size_t row_floats(const Pool *pool)
 {
@@ -359,6 +406,355 @@ static PoolConfig small_config(int block_size, int num_blocks)
 {
     PoolConfig config = {2, 2, 4, block_size, num_blocks, PAGED_F32, 1, PAGED_CPU};
     return config;
+}
+
+// ---- sequences and their twins in the oracle --------------------------------------------------
+// These calls do the same to a sequence and to its twin. K and V are random numbers that depend on
+// the token and on all tokens before it, as in a model.
+
+typedef struct Twin {
+    Seq *seq;
+    Oracle *oracle;
+    int *tokens;  // [length], an array of stb_ds
+} Twin;
+
+static __thread Twin *twins;        // an array of stb_ds
+static __thread long tokens_found;  // by lookups
+static int token_odds;  // 0: no two tokens are alike; else one in token_odds tokens is 1, others 0
+
+// With `wild` set, the id of some tokens is minus one of these, or minus a sum, and one of their
+// heads has K or V that is out of the ordinary. Queries are then (1, 0, 0, ...) and the scale is 1,
+// so that the score is element 0 of K, exactly. A row that sees one of the last five may have a
+// result that is not a number, so these are tokens of drafts, which are dropped again.
+enum {
+    FAR = 1,       // a score 87 to 104 below the others, where exp() is a subnormal float
+    VERY_FAR = 2,  // 178 to 266 below
+    MINUS_INFINITY = 4,
+    PLUS_INFINITY = 8,
+    NAN_IN_K = 16,
+    NAN_IN_V = 32,
+    HUGE_V = 64,
+    INFINITE_V = 128
+};
+static int wild;
+
+static Twin *twin_of(const Seq *seq)
+{
+    for (int i = 0; i < (int)arrlen(twins); i++)
+        if (twins[i].seq == seq) return &twins[i];
+    return NULL;
+}
+
+static int **tokens_of(Seq *seq) { return &twin_of(seq)->tokens; }
+
+static Oracle *oracle_of(Seq *seq) { return twin_of(seq)->oracle; }
+
+static void set_twin(Seq *seq, Oracle *oracle)
+{
+    Twin twin = {seq, oracle, NULL};
+    arrput(twins, twin);
+}
+
+static void plan(Pool *pool, Seq *const *seqs, const int *counts, int n)
+{
+    Batch batch = {n, seqs, counts};
+    CHECK_OK(pool_plan(pool, &batch));
+}
+
+// Appends n tokens without K and V. What was refused is not in the twin, either. (When an append
+// must be refused, and how many blocks another one takes, is what checks/states.c knows.)
+static int make_room(Seq *seq, int n)
+{
+    int error = seq_append(seq, n);
+    if (error == PAGED_OUT_OF_BLOCKS || error == PAGED_TOO_LONG) {
+        KEEPS(seq->pool, error, seq_append(seq, n));
+        return error;
+    }
+    CHECK_EQ(error, PAGED_OK);
+    oracle_of(seq)->length += n;
+    for (int i = 0; i < n; i++) {
+        int token = token_odds ? between(1, token_odds) == 1 : (int)(next_random() >> 33);
+        if (wild && between(0, 3) == 0) token = -(1 << between(0, 2));
+        arrput(*tokens_of(seq), token);
+    }
+    CHECK_EQ(seq->length, oracle_of(seq)->length);
+    return PAGED_OK;
+}
+
+// Changes K and V of one token to what its id stands for.
+static void make_wild(int kinds, const PoolConfig *c, float *k, float *v)
+{
+    int head = between(0, c->num_kv_heads - 1) * c->head_dim;
+    int any = head + between(0, c->head_dim - 1);
+    if (kinds & FAR) k[head] = -87 - between(0, 17);
+    if (kinds & VERY_FAR) k[head] = -178 - between(0, 88);
+    if (kinds & MINUS_INFINITY) k[head] = -INFINITY;
+    if (kinds & PLUS_INFINITY) k[head] = INFINITY;
+    if (kinds & NAN_IN_K) k[any] = NAN;
+    if (kinds & HUGE_V) v[any] = 3e35f;
+    if (kinds & INFINITE_V) v[any] = INFINITY;
+    if (kinds & NAN_IN_V) v[head + between(0, c->head_dim - 1)] = NAN;
+}
+
+// K and V that a model could have for the newest n tokens: random numbers that depend on the layer,
+// the token, and all tokens before it. The twin stores them.
+static void make_rows(Seq *seq, int layer, int n, float *k, float *v)
+{
+    size_t row = row_floats(seq->pool);
+    size_t at = 0;
+    uint64_t before = (uint64_t)layer + 1;
+    uint64_t own = random_state;
+    for (int t = 0; t < seq->length; t++) {
+        int id = (*tokens_of(seq))[t];
+        random_state = before ^ (uint64_t)id << 20;
+        before = next_random();
+        if (t < seq->length - n) continue;
+        for (size_t i = at; i < at + row; i++) {
+            k[i] = random_float();
+            v[i] = random_float();
+        }
+        if (id < 0) make_wild(-id, &seq->pool->config, k + at, v + at);
+        at += row;
+    }
+    random_state = own;
+    oracle_write(oracle_of(seq), layer, n, k, v);
+}
+
+static void compute(Seq *const *seqs, const int *counts, int n)
+{
+    Pool *pool = seqs[0]->pool;
+    size_t row = row_floats(pool);
+    size_t total = 0;
+    int computed = seqs[0]->num_computed_tokens;
+    for (int i = 0; i < n; i++) total += (size_t)counts[i];
+    float *k = filled(total * row, 0);
+    float *v = filled(total * row, 0);
+    plan(pool, seqs, counts, n);
+    for (int layer = 0; layer < pool->config.num_layers; layer++) {
+        size_t at = 0;
+        CHECK_EQ(seqs[0]->num_computed_tokens, computed);  // until the last layer is written
+        for (int i = 0; i < n; i++) {
+            make_rows(seqs[i], layer, counts[i], k + at, v + at);
+            at += counts[i] * row;
+        }
+        CHECK_OK(t_write(pool, layer, k, v));
+    }
+}
+
+static void append(Seq *seq, int n)
+{
+    CHECK_EQ(make_room(seq, n), PAGED_OK);
+    compute(&seq, &n, 1);
+}
+
+static Seq *empty_seq(Pool *pool, int max_tokens)  // of the twin
+{
+    Seq *seq = bare_seq(pool, 0);
+    set_twin(seq, oracle_create(&pool->config, max_tokens));
+    return seq;
+}
+
+static Seq *new_seq(Pool *pool, int length)
+{
+    Seq *seq = empty_seq(pool, pool->config.num_blocks * pool->config.block_size);
+    append(seq, length);
+    return seq;
+}
+
+static Seq *fork_seq(Seq *parent, int at)
+{
+    Seq *child = parent;  // as it stays if the call fails
+    CHECK_OK((CHECK(child == parent), seq_fork(parent, at, &child)));
+    set_twin(child, oracle_fork(oracle_of(parent), at));
+    for (int i = 0; i < at; i++) {
+        int token = (*tokens_of(parent))[i];
+        arrput(*tokens_of(child), token);
+    }
+    return child;
+}
+
+static void rewind_seq(Seq *seq, int n)
+{
+    Twin *twin = twin_of(seq);
+    CHECK_OK(seq_rewind(seq, n));
+    twin->oracle->length -= n;
+    arrsetlen(twin->tokens, seq->length);
+    CHECK_EQ(seq->length, twin->oracle->length);
+}
+
+static void publish(Seq *seq, int n) { CHECK_OK(seq_publish(seq, *tokens_of(seq), n)); }
+
+// An empty sequence with a twin takes what the prefix cache has of these n tokens.
+static void look_up(Seq *seq, const int *tokens, int n)
+{
+    const Pool *pool = seq->pool;
+    CHECK_OK(seq_lookup(seq, tokens, n));
+    int length = seq->length;
+    tokens_found += length;
+    oracle_of(seq)->length = length;
+    for (int i = 0; i < length; i++) arrput(*tokens_of(seq), tokens[i]);
+    float *k = filled(length * row_floats(pool), 0);
+    float *v = filled(length * row_floats(pool), 0);
+    for (int layer = 0; layer < pool->config.num_layers; layer++)
+        make_rows(seq, layer, length, k, v);
+}
+
+static Seq *lookup(Pool *pool, const int *tokens, int n)
+{
+    Seq *seq = empty_seq(pool, pool->config.num_blocks * pool->config.block_size);
+    look_up(seq, tokens, n);
+    return seq;
+}
+
+static void release(Seq *seq)
+{
+    Twin *twin = twin_of(seq);
+    if (twin) {
+        oracle_release(twin->oracle);
+        arrfree(twin->tokens);
+        arrdelswap(twins, twin - twins);
+    }
+    seq_release(seq);
+}
+
+// The block table, followed, must give what the twin holds: every layer, byte for byte.
+static void check_seq(Seq *seq)
+{
+    const PoolConfig *c = &seq->pool->config;
+    const Twin *twin = twin_of(seq);
+    size_t n = seq->length * row_floats(seq->pool);
+    float *k = filled(n, 0);
+    float *v = filled(n, 0);
+    for (int layer = 0; layer < c->num_layers; layer++) {
+        size_t start = (size_t)layer * twin->oracle->max_tokens * row_floats(seq->pool);
+        CHECK_OK(t_gather(seq, layer, k, v));
+        CHECK_BITS(k, twin->oracle->k + start, n);
+        CHECK_BITS(v, twin->oracle->v + start, n);
+    }
+}
+
+// ---- attention in all ways --------------------------------------------------------------------
+
+// The rows of one sequence against its twin, for each way in turn.
+static void check_rows(Seq *seq, int layer, int num_tokens, int num_q_heads, float scale,
+                       const float *q, size_t first, float *const *out, float *const *lse)
+{
+    const Oracle *oracle = oracle_of(seq);
+    size_t kv_row = row_floats(seq->pool);
+    size_t rows = (size_t)num_tokens * num_q_heads;
+    size_t dim = (size_t)oracle->config.head_dim;
+    size_t seen = 0;  // elements of V, and the largest of each column
+    double *largest = (double *)alloc(kv_row * sizeof *largest);
+    const float *v = oracle->v + (size_t)layer * oracle->max_tokens * kv_row;
+    float *expected = filled(rows * dim, 0);
+    float *expected_lse = filled(rows, 0);
+    oracle_attend(oracle, layer, num_tokens, num_q_heads, scale, q + first * dim, expected,
+                  expected_lse);
+    for (size_t i = 0; i < rows * dim; i++) {
+        size_t row = i / dim;
+        size_t token = oracle->length - num_tokens + row / num_q_heads;
+        size_t column =
+            row % num_q_heads * oracle->config.num_kv_heads / num_q_heads * dim + i % dim;
+        for (; seen < (token + 1) * kv_row; seen++)
+            if (isfinite(v[seen]))
+                largest[seen % kv_row] = fmax(largest[seen % kv_row], fabs(v[seen]));
+        if (!wild) CHECK(isfinite(expected[i]) && isfinite(expected_lse[row]));
+        for (int way = 0; way < NUM_WAYS; way += 2) {  // gathered is the same in every bit
+            CHECK_CLOSE(out[way][first * dim + i], expected[i], largest[column]);
+            CHECK_CLOSE(lse[way][first + row], expected_lse[row], fabs(expected_lse[row]));
+        }
+    }
+}
+
+// One way into out and lse. On the stand-in, the opposite order of the lanes must give the same bits;
+// ThreadSanitizer, which sees why it might not, needs no other order.
+static void attend_one_way(Pool *pool, int flags, int layer, int num_q_heads, float scale,
+                           const float *q, float *out, float *lse, size_t rows)
+{
+    CHECK_OK(t_attend(pool, flags, layer, num_q_heads, scale, q, out, lse));
+#ifdef HAS_STANDIN
+    if (!on_stand_in() || SEES_RACES) return;
+    size_t n = rows * pool->config.head_dim;
+    float *other_out = filled(n, 0), *other_lse = filled(rows, 0);
+    gpu_lane_order = !gpu_lane_order;
+    CHECK_OK(t_attend(pool, flags, layer, num_q_heads, scale, q, other_out, other_lse));
+    gpu_lane_order = !gpu_lane_order;
+    CHECK_BITS(other_out, out, n);
+    CHECK_BITS(other_lse, lse, rows);
+#else
+    (void)rows;
+#endif
+}
+
+// One layer of the step that is planned, with random queries: gathered and paged, plain and fast.
+// Gathered and paged agree in every bit, plain and fast do not, as they add up in another order;
+// all agree with the oracle within the tolerance.
+static void attend_to_layer(int layer, Seq *const *seqs, const int *counts, int n, int num_q_heads,
+                            float scale)
+{
+    Pool *pool = seqs[0]->pool;
+    size_t rows = num_planned(pool) * num_q_heads;
+    size_t size = rows * pool->config.head_dim;
+    size_t mark = num_allocs;
+    float *q = random_floats(size), *out[NUM_WAYS], *lse[NUM_WAYS];
+    for (size_t i = 0; i < size; i++) {
+        q[i] *= 4;  // so that the weights differ clearly
+        if (wild) q[i] = 0;
+        if (wild && i % pool->config.head_dim == 0) q[i] = 1;
+    }
+    for (int way = 0; way < NUM_WAYS; way++) {
+        out[way] = filled(size, 0);
+        lse[way] = filled(rows, 0);
+        attend_one_way(pool, way, layer, num_q_heads, scale, q, out[way], lse[way], rows);
+        if (!(way & ATTEND_GATHER)) continue;
+        CHECK_BITS(out[way], out[way - 1], size);
+        CHECK_BITS(lse[way], lse[way - 1], rows);
+    }
+    size_t row = 0;
+    for (int i = 0; i < n; i++) {
+        check_rows(seqs[i], layer, counts[i], num_q_heads, scale, q, row, out, lse);
+        row += (size_t)counts[i] * num_q_heads;
+    }
+    free_to(mark);
+}
+
+// All ways of attention, of the newest tokens of each sequence, against the oracle. On the stand-in,
+// which is slow, three tokens are enough.
+static void attend_in_all_ways(Seq *const *seqs, const int *counts, int n, int num_q_heads,
+                               float scale)
+{
+    Pool *pool = seqs[0]->pool;
+    int *cut = (int *)alloc((size_t)n * sizeof *cut);
+    for (int i = 0; i < n; i++) cut[i] = on_stand_in() ? min_int(counts[i], 3) : counts[i];
+    plan(pool, seqs, cut, n);
+    for (int layer = 0; layer < pool->config.num_layers; layer++)
+        attend_to_layer(layer, seqs, cut, n, num_q_heads, scale);
+}
+
+// Up to three queries each, because a single one over full blocks cannot see their order.
+static void check_all(const Pool *pool)
+{
+    check_pool(pool);
+    for (size_t i = 0; i < arrlenu(pool->seqs); i++) {
+        int n = min_int(pool->seqs[i]->length, 3);
+        if (!twin_of(pool->seqs[i])) continue;
+        turns++;
+        if (on_stand_in() && turns % 8 != 0) continue;  // it is slow
+        check_seq(pool->seqs[i]);
+        if (on_stand_in() && turns % 32 != 0) continue;
+        attend_in_all_ways(&pool->seqs[i], &n, 1, 2 * pool->config.num_kv_heads, 0);
+    }
+}
+
+static void end_pool(Pool *pool)
+{
+    check_all(pool);
+    while (arrlen(pool->seqs) > 0) release(arrlast(pool->seqs));
+    check_pool(pool);
+    CHECK_EQ(pool->num_free, pool->config.num_blocks);
+    pool_destroy(pool);
+    for (int i = 0; i < (int)arrlen(pools); i++)
+        if (pools[i] == pool) arrdelswap(pools, i);
 }
 
 // ---- numbers to check by hand -----------------------------------------------------------------
@@ -1453,417 +1849,6 @@ TEST_ON(tensors_live_where_the_pool_lives, ON_BOTH)
     tensor_free(pool, b);
     tensor_free(pool, NULL);
     tensor_free(NULL, y);
-}
-
-// ---- how the helpers work: what a run of the tests has ----------------------------------------
-
-enum { OPERATIONS = 150000, MAX_SEQS = 12 };  // of a random test, and in its pool
-
-static int num_operations = OPERATIONS;
-static volatile int operation;  // number of the random operation that runs, for a debugger
-static unsigned turns;          // what is done only every so often: counted in each test anew
-
-static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t size)  // FNV-1a
-{
-    const unsigned char *b = (const unsigned char *)bytes;
-    for (size_t i = 0; i < size; i++) hash = (hash ^ b[i]) * 1099511628211u;
-    return hash;
-}
-
-#define HASH(x) h = hash_bytes(h, &(x), sizeof(x))
-
-static uint64_t fingerprint(const Pool *pool)
-{
-    size_t mark = num_allocs;
-    uint64_t h = 14695981039346656037u;
-    HASH(pool->config);
-    HASH(pool->num_free);
-    HASH(pool->num_copies);
-    HASH(pool->last_serial);
-    HASH(pool->plan_number);
-    h = hash_bytes(h, pool->buckets, (size_t)pool->num_buckets * sizeof(int));
-    h = hash_bytes(h, pool->blocks, ((size_t)pool->config.num_blocks + 1) * sizeof(Block));
-    for (int block = 0; block < pool->config.num_blocks; block++)
-        if (pool->blocks[block].serial != 0)
-            h = hash_bytes(h, block_tokens(pool, block), pool->config.block_size * sizeof(int));
-    for (size_t i = 0; i < arrlenu(pool->seqs); i++) {
-        const Seq *seq = pool->seqs[i];
-        HASH(pool->seqs[i]);
-        HASH(seq->length);
-        HASH(seq->num_computed_tokens);
-        HASH(seq->plan_number);
-        h = hash_bytes(h, seq->block_table, arrlenu(seq->block_table) * sizeof(int));
-    }
-    if (pool->plan_number != 0) {
-        Job job = pool->plan->job;
-        place_arrays(&job, pool->plan->memory);
-        size_t bytes =
-            (size_t)((char *)(job.tables + job.offsets[job.num_seqs].entry) - (char *)job.offsets);
-        HASH(*pool->plan);
-        h = hash_bytes(h, job.offsets, bytes);
-        void *copy = alloc(bytes);
-        memory_copy(pool->config.device, copy, pool->plan_memory.p, bytes);
-        h = hash_bytes(h, copy, bytes);
-    }
-    void *plane = alloc(plane_bytes(pool));
-    for (int i = 0; i < 2; i++) {
-        memory_copy(pool->config.device, plane, i == 0 ? pool->k : pool->v, plane_bytes(pool));
-        h = hash_bytes(h, plane, plane_bytes(pool));
-    }
-    free_to(mark);
-    return h;
-}
-
-static void check_pool(const Pool *pool)
-{
-    const char *wrong = pool_check(pool);
-    if (wrong) failed(PLACE, "pool_check", "%s", wrong);
-}
-
-// ---- how the helpers work: sequences and their twins in the oracle ----------------------------
-
-typedef struct Twin {
-    Seq *seq;
-    Oracle *oracle;
-    int *tokens;  // [length], an array of stb_ds
-} Twin;
-
-static __thread Twin *twins;        // an array of stb_ds
-static __thread long tokens_found;  // by lookups
-static int token_odds;  // 0: no two tokens are alike; else one in token_odds tokens is 1, others 0
-
-// With `wild` set, the id of some tokens is minus one of these, or minus a sum, and one of their
-// heads has K or V that is out of the ordinary. Queries are then (1, 0, 0, ...) and the scale is 1,
-// so that the score is element 0 of K, exactly. A row that sees one of the last five may have a
-// result that is not a number, so these are tokens of drafts, which are dropped again.
-enum {
-    FAR = 1,       // a score 87 to 104 below the others, where exp() is a subnormal float
-    VERY_FAR = 2,  // 178 to 266 below
-    MINUS_INFINITY = 4,
-    PLUS_INFINITY = 8,
-    NAN_IN_K = 16,
-    NAN_IN_V = 32,
-    HUGE_V = 64,
-    INFINITE_V = 128
-};
-static int wild;
-
-static Twin *twin_of(const Seq *seq)
-{
-    for (int i = 0; i < (int)arrlen(twins); i++)
-        if (twins[i].seq == seq) return &twins[i];
-    return NULL;
-}
-
-static int **tokens_of(Seq *seq) { return &twin_of(seq)->tokens; }
-static Oracle *oracle_of(Seq *seq) { return twin_of(seq)->oracle; }
-
-static void set_twin(Seq *seq, Oracle *oracle)
-{
-    Twin twin = {seq, oracle, NULL};
-    arrput(twins, twin);
-}
-
-static void plan(Pool *pool, Seq *const *seqs, const int *counts, int n)
-{
-    Batch batch = {n, seqs, counts};
-    CHECK_OK(pool_plan(pool, &batch));
-}
-
-// Appends n tokens without K and V. What was refused is not in the twin, either. (When an append
-// must be refused, and how many blocks another one takes, is what checks/states.c knows.)
-static int make_room(Seq *seq, int n)
-{
-    int error = seq_append(seq, n);
-    if (error == PAGED_OUT_OF_BLOCKS || error == PAGED_TOO_LONG) {
-        KEEPS(seq->pool, error, seq_append(seq, n));
-        return error;
-    }
-    CHECK_EQ(error, PAGED_OK);
-    oracle_of(seq)->length += n;
-    for (int i = 0; i < n; i++) {
-        int token = token_odds ? between(1, token_odds) == 1 : (int)(next_random() >> 33);
-        if (wild && between(0, 3) == 0) token = -(1 << between(0, 2));
-        arrput(*tokens_of(seq), token);
-    }
-    CHECK_EQ(seq->length, oracle_of(seq)->length);
-    return PAGED_OK;
-}
-
-// Changes K and V of one token to what its id stands for.
-static void make_wild(int kinds, const PoolConfig *c, float *k, float *v)
-{
-    int head = between(0, c->num_kv_heads - 1) * c->head_dim;
-    int any = head + between(0, c->head_dim - 1);
-    if (kinds & FAR) k[head] = -87 - between(0, 17);
-    if (kinds & VERY_FAR) k[head] = -178 - between(0, 88);
-    if (kinds & MINUS_INFINITY) k[head] = -INFINITY;
-    if (kinds & PLUS_INFINITY) k[head] = INFINITY;
-    if (kinds & NAN_IN_K) k[any] = NAN;
-    if (kinds & HUGE_V) v[any] = 3e35f;
-    if (kinds & INFINITE_V) v[any] = INFINITY;
-    if (kinds & NAN_IN_V) v[head + between(0, c->head_dim - 1)] = NAN;
-}
-
-// K and V that a model could have for the newest n tokens: random numbers that depend on the layer,
-// the token, and all tokens before it. The twin stores them.
-static void make_rows(Seq *seq, int layer, int n, float *k, float *v)
-{
-    size_t row = row_floats(seq->pool);
-    size_t at = 0;
-    uint64_t before = (uint64_t)layer + 1;
-    uint64_t own = random_state;
-    for (int t = 0; t < seq->length; t++) {
-        int id = (*tokens_of(seq))[t];
-        random_state = before ^ (uint64_t)id << 20;
-        before = next_random();
-        if (t < seq->length - n) continue;
-        for (size_t i = at; i < at + row; i++) {
-            k[i] = random_float();
-            v[i] = random_float();
-        }
-        if (id < 0) make_wild(-id, &seq->pool->config, k + at, v + at);
-        at += row;
-    }
-    random_state = own;
-    oracle_write(oracle_of(seq), layer, n, k, v);
-}
-
-static void compute(Seq *const *seqs, const int *counts, int n)
-{
-    Pool *pool = seqs[0]->pool;
-    size_t row = row_floats(pool);
-    size_t total = 0;
-    int computed = seqs[0]->num_computed_tokens;
-    for (int i = 0; i < n; i++) total += (size_t)counts[i];
-    float *k = filled(total * row, 0);
-    float *v = filled(total * row, 0);
-    plan(pool, seqs, counts, n);
-    for (int layer = 0; layer < pool->config.num_layers; layer++) {
-        size_t at = 0;
-        CHECK_EQ(seqs[0]->num_computed_tokens, computed);  // until the last layer is written
-        for (int i = 0; i < n; i++) {
-            make_rows(seqs[i], layer, counts[i], k + at, v + at);
-            at += counts[i] * row;
-        }
-        CHECK_OK(t_write(pool, layer, k, v));
-    }
-}
-
-static void append(Seq *seq, int n)
-{
-    CHECK_EQ(make_room(seq, n), PAGED_OK);
-    compute(&seq, &n, 1);
-}
-
-static Seq *empty_seq(Pool *pool, int max_tokens)  // of the twin
-{
-    Seq *seq = bare_seq(pool, 0);
-    set_twin(seq, oracle_create(&pool->config, max_tokens));
-    return seq;
-}
-
-static Seq *new_seq(Pool *pool, int length)
-{
-    Seq *seq = empty_seq(pool, pool->config.num_blocks * pool->config.block_size);
-    append(seq, length);
-    return seq;
-}
-
-static Seq *fork_seq(Seq *parent, int at)
-{
-    Seq *child = parent;  // as it stays if the call fails
-    CHECK_OK((CHECK(child == parent), seq_fork(parent, at, &child)));
-    set_twin(child, oracle_fork(oracle_of(parent), at));
-    for (int i = 0; i < at; i++) {
-        int token = (*tokens_of(parent))[i];
-        arrput(*tokens_of(child), token);
-    }
-    return child;
-}
-
-static void rewind_seq(Seq *seq, int n)
-{
-    Twin *twin = twin_of(seq);
-    CHECK_OK(seq_rewind(seq, n));
-    twin->oracle->length -= n;
-    arrsetlen(twin->tokens, seq->length);
-    CHECK_EQ(seq->length, twin->oracle->length);
-}
-
-static void publish(Seq *seq, int n) { CHECK_OK(seq_publish(seq, *tokens_of(seq), n)); }
-
-// An empty sequence with a twin takes what the prefix cache has of these n tokens.
-static void look_up(Seq *seq, const int *tokens, int n)
-{
-    const Pool *pool = seq->pool;
-    CHECK_OK(seq_lookup(seq, tokens, n));
-    int length = seq->length;
-    tokens_found += length;
-    oracle_of(seq)->length = length;
-    for (int i = 0; i < length; i++) arrput(*tokens_of(seq), tokens[i]);
-    float *k = filled(length * row_floats(pool), 0);
-    float *v = filled(length * row_floats(pool), 0);
-    for (int layer = 0; layer < pool->config.num_layers; layer++)
-        make_rows(seq, layer, length, k, v);
-}
-
-static Seq *lookup(Pool *pool, const int *tokens, int n)
-{
-    Seq *seq = empty_seq(pool, pool->config.num_blocks * pool->config.block_size);
-    look_up(seq, tokens, n);
-    return seq;
-}
-
-static void release(Seq *seq)
-{
-    Twin *twin = twin_of(seq);
-    if (twin) {
-        oracle_release(twin->oracle);
-        arrfree(twin->tokens);
-        arrdelswap(twins, twin - twins);
-    }
-    seq_release(seq);
-}
-
-// The block table, followed, must give what the twin holds: every layer, byte for byte.
-static void check_seq(Seq *seq)
-{
-    const PoolConfig *c = &seq->pool->config;
-    const Twin *twin = twin_of(seq);
-    size_t n = seq->length * row_floats(seq->pool);
-    float *k = filled(n, 0);
-    float *v = filled(n, 0);
-    for (int layer = 0; layer < c->num_layers; layer++) {
-        size_t start = (size_t)layer * twin->oracle->max_tokens * row_floats(seq->pool);
-        CHECK_OK(t_gather(seq, layer, k, v));
-        CHECK_BITS(k, twin->oracle->k + start, n);
-        CHECK_BITS(v, twin->oracle->v + start, n);
-    }
-}
-
-// ---- how the helpers work: attention in all ways ----------------------------------------------
-
-// The rows of one sequence against its twin, for each way in turn.
-static void check_rows(Seq *seq, int layer, int num_tokens, int num_q_heads, float scale,
-                       const float *q, size_t first, float *const *out, float *const *lse)
-{
-    const Oracle *oracle = oracle_of(seq);
-    size_t kv_row = row_floats(seq->pool);
-    size_t rows = (size_t)num_tokens * num_q_heads;
-    size_t dim = (size_t)oracle->config.head_dim;
-    size_t seen = 0;  // elements of V, and the largest of each column
-    double *largest = (double *)alloc(kv_row * sizeof *largest);
-    const float *v = oracle->v + (size_t)layer * oracle->max_tokens * kv_row;
-    float *expected = filled(rows * dim, 0);
-    float *expected_lse = filled(rows, 0);
-    oracle_attend(oracle, layer, num_tokens, num_q_heads, scale, q + first * dim, expected,
-                  expected_lse);
-    for (size_t i = 0; i < rows * dim; i++) {
-        size_t row = i / dim;
-        size_t token = oracle->length - num_tokens + row / num_q_heads;
-        size_t column =
-            row % num_q_heads * oracle->config.num_kv_heads / num_q_heads * dim + i % dim;
-        for (; seen < (token + 1) * kv_row; seen++)
-            if (isfinite(v[seen]))
-                largest[seen % kv_row] = fmax(largest[seen % kv_row], fabs(v[seen]));
-        if (!wild) CHECK(isfinite(expected[i]) && isfinite(expected_lse[row]));
-        for (int way = 0; way < NUM_WAYS; way += 2) {  // gathered is the same in every bit
-            CHECK_CLOSE(out[way][first * dim + i], expected[i], largest[column]);
-            CHECK_CLOSE(lse[way][first + row], expected_lse[row], fabs(expected_lse[row]));
-        }
-    }
-}
-
-// One way into out and lse. On the stand-in, the opposite order of the lanes must give the same bits;
-// ThreadSanitizer, which sees why it might not, needs no other order.
-static void attend_one_way(Pool *pool, int flags, int layer, int num_q_heads, float scale,
-                           const float *q, float *out, float *lse, size_t rows)
-{
-    CHECK_OK(t_attend(pool, flags, layer, num_q_heads, scale, q, out, lse));
-#ifdef HAS_STANDIN
-    if (!on_stand_in() || SEES_RACES) return;
-    size_t n = rows * pool->config.head_dim;
-    float *other_out = filled(n, 0), *other_lse = filled(rows, 0);
-    gpu_lane_order = !gpu_lane_order;
-    CHECK_OK(t_attend(pool, flags, layer, num_q_heads, scale, q, other_out, other_lse));
-    gpu_lane_order = !gpu_lane_order;
-    CHECK_BITS(other_out, out, n);
-    CHECK_BITS(other_lse, lse, rows);
-#else
-    (void)rows;
-#endif
-}
-
-// One layer of the step that is planned, with random queries: gathered and paged, plain and fast.
-// Gathered and paged agree in every bit, plain and fast do not, as they add up in another order;
-// all agree with the oracle within the tolerance.
-static void attend_to_layer(int layer, Seq *const *seqs, const int *counts, int n, int num_q_heads,
-                            float scale)
-{
-    Pool *pool = seqs[0]->pool;
-    size_t rows = num_planned(pool) * num_q_heads;
-    size_t size = rows * pool->config.head_dim;
-    size_t mark = num_allocs;
-    float *q = random_floats(size), *out[NUM_WAYS], *lse[NUM_WAYS];
-    for (size_t i = 0; i < size; i++) {
-        q[i] *= 4;  // so that the weights differ clearly
-        if (wild) q[i] = 0;
-        if (wild && i % pool->config.head_dim == 0) q[i] = 1;
-    }
-    for (int way = 0; way < NUM_WAYS; way++) {
-        out[way] = filled(size, 0);
-        lse[way] = filled(rows, 0);
-        attend_one_way(pool, way, layer, num_q_heads, scale, q, out[way], lse[way], rows);
-        if (!(way & ATTEND_GATHER)) continue;
-        CHECK_BITS(out[way], out[way - 1], size);
-        CHECK_BITS(lse[way], lse[way - 1], rows);
-    }
-    size_t row = 0;
-    for (int i = 0; i < n; i++) {
-        check_rows(seqs[i], layer, counts[i], num_q_heads, scale, q, row, out, lse);
-        row += (size_t)counts[i] * num_q_heads;
-    }
-    free_to(mark);
-}
-
-// All ways of attention, of the newest tokens of each sequence, against the oracle. On the stand-in,
-// which is slow, three tokens are enough.
-static void attend_in_all_ways(Seq *const *seqs, const int *counts, int n, int num_q_heads,
-                               float scale)
-{
-    Pool *pool = seqs[0]->pool;
-    int *cut = (int *)alloc((size_t)n * sizeof *cut);
-    for (int i = 0; i < n; i++) cut[i] = on_stand_in() ? min_int(counts[i], 3) : counts[i];
-    plan(pool, seqs, cut, n);
-    for (int layer = 0; layer < pool->config.num_layers; layer++)
-        attend_to_layer(layer, seqs, cut, n, num_q_heads, scale);
-}
-
-// Up to three queries each, because a single one over full blocks cannot see their order.
-static void check_all(const Pool *pool)
-{
-    check_pool(pool);
-    for (size_t i = 0; i < arrlenu(pool->seqs); i++) {
-        int n = min_int(pool->seqs[i]->length, 3);
-        if (!twin_of(pool->seqs[i])) continue;
-        turns++;
-        if (on_stand_in() && turns % 8 != 0) continue;  // it is slow
-        check_seq(pool->seqs[i]);
-        if (on_stand_in() && turns % 32 != 0) continue;
-        attend_in_all_ways(&pool->seqs[i], &n, 1, 2 * pool->config.num_kv_heads, 0);
-    }
-}
-
-static void end_pool(Pool *pool)
-{
-    check_all(pool);
-    while (arrlen(pool->seqs) > 0) release(arrlast(pool->seqs));
-    check_pool(pool);
-    CHECK_EQ(pool->num_free, pool->config.num_blocks);
-    pool_destroy(pool);
-    for (int i = 0; i < (int)arrlen(pools); i++)
-        if (pools[i] == pool) arrdelswap(pools, i);
 }
 
 // ---- random tests -----------------------------------------------------------------------------
