@@ -394,8 +394,8 @@ static int store(Seq *seq, int n, const float *k, const float *v)
 // is planned.
 static Seq *seq_of(int n, int head_dim, int dtype, const float *k, const float *v)
 {
-    PoolConfig config = {1, 1, head_dim, 16, ceil_div(n, 16), dtype, 1, PAGED_CPU};
-    Seq *seq = bare_seq(new_pool(config), n);
+    Pool *pool = new_pool((PoolConfig){1, 1, head_dim, 16, ceil_div(n, 16), dtype, 1, PAGED_CPU});
+    Seq *seq = bare_seq(pool, n);
     CHECK_OK(store(seq, n, k, v));
     CHECK_OK(plan_one(seq, 1));
     return seq;
@@ -404,8 +404,7 @@ static Seq *seq_of(int n, int head_dim, int dtype, const float *k, const float *
 // A small shape; tests change what they need. All but huge pools have poison.
 static PoolConfig small_config(int block_size, int num_blocks)
 {
-    PoolConfig config = {2, 2, 4, block_size, num_blocks, PAGED_F32, 1, PAGED_CPU};
-    return config;
+    return (PoolConfig){2, 2, 4, block_size, num_blocks, PAGED_F32, 1, PAGED_CPU};
 }
 
 // ---- sequences and their twins in the oracle --------------------------------------------------
@@ -584,8 +583,8 @@ static void rewind_seq(Seq *seq, int n)
 
 static void publish(Seq *seq, int n) { CHECK_OK(seq_publish(seq, *tokens_of(seq), n)); }
 
-// An empty sequence with a twin takes what the prefix cache has of these n tokens.
-static void look_up(Seq *seq, const int *tokens, int n)
+// An empty sequence takes what the prefix cache has of these n tokens.
+static Seq *look_up(Seq *seq, const int *tokens, int n)
 {
     const Pool *pool = seq->pool;
     CHECK_OK(seq_lookup(seq, tokens, n));
@@ -597,12 +596,6 @@ static void look_up(Seq *seq, const int *tokens, int n)
     float *v = filled(length * row_floats(pool), 0);
     for (int layer = 0; layer < pool->config.num_layers; layer++)
         make_rows(seq, layer, length, k, v);
-}
-
-static Seq *lookup(Pool *pool, const int *tokens, int n)
-{
-    Seq *seq = empty_seq(pool, pool->config.num_blocks * pool->config.block_size);
-    look_up(seq, tokens, n);
     return seq;
 }
 
@@ -783,8 +776,7 @@ TEST_ON(attention_is_a_softmax_by_hand, ON_BOTH)
     const float k[] = {0, logf(2), logf(3), logf(4)}, v[] = {1, 2, 3, 4}, q[] = {1, 1, 1, 1};
     const float sums[] = {1, 5, 14, 30}, weights[] = {1, 3, 6, 10};
     for (int block_size = 1; block_size <= 5; block_size++) {
-        PoolConfig config = {1, 1, 1, block_size, 4, PAGED_F32, 1, PAGED_CPU};
-        Pool *pool = new_pool(config);
+        Pool *pool = new_pool((PoolConfig){1, 1, 1, block_size, 4, PAGED_F32, 1, PAGED_CPU});
         Seq *seq = bare_seq(pool, 4);
         float out[4], lse[4];
         CHECK_OK(store(seq, 4, k, v));
@@ -1294,8 +1286,7 @@ TEST_ON(without_states_the_plain_kernel_runs, ON_DEVICE)
 TEST_ON(tokens_of_all_sequences_are_counted_in_64_bits, ON_CPU)
 {
     enum { LENGTH = 1 << 16, COUNT = LENGTH + 1 };
-    PoolConfig config = {1, 1, 1, LENGTH, 1, PAGED_F16, 1, PAGED_CPU};
-    Pool *pool = new_pool(config);
+    Pool *pool = new_pool((PoolConfig){1, 1, 1, LENGTH, 1, PAGED_F16, 1, PAGED_CPU});
     Seq **seqs = (Seq **)alloc(COUNT * sizeof *seqs);
     int *counts = (int *)alloc(COUNT * sizeof *counts);
     float *x = filled(COUNT, 0);
@@ -1388,7 +1379,7 @@ static Seq *serve(Pool *pool, const char *text)
 {
     const int *tokens = letters(text);
     int n = (int)strlen(text);
-    Seq *seq = lookup(pool, tokens, n);
+    Seq *seq = look_up(new_seq(pool, 0), tokens, n);
     int rest = n - seq->length;
     CHECK_EQ(make_room(seq, rest), PAGED_OK);
     memcpy(*tokens_of(seq), tokens, (size_t)n * sizeof *tokens);
@@ -1400,7 +1391,7 @@ static Seq *serve(Pool *pool, const char *text)
 
 static int num_hits(Pool *pool, const char *text)  // what a request for it finds; it is not served
 {
-    Seq *seq = lookup(pool, letters(text), (int)strlen(text));
+    Seq *seq = look_up(new_seq(pool, 0), letters(text), (int)strlen(text));
     int hits = seq->length;
     check_seq(seq);
     release(seq);
@@ -1816,8 +1807,7 @@ TEST_ON(queries_may_be_of_any_size, ON_BOTH)
 TEST_ON(every_query_head_finds_its_kv_head, ON_CPU)
 {
     enum { HEADS = PAGED_MAX_Q_HEADS };
-    PoolConfig config = {1, HEADS, 1, 1, 1, PAGED_F32, 1, PAGED_CPU};
-    Seq *seq = bare_seq(new_pool(config), 1);
+    Seq *seq = bare_seq(new_pool((PoolConfig){1, HEADS, 1, 1, 1, PAGED_F32, 1, PAGED_CPU}), 1);
     const float *v = random_floats(HEADS);
     float *out = filled(HEADS, 0);
     CHECK_OK(store(seq, 1, v, v));
@@ -1972,14 +1962,14 @@ __attribute__((noinline)) static int random_operation(Pool *pool, Seq *seq, int 
         rewind_seq(seq, between(0, sometimes ? seq->length : min_int(seq->length, b)));
     } else if (choice <= 16) {
         if (choice < 16) publish(seq, sometimes ? between(0, seq->length) : seq->length);
-        if (choice > 14 && may_create) lookup(pool, *tokens_of(seq), seq->length);
+        if (choice > 14 && may_create) look_up(new_seq(pool, 0), *tokens_of(seq), seq->length);
     } else if (choice == 17) {  // a prompt that none has now, but that may have been published
         int *tokens = (int *)alloc((size_t)all * sizeof *tokens);
         if (between(0, 1)) tokens[between(0, all - 1)] = 1;
         if (seq->length == 0)
             look_up(seq, tokens, between(0, all));
         else if (may_create)
-            lookup(pool, tokens, between(0, all));
+            look_up(new_seq(pool, 0), tokens, between(0, all));
     } else {
         release(seq);
     }
@@ -2154,11 +2144,10 @@ TEST_ON(a_call_without_memory_changes_nothing, ON_BOTH)
         int run = 0;
         fail_all = i % 2;
         do {
-            PoolConfig config = {2, 1, 4, 3 + i, 16, i % 3, 1, PAGED_CPU};
-            note("block size %d, run %d", config.block_size, run);
+            note("block size %d, run %d", 3 + i, run);
             random_state = seed;
             fault_after = run++;
-            Pool *pool = new_pool(config);
+            Pool *pool = new_pool((PoolConfig){2, 1, 4, 3 + i, 16, i % 3, 1, PAGED_CPU});
             faulty_pool = pool;
             some_operations(pool, slow ? 12 : 60);
             end_pool(pool);
@@ -2209,9 +2198,8 @@ TEST_ON(results_have_the_same_bits_however_cut, ON_BOTH)
 {
     for (int i = 0; i < (on_stand_in() ? 6 : 24); i++) {
         int b = some_block_size(), dim = i % 4 < 2 ? 64 : 20;
-        PoolConfig config = {1, 1 + i % 2, dim, b, 160 / b + 3, i % 3, 1, PAGED_CPU};
-        note("block size %d, head_dim %d, dtype %d", b, dim, config.dtype);
-        Pool *pool = new_pool(config);
+        note("block size %d, head_dim %d, dtype %d", b, dim, i % 3);
+        Pool *pool = new_pool((PoolConfig){1, 1 + i % 2, dim, b, 160 / b + 3, i % 3, 1, PAGED_CPU});
         shuffle_free_list(pool);
         new_seq(pool, 75);
         new_seq(pool, 50 + i);
@@ -2229,8 +2217,7 @@ TEST_ON(a_row_has_the_same_bits_in_any_company, ON_BOTH)
     for (int i = 0; i < 4; i++) {
         const int group = groups[i], lengths[] = {131, i == 0 ? 2050 : 134, 1};
         const int dtype = group == 4 ? PAGED_F32 : 1 + i % 2;
-        PoolConfig config = {1, 1, 8, 16, 300, dtype, 1, PAGED_CPU};
-        Pool *pool = new_pool(config);
+        Pool *pool = new_pool((PoolConfig){1, 1, 8, 16, 300, dtype, 1, PAGED_CPU});
         Seq *seqs[3];
         for (int s = 0; s < 3; s++) seqs[s] = new_seq(pool, lengths[s]);
         CHECK_OK(store(seqs[0], 1, filled(8, -NAN), filled(8, -NAN)));
@@ -2298,9 +2285,8 @@ TEST_ON(a_row_has_the_same_bits_in_any_company, ON_BOTH)
 
 static void *live(void *argument)
 {
-    PoolConfig config = {1, 4, 64, 4, 40, PAGED_F16, 1, PAGED_CPU};
     random_state = *(const uint64_t *)argument;
-    Pool *pool = new_pool(config);
+    Pool *pool = new_pool((PoolConfig){1, 4, 64, 4, 40, PAGED_F16, 1, PAGED_CPU});
     pool->num_free++;
     CHECK(pool_check(pool));
     pool->num_free--;
