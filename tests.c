@@ -857,8 +857,7 @@ TEST_ON(rewind_may_end_in_a_shared_block, ON_BOTH)
 
 // ---- where K and V are ------------------------------------------------------------------------
 
-// Brings the free list of an unused pool into an order.
-static void order_free_list(Pool *pool, const int *order)
+static void order_free_list(Pool *pool, const int *order)  // of an unused pool
 {
     int n = pool->config.num_blocks;
     for (int i = 0; i < n; i++) {  // each goes to the back
@@ -911,7 +910,6 @@ static const char *slots(const Pool *pool, int block)
     return text;
 }
 
-// Every element of every layer, token and head lies where the layout of paged.h says.
 TEST_ON(every_element_lies_where_the_layout_says, ON_BOTH)
 {
     const int order[] = {7, 2, 12, 5, 3, 0, 1, 4, 6, 8, 9, 10, 11, 13, 14, 15};
@@ -1318,7 +1316,6 @@ TEST_ON(tokens_of_all_sequences_are_counted_in_64_bits, ON_CPU)
     } while (0)
 #define REPORTS(field, wrong, part) DAMAGE(field, wrong, CHECK_HAS(pool_check(pool), part))
 
-// pool_check() finds each kind of damage, and names what is damaged.
 TEST_ON(pool_check_finds_each_kind_of_damage, ON_CPU)
 {
     const int order[] = {9, 10, 11, 0, 1, 2, 3, 4, 5, 6, 7, 8};
@@ -1412,7 +1409,7 @@ TEST_ON(a_block_is_not_found_after_another_parent, ON_BOTH)
     CHECK_EQ(num_hits(pool, "aaaabbbbc"), 0);
 }
 
-// pool_check() sees what is wrong with the prefix cache. Blocks 0, 1, 3, 4 are published.
+// Blocks 0, 1, 3, 4 are published.
 TEST_ON(pool_check_finds_damage_to_the_prefix_cache, ON_CPU)
 {
     Pool *pool = new_pool(small_config(4, 8));
@@ -1817,7 +1814,6 @@ TEST_ON(every_query_head_finds_its_kv_head, ON_CPU)
     }
 }
 
-// Tensors are made, filled, read and freed where the pool lives; sizes that overflow are refused.
 TEST_ON(tensors_live_where_the_pool_lives, ON_BOTH)
 {
     Pool *pool = new_pool(small_config(4, 2));
@@ -2354,7 +2350,6 @@ static const char *last_words(pid_t child, int signal)
     return words;
 }
 
-// What pool_dump() and seq_dump() print.
 static const char *drawn(const Pool *pool, const Seq *seq)
 {
     char *text = (char *)alloc(4000);
@@ -2463,16 +2458,16 @@ static char *far_memory(uint64_t bytes)
     return (char *)p;
 }
 
-#ifdef HAS_STANDIN
 static void run_far(void (*kernel)(Job), const Job *job, unsigned x, unsigned y)
 {
+#ifdef HAS_STANDIN
     launch(kernel, "a kernel in a test", 0, 1, 1, *job);  // no thread block yet
     blockIdx = (struct Index){x, y, 0};
     gpu_run_block();
-}
 #else
-#define run_far(kernel, job, x, y) (void)(kernel), (void)(job)
+    (void)kernel, (void)job, (void)x, (void)y;
 #endif
+}
 
 // Attends from the far row, on the CPU: way 0, by the plain code; 1, by fast/fast.c.
 static void far_on_cpu(const Job *job, int way)
