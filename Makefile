@@ -202,7 +202,7 @@ pictures: replay build/draw  ## draws those of docs/ into build/: TRACE=file.csv
 	    build/draw $$name >build/$$name.svg || exit; done
 
 format:           ## clang-format over the sources
-	clang-format -i paged.cu.c paged.h fast/*.c tests.c examples/*.[ch] checks/*.c \
+	clang-format -i paged.cu.c paged.h fast/*.c tests.c examples/*.[ch] checks/*.[ch] \
 	    learn/[0-9]*.c learn/predict.c learn/hunts.c learn/stage_tests.c learn/show.c learn/exercise.h
 
 clean:            ## removes what was built
