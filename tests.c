@@ -9,10 +9,10 @@
 //     ./tests --standin     the stand-in for a GPU (any other build)
 //     ./tests --ops N       how many operations the random test makes
 //
-// The helpers come first: a call is made on the engine and on the oracle of paged.h, a cache without
-// blocks, which judges it. Then come tests that one can check by hand, from "numbers to check by
-// hand" on, and tests by random numbers. The words of the tests are those of checks/test.h: a failing
-// check ends its test only. In a debugger, break on failed.
+// The helpers come first. What is done to a sequence is done to its twin, too: the oracle of paged.h,
+// a cache without blocks, which judges the engine. Then come tests that one can check by hand (go to
+// "numbers to check by hand"), and tests by random numbers. checks/test.h has the words of the tests.
+// A failing check ends its test only: in a debugger, break on failed.
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -659,8 +659,8 @@ static void check_rows(Seq *seq, int layer, int num_tokens, int num_q_heads, flo
     }
 }
 
-// One way into out and lse. On the stand-in, the opposite order of the lanes must give the same bits;
-// ThreadSanitizer, which sees why it might not, needs no other order.
+// One way into out and lse. On the stand-in, the opposite order of the lanes must give the same
+// bits; ThreadSanitizer, which sees why it might not, needs no other order.
 static void attend_one_way(Pool *pool, int flags, int layer, int num_q_heads, float scale,
                            const float *q, float *out, float *lse, size_t rows)
 {

@@ -252,7 +252,7 @@ def explain(text):
     """What messages of the compiler and the linker mean, and whether functions are missing."""
     missing = sorted(set(re.findall(
         r'(?:undefined (?:reference to|symbol:)|of function|undeclared function) \W*(\w+)', text)))
-    taken = sorted(set(re.findall(r'(?:tests\.c|test\.h):\S+ error: (?=.*(?:conflicting|redef|redecl)).*?'
+    taken = sorted(set(re.findall(r'tests?\.[ch]:\S+ error: (?=.*(?:conflicting|redef|redecl)).*?'
                                   r'[\'‘](\w+)', text)))
     there = [function.name for function in functions(read(MINE))]
     lines = ['%s() is %s.' % (name, 'called before it is declared' if name in there else 'missing')
