@@ -9,10 +9,10 @@
 //     ./tests --standin     the stand-in for a GPU (any other build)
 //     ./tests --ops N       how many operations the random test makes
 //
-// The helpers come first. What is done to a sequence is done to its twin, too: the oracle of paged.h,
-// a cache without blocks, which judges the engine. Then come tests that one can check by hand (go to
-// "numbers to check by hand"), and tests by random numbers. checks/test.h has the words of the tests.
-// A failing check ends its test only: in a debugger, break on failed.
+// The helpers come first. What is done to a sequence is done to its twin, too: the oracle of
+// paged.h, a cache without blocks, which judges the engine. Then come tests that one can check by
+// hand (go to "numbers to check by hand"), and tests by random numbers. The words of the tests are
+// those of checks/test.h. A failing check ends its test only: in a debugger, break on failed.
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -711,8 +711,8 @@ static void attend_to_layer(int layer, Seq *const *seqs, const int *counts, int 
     free_to(mark);
 }
 
-// All ways of attention, of the newest tokens of each sequence, against the oracle. On the stand-in,
-// which is slow, three tokens are enough.
+// All ways of attention, of the newest tokens of each sequence. On the stand-in, which is slow,
+// three of them are enough.
 static void attend_in_all_ways(Seq *const *seqs, const int *counts, int n, int num_q_heads,
                                float scale)
 {
@@ -1682,7 +1682,7 @@ TEST_ON(float32_ends_where_the_header_says, ON_BOTH)
     }
 }
 
-// The plain code of the CPU has no such limits: scores of 10^40, and V of 3e38 beside a score of 200.
+// The plain code of the CPU has no such limits: scores of 10^40; V of 3e38 beside a score of 200.
 TEST_ON(doubles_hold_what_floats_do_not, ON_CPU)
 {
     const struct {
@@ -1738,9 +1738,9 @@ TEST_ON(doubles_are_rounded_once, ON_CPU)
     }
 }
 
-// exp() by the vectors of fast/fast.c is a series, and exact to a few units in the last place. Its
-// sums lose nothing to rounding, neither a small sum before a large term nor the other way round. It
-// reads all numbers of 16 bits as they are.
+// In the vectors of fast/fast.c, exp() is a series, and exact to a few units in the last place.
+// Sums lose nothing to rounding, neither a small sum before a large term nor the other way round.
+// All numbers of 16 bits are read as they are.
 TEST_ON(vectors_compute_as_exactly_as_scalars, ON_CPU)
 {
 #if LANES
@@ -2434,9 +2434,9 @@ TEST_ON(a_broken_invariant_panics, ON_CPU)
 }
 
 // Where nothing is computed in 32 bits: row 2^28 + 1 of a step, heads of a block that are more than
-// 2^32 elements apart, entry 2^32 + 1 of the tables, token 2^28 + 9 of a dense copy. Below that, all
-// is 0, so an index of 32 bits finds 0, or writes to another place. Of the addresses, 384 GiB, only a
-// few pages are ever touched.
+// 2^32 elements apart, entry 2^32 + 1 of the tables, token 2^28 + 9 of a dense copy. Below that,
+// all is 0, so an index of 32 bits finds 0, or writes to another place. Of the addresses, 384 GiB,
+// only a few pages are ever touched.
 enum { FAR_ROW = (1 << 28) + 1, FAR_DIM = 8, FAR_SLOTS = (1 << 29) + 1 };
 enum { FAR_KV_HEADS = 2, FAR_Q_HEADS = 16, FAR_TOKENS = 4 };
 static const uint64_t FAR_BLOCK = (uint64_t)FAR_SLOTS * FAR_KV_HEADS * FAR_DIM * 2;  // in f16
@@ -2665,8 +2665,8 @@ TEST_ON(the_oracle_reaches_beyond_2_to_the_32, ON_CPU)
     munmap(x, FAR_UNIT);
 }
 
-// What is copied or filled runs into a page that cannot be touched. A dense copy is of as many tokens
-// as the plan says: V begins 2^35 bytes after K.
+// What is copied or filled runs into a page that cannot be touched. A dense copy is of as many
+// tokens as the plan says: V begins 2^35 bytes after K.
 TEST_ON(copies_have_64_bits, ON_BOTH)
 {
     char *far = far_memory(8 * FAR_BLOCK);
@@ -2764,8 +2764,8 @@ static void run_wrong_kernel(int kind, const char *order)
     LAUNCH(wrong_kernel, 2, 1, 1, job);
 }
 
-// It stops kernels that would hang a real GPU, or compute anything there, and names the lane and the
-// place. (Under AddressSanitizer, no shared memory is filled with NaN.)
+// It stops kernels that would hang a real GPU, or compute anything there, and names the lane and
+// the place. (Under AddressSanitizer, no shared memory is filled with NaN.)
 TEST_ON(the_stand_in_panics_on_wrong_kernels, ON_DEVICE)
 {
     const char *const other = "the other threads wait at another barrier";

@@ -7,8 +7,9 @@
 #include <cuda_fp16.h>
 #include <string.h>
 
-// GPGPU-Sim 4.2 tells the memory of the host from that of the GPU by the address, and takes all from
-// 3 GiB on for the GPU's. That is where its own begins; the host's stacks and heap lie far above.
+// GPGPU-Sim 4.2 tells the memory of the host from that of the GPU by the address, and takes all
+// from 3 GiB on for the GPU's. That is where its own begins; the host's stacks and heap lie far
+// above.
 static int simulated(const void *p) { return (size_t)p >> 30 >= 3 && (size_t)p >> 40 == 0; }
 
 static cudaError_t copy_anywhere(void *to, const void *from, size_t bytes)

@@ -183,8 +183,8 @@ static int make_plan(void)
     return judge(pool_plan(pool, &(Batch){s->num_batch, s->batch, s->num_tokens}), want);
 }
 
-// K and V of the rows of the plan, and the mean of the V that each sees. Returns how many there are.
-// A token that was not written before is `x`.
+// K and V of the rows of the plan, and the mean of the V that each sees. Returns how many there
+// are. A token that was not written before is `x`.
 static int make_rows(int layer, int x, float *k, float *v, float *mean)
 {
     int rows = 0;

@@ -3,9 +3,9 @@
 //     TEST(two_and_two_are_four) { CHECK_EQ(2 + 2, 4); }
 //
 // and a main() that calls begin_tests(), run_tests() and end_tests(). It takes names of tests and
-// the options --list, --quick and --seed N. Each test is a process of its own; if only one is named,
-// it runs in this process, for a debugger. A failing check prints where it stands and ends its test
-// only: break on failed.
+// the options --list, --quick and --seed N. Each test is a process of its own; if only one is
+// named, it runs in this process, for a debugger. A failing check prints where it stands and ends
+// its test only: break on failed.
 
 #include <getopt.h>
 #include <math.h>
