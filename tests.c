@@ -2441,6 +2441,7 @@ enum { FAR_ROW = (1 << 28) + 1, FAR_DIM = 8, FAR_SLOTS = (1 << 29) + 1 };
 enum { FAR_KV_HEADS = 2, FAR_Q_HEADS = 16, FAR_TOKENS = 4 };
 static const uint64_t FAR_BLOCK = (uint64_t)FAR_SLOTS * FAR_KV_HEADS * FAR_DIM * 2;  // in f16
 static const uint64_t FAR_UNIT = 1ull << 36, GIB = 1 << 30;
+static const int64_t FAR_ENTRY = (1ll << 32) + 1;
 
 static char *far_memory(uint64_t bytes)
 {
@@ -2527,7 +2528,7 @@ static Job far_job(char *far, int dtype, const SeqOffset *offsets)
     job.queries = (QueryToken *)(far + 5 * FAR_UNIT);
     job.tables = (int *)(far + 5 * FAR_UNIT + FAR_UNIT / 2);
     job.queries[FAR_ROW].position = FAR_TOKENS - 1;
-    job.tables[offsets[0].entry] = 1;
+    job.tables[FAR_ENTRY] = 1;
     job.num_q_heads = FAR_Q_HEADS;
     job.scale = 1;
     job.splits = 1;
@@ -2541,8 +2542,7 @@ static Job far_job(char *far, int dtype, const SeqOffset *offsets)
 
 TEST_ON(a_step_reaches_beyond_2_to_the_32, ON_BOTH)
 {
-    const int64_t entry = (1ll << 32) + 1;
-    const SeqOffset begin = {(1 << 28) + 9, entry};
+    const SeqOffset begin = {(1 << 28) + 9, FAR_ENTRY};
     const SeqOffset offsets[2] = {begin, {begin.token + FAR_TOKENS, begin.entry + 1}};
     for (int dtype = PAGED_F32; dtype <= PAGED_BF16; dtype++) {
         char *far = far_memory(6 * FAR_UNIT);

@@ -68,11 +68,6 @@ static void read_planes(const Pool *pool, const char *title)
     CUDA(cudaFree(result));
 }
 
-static void must(int error)
-{
-    if (error) failed(PLACE, "a call", "%s", paged_error(error));
-}
-
 // A copy in the memory of the GPU.
 static float *lend(const Pool *pool, const float *x, size_t n)
 {
@@ -89,15 +84,15 @@ static Pool *make_seqs(Shape s)
     Pool *pool;
     Seq *seq;
     config.num_blocks = s.num_seqs * ceil_div(s.length, config.block_size);
-    must(pool_create(&config, &pool));
+    CHECK_EQ(pool_create(&config, &pool), PAGED_OK);
     for (int i = 0; i < config.num_blocks; i++) {  // each time, one of them goes to the back
         int block = between(0, config.num_blocks - 1);
         free_list_remove(pool, block);
         free_list_insert_after(pool, pool->blocks[config.num_blocks].prev, block);
     }
     for (int i = 0; i < s.num_seqs; i++) {
-        must(seq_create(pool, &seq));
-        must(seq_append(seq, s.length));
+        CHECK_EQ(seq_create(pool, &seq), PAGED_OK);
+        CHECK_EQ(seq_append(seq, s.length), PAGED_OK);
     }
     return pool;
 }
@@ -106,7 +101,7 @@ static void plan(Pool *pool, int num_tokens)  // of each sequence
 {
     int counts[MAX_SEQS] = {num_tokens, num_tokens, num_tokens, num_tokens};
     Batch batch = {(int)arrlen(pool->seqs), pool->seqs, counts};
-    must(pool_plan(pool, &batch));
+    CHECK_EQ(pool_plan(pool, &batch), PAGED_OK);
 }
 
 // Attention of the newest tokens over random K and V, paged, gathered and fast, against the oracle.
@@ -125,13 +120,13 @@ static void attend_to(const char *title, Shape s)
     note("dtype %d, %d x %d tokens, %d new, %d heads on %d of %d", s.dtype, s.num_seqs, s.length,
          s.num_new, num_q_heads, s.kv_heads, s.head_dim);
     plan(pool, s.length);
-    must(pool_write(pool, 0, pool_k, pool_v));
+    CHECK_EQ(pool_write(pool, 0, pool_k, pool_v), PAGED_OK);
     plan(pool, s.num_new);
     if (title) read_planes(pool, title);
     for (int flags = 0; flags < 3; flags++) {
         out[flags] = random_floats(s.num_seqs * q_size);
         float *pool_out = lend(pool, out[flags], s.num_seqs * q_size);
-        must(attend(pool, flags, 0, num_q_heads, 1, pool_q, pool_out, NULL));
+        CHECK_EQ(attend(pool, flags, 0, num_q_heads, 1, pool_q, pool_out, NULL), PAGED_OK);
         tensor_copy(pool, out[flags], pool_out, s.num_seqs * q_size);
         tensor_free(pool, pool_out);
     }
