@@ -4,7 +4,8 @@
 # CPPFLAGS=-Ifolder says where stb_ds.h is, if it is neither here nor where the system has it.
 
 .error = this Makefile needs GNU make, often called gmake  # a variable; a directive in other makes
-MAKEFLAGS += $(if $(filter 0,$(MAKELEVEL)),--jobs=$(shell nproc 2>/dev/null || echo 2))
+# One job more than there are processors, as browsers and debuggers often wait.
+MAKEFLAGS += $(if $(filter 0,$(MAKELEVEL)),--jobs=$(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1))))
 CFLAGS ?= -O2
 WARN    = -Wall -Wextra
 ifneq ($(wildcard stb_ds.h),)  # found from build/, too; what its macros warn of is not ours
@@ -22,8 +23,9 @@ ENGINE  = paged.cu.c paged.h
 PYTHON3 = command -v python3 >/dev/null || { \
             echo "python3 is not installed: sudo apt-get install python3"; exit 1; }; \
             CC="$(CC)" CPPFLAGS="$(CPPFLAGS)" python3
+ARCHES  = -gencode arch=compute_75,code=sm_75 -gencode "arch=compute_80,code=[sm_80,compute_80]"
 NVCC    = command -v nvcc >/dev/null || { echo "nvcc is not installed"; exit 1; }; \
-            nvcc -x cu -O2 -g $(CPPFLAGS) -Xcompiler -Wall,-Wextra $$(sh checks/cuda.sh --arch)
+            nvcc -x cu -O2 -g $(CPPFLAGS) -Xcompiler -Wall,-Wextra $(if $(ARCH),-arch=$(ARCH),$(ARCHES))
 
 ## Use
 all: paged tour llama replay tests  ## what make builds without a target: the programs, ./tests
@@ -92,7 +94,7 @@ play:             ## docs/play.html, the page; ENGINE=learn/paged.cu.c: with you
 	echo '`];' >>$(TALES)
 	@echo "Open $(PAGE) in a browser."
 
-cuda: $(ENGINE)   ## builds build/cuda-paged with nvcc for this GPU, or ARCH=sm_90
+cuda: $(ENGINE)   ## builds build/cuda-paged with nvcc, for sm_75 and later or ARCH=sm_90
 	@mkdir -p build
 	@$(NVCC) paged.cu.c -o build/cuda-paged
 
@@ -169,8 +171,45 @@ build/states: checks/states.c checks/search.h $(ENGINE)
 	@mkdir -p build
 	$(COMPILE) checks/states.c -o $@ -lm
 
-test: all tests-fast build/llama-tests build/states  ## of the engine, programs, text, stages: six to seven minutes
-	sh checks/test.sh
+# The parts of `make test`, and those of the house, which CI runs, too: $(call part,TEST or HOUSE,
+# NAME,COMMAND,FILES). A part runs again only if one of its files has changed since it passed. The
+# longest come first.
+define part
+$(1) += build/parts/$(2)
+build/parts/$(2): $(4) checks/part.sh $(wildcard checks/report.*)
+	@sh checks/part.sh $(2) $(3)
+endef
+BUILT  := paged tour llama replay tests
+RACES  := tests.c $(ENGINE) $(wildcard fast/*.c checks/*.h) checks/check.sh
+BOOK   := $(wildcard *.md docs/* debugger/* examples/* learn/*.* checks/*.py) $(RACES) Makefile
+PAGE   := $(wildcard docs/play.html docs/tales.js examples/* checks/play*) $(RACES) Makefile
+$(eval $(call part,TEST,page,sh checks/play.sh page,$(PAGE) llama))
+$(eval $(call part,TEST,engines,sh checks/play.sh engines,$(PAGE) llama))
+$(eval $(call part,TEST,course,python3 checks/learn.py,$(BOOK)))
+$(eval $(call part,TEST,text,python3 checks/walkthrough.py,$(BOOK) $(BUILT) build/debug build/debug-tour))
+$(eval $(call part,TEST,llama,build/llama-tests,build/llama-tests llama))
+$(eval $(call part,TEST,fast-standin,./tests-fast --standin --quick,tests-fast))
+$(eval $(call part,TEST,standin,./tests --standin,tests))
+$(eval $(call part,TEST,races,sh checks/check.sh races,$(RACES)))
+$(eval $(call part,TEST,programs,sh checks/programs.sh,$(BOOK) $(BUILT)))
+$(eval $(call part,TEST,cpu,./tests --cpu,tests))
+$(eval $(call part,TEST,states,build/states 2 2 2,build/states))
+$(eval $(call part,TEST,python,python3 checks/golden.py,$(BOOK)))
+$(eval $(call part,TEST,model,python3 checks/tales.py,$(BOOK)))
+$(eval $(call part,TEST,replay,sh checks/replay.sh,checks/replay.sh README.md replay))
+$(eval $(call part,TEST,fast-cpu,./tests-fast --cpu,tests-fast))
+$(eval $(call part,HOUSE,cuda,sh checks/cuda.sh,$(RACES) checks/cuda.sh $(wildcard examples/*.[ch])))
+$(eval $(call part,HOUSE,fuzz,sh checks/check.sh fuzz,$(BOOK) $(wildcard checks/*.c)))
+$(eval $(call part,HOUSE,threads,sh checks/check.sh threads,$(RACES)))
+$(eval $(call part,HOUSE,lanes,sh checks/check.sh lanes,$(RACES)))
+$(eval $(call part,HOUSE,more-states,build/states 3 1 2,build/states))
+KEEP_ON = $(MAKE) -k --no-print-directory $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+
+test: all  ## what a reader relies on: two to three minutes, less after an edit
+	@$(KEEP_ON) $(TEST); sh checks/part.sh sum $(notdir $(TEST))
+
+house: all  # make check C=house: the same, and what else must be right
+	@$(KEEP_ON) $(TEST) $(HOUSE); sh checks/part.sh sum $(notdir $(TEST) $(HOUSE))
 
 # Together they start every kernel.
 KERNELS = tensor_cores_take_16_bits unused_slots_may_hold_anything \
@@ -183,7 +222,7 @@ quick: build/states  ## the tests of the engine that take seconds: run it after 
 	build/quick --standin --quick $(KERNELS)
 
 check:            ## what is slow or needs rare tools: C=lint; without C: list
-	@sh checks/check.sh $$C
+	@$(if $(filter house,$(C)),$(MAKE) house,sh checks/check.sh $$C)
 
 build/draw: examples/draw.c examples/util.h $(ENGINE)
 	@mkdir -p build
@@ -209,4 +248,4 @@ clean:            ## removes what was built
 	rm -rf paged tour llama replay tests tests-fast build *.o
 
 .PHONY: all help bench pictures play debug read learn stage debug-stage show story exercise hunt mutant
-.PHONY: test quick check cuda cuda-bench format clean
+.PHONY: test house quick check cuda cuda-bench format clean

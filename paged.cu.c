@@ -731,8 +731,8 @@ HD static float bits_float(uint32_t bits)
     return x;
 }
 
-// Drops the last `count` bits. Adding half of the last kept bit first, less 1 if that bit is 0, rounds
-// to nearest, ties to even.
+// Drops the last `count` bits. Adding half of the last kept bit first, less 1 if that bit is 0,
+// rounds to nearest, ties to even.
 HD static uint32_t round_off(uint32_t bits, int count)
 {
     uint32_t half = 1u << (count - 1);
@@ -921,11 +921,10 @@ static struct Index {
 
 #ifndef LAUNCH  // section "stand-in"; a program that includes this file may have one of its own
 typedef struct Place {  // of a barrier or shuffle in the source; a line may have several
-    int number;
+    int number, line;
     const char *file;
-    int line;
 } Place;
-#define HERE ((Place){__COUNTER__, __FILE__, __LINE__})
+#define HERE ((Place){__COUNTER__, __LINE__, __FILE__})
 #define LAUNCH(kernel, x, y, z, job) launch(kernel, #kernel, x, y, z, job)
 #define __syncthreads() gpu_sync(THREADS, HERE)
 #define __syncwarp() gpu_sync(WARP, HERE)
@@ -1454,11 +1453,10 @@ void oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_he
                    const float *q, float *out, float *lse)
 {
     int head_dim = oracle->config.head_dim;
-    int group = num_q_heads / oracle->config.num_kv_heads;
     double s = scale != 0 ? scale : 1 / sqrt((double)head_dim);
     size_t rows = (size_t)num_tokens * num_q_heads;  // of q and out: a token and a head
     for (size_t row = 0; row < rows; row++, q += head_dim, out += head_dim) {
-        int kv_head = (int)(row % num_q_heads) / group;
+        int kv_head = (int)(row % num_q_heads) / (num_q_heads / oracle->config.num_kv_heads);
         int visible = oracle->length - num_tokens + (int)(row / num_q_heads) + 1;
         double max = -DBL_MAX;
         double sum = 0;
@@ -1482,24 +1480,32 @@ void oracle_attend(const Oracle *oracle, int layer, int num_tokens, int num_q_he
 // ---- stand-in ---------------------------------------------------------------------------------
 // Enough of a GPU to run the kernels without one. Each thread is a coroutine with its own stack and
 // runs alone up to its next barrier or shuffle. So gdb can stop in any lane, and sanitizers see
-// every access. A barrier that waits for a thread that has returned is a deadlock. Built with
-// -fsanitize=thread, it reports races: two threads use one address, one of them writes, and no
-// launch, barrier or __syncwarp() is between them (a shuffle orders no memory). Start at launch().
+// every access. Built with -fsanitize=thread, it reports races: two threads of a thread block use
+// one address, one of them writes, and no barrier or __syncwarp() is between them (a shuffle orders
+// no memory). With PAGED_LANE_ORDER=2, it reports those of two thread blocks, which nothing orders.
 
 #if !defined(__CUDACC__) && !defined(PAGED_NO_STANDIN)
 
 #if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
 #include <sanitizer/tsan_interface.h>
+void __tsan_java_init(uintptr_t, uintptr_t), __tsan_java_alloc(uintptr_t, uintptr_t);
 #define TSAN(call) call  // tells it which thread runs, and what is ordered
 #else
 #define TSAN(call)
 #endif
 #define UNSEEN __attribute__((no_sanitize("thread")))  // the stand-in itself has no races
-#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
+#if defined __SANITIZE_ADDRESS__ || __has_feature(address_sanitizer)
 #include <sanitizer/common_interface_defs.h>
 #define ASAN(call) call  // tells it which stack is in use
+static char __start_gpu_shared[1], *const __stop_gpu_shared = __start_gpu_shared;  // nothing
 #else
 #define ASAN(call)
+#ifdef __APPLE__  // the linker defines the bounds of shared memory
+extern char __start_gpu_shared[] __asm__("section$start$__DATA$gpu_shared");
+extern char __stop_gpu_shared[] __asm__("section$end$__DATA$gpu_shared");
+#else
+extern char __start_gpu_shared[], __stop_gpu_shared[];
+#endif
 #endif
 
 // Where the threads of a thread block meet, or, at a shuffle or __syncwarp(), those of a warp.
@@ -1519,7 +1525,7 @@ typedef struct Thread {
 } Thread;
 
 enum { STACK = 128 << 10, STACK_LEFT = 4 << 10, STACK_MARK = 0x5afe };
-static int gpu_lane_order;  // 0: ascending; 1: descending
+static int gpu_lane_order;  // bits: 1, descending; 2, TSan looks for races between thread blocks
 static struct {
     Thread threads[THREADS];           // the running one is threads[threadIdx.x]
     const Meeting *waits[THREADS];     // what each thread waits for; NULL: it can run
@@ -1531,30 +1537,28 @@ static struct {
     __attribute__((aligned(16))) char stacks[THREADS][STACK];
 } gpu;
 
-// gpu_switch() continues on another stack. It pushes an address and the registers that a function must
-// preserve, saves the stack pointer in *from, takes `to`, and pops the FRAME words that were pushed
-// there; word ADDRESS is where it returns to. (A shadow stack is not switched, so none may be on.)
+// gpu_switch() continues on another stack. It pushes an address and the registers that a function
+// must preserve, saves the stack pointer in *from, takes `to`, and pops the FRAME words that were
+// pushed there; word ADDRESS is where it returns to. (Shadow stacks are not supported.)
 #ifdef __x86_64__
 enum { FRAME = 7, ADDRESS = 6 };
 #define SWITCH \
-    "lea 1f(%%rip), %%rax\n push %%rax\n" \
-    "push %%rbp\n push %%rbx\n push %%r12\n push %%r13\n push %%r14\n push %%r15\n" \
-    "mov %%rsp, (%0)\n mov %1, %%rsp\n" \
-    "pop %%r15\n pop %%r14\n pop %%r13\n pop %%r12\n pop %%rbx\n pop %%rbp\n ret\n 1:"
+    "lea 1f(%%rip), %%rax\n push %%rax\n push %%rbp\n push %%rbx\n push %%r12\n push %%r13\n" \
+    "push %%r14\n push %%r15\n mov %%rsp, (%0)\n mov %1, %%rsp\n pop %%r15\n pop %%r14\n" \
+    "pop %%r13\n pop %%r12\n pop %%rbx\n pop %%rbp\n ret\n 1:"
 #define CHANGED "rax"
 #define NO_CALLER ".cfi_undefined rip"
 #else
 enum { FRAME = 20, ADDRESS = 11 };
 #define SWITCH \
-    "adr x30, 1f\n" \
-    "stp x19, x20, [sp, -160]!\n stp x21, x22, [sp, 16]\n stp x23, x24, [sp, 32]\n" \
-    "stp x25, x26, [sp, 48]\n stp x27, x28, [sp, 64]\n stp x29, x30, [sp, 80]\n" \
-    "stp d8, d9, [sp, 96]\n stp d10, d11, [sp, 112]\n stp d12, d13, [sp, 128]\n" \
-    "stp d14, d15, [sp, 144]\n mov x9, sp\n str x9, [%0]\n mov sp, %1\n" \
-    "ldp d14, d15, [sp, 144]\n ldp d12, d13, [sp, 128]\n ldp d10, d11, [sp, 112]\n" \
-    "ldp d8, d9, [sp, 96]\n ldp x29, x30, [sp, 80]\n ldp x27, x28, [sp, 64]\n" \
-    "ldp x25, x26, [sp, 48]\n ldp x23, x24, [sp, 32]\n ldp x21, x22, [sp, 16]\n" \
-    "ldp x19, x20, [sp], 160\n ret\n 1:"
+    "adr x30, 1f\n stp x19, x20, [sp, -160]!\n stp x21, x22, [sp, 16]\n" \
+    "stp x23, x24, [sp, 32]\n stp x25, x26, [sp, 48]\n stp x27, x28, [sp, 64]\n" \
+    "stp x29, x30, [sp, 80]\n stp d8, d9, [sp, 96]\n stp d10, d11, [sp, 112]\n" \
+    "stp d12, d13, [sp, 128]\n stp d14, d15, [sp, 144]\n mov x9, sp\n str x9, [%0]\n" \
+    "mov sp, %1\n ldp d14, d15, [sp, 144]\n ldp d12, d13, [sp, 128]\n" \
+    "ldp d10, d11, [sp, 112]\n ldp d8, d9, [sp, 96]\n ldp x29, x30, [sp, 80]\n" \
+    "ldp x27, x28, [sp, 64]\n ldp x25, x26, [sp, 48]\n ldp x23, x24, [sp, 32]\n" \
+    "ldp x21, x22, [sp, 16]\n ldp x19, x20, [sp], 160\n ret\n 1:"
 #define CHANGED "x9", "x30"
 #define NO_CALLER ".cfi_undefined x30"
 #endif
@@ -1563,15 +1567,6 @@ UNSEEN static void gpu_switch(void **from, void *to)
     __asm__ volatile(SWITCH : : "r"(from), "r"(to) : CHANGED, "memory");
 }
 static void (*volatile gpu_switch_to)(void **, void *) = gpu_switch;  // may change what calls may
-
-#if defined __SANITIZE_ADDRESS__ || __has_feature(address_sanitizer)
-static char __start_gpu_shared[1], *const __stop_gpu_shared = __start_gpu_shared;  // nothing
-#elif defined __APPLE__  // the linker defines the bounds of shared memory
-extern char __start_gpu_shared[] __asm__("section$start$__DATA$gpu_shared");
-extern char __stop_gpu_shared[] __asm__("section$end$__DATA$gpu_shared");
-#else
-extern char __start_gpu_shared[], __stop_gpu_shared[];
-#endif
 
 static const char *gpu_thread_name(char name[64])
 {
@@ -1624,8 +1619,27 @@ UNSEEN static void gpu_start(Thread *t)
     uintptr_t *words = (uintptr_t *)(t->stack + t->stack_bytes) - (FRAME + 1) / 2 * 2;
     words[ADDRESS] = (uintptr_t)gpu_thread_main;
     t->stack_pointer = words;
-    TSAN(t->fiber = __tsan_create_fiber(0));
+    TSAN(if (!(gpu_lane_order & 2)) t->fiber = __tsan_create_fiber(0));
 }
+
+#ifdef SANITIZER_TSAN_INTERFACE_H
+// For races between thread blocks: to TSan, the threads of each block are one, and new, as is the
+// memory that they share with earlier blocks.
+UNSEEN static void gpu_new_block(void)
+{
+    static void *fiber;
+    uintptr_t shared = (uintptr_t)__start_gpu_shared & ~7;
+    if (fiber) __tsan_destroy_fiber(fiber);
+    if (!fiber) __tsan_java_init(8, (uintptr_t)1 << 46);
+    fiber = __tsan_create_fiber(0);
+    __tsan_java_alloc(shared, ((uintptr_t)__stop_gpu_shared - shared + 7) & ~7);
+    for (int i = 0; i < THREADS; i++) {
+        __tsan_java_alloc((uintptr_t)gpu.stacks[i] + STACK - STACK_LEFT, STACK_LEFT);
+        gpu_start(&gpu.threads[i]);
+        gpu.threads[i].fiber = fiber;
+    }
+}
+#endif
 
 // Waits until `expected` threads have arrived. The last one wakes the others and continues at once.
 UNSEEN static void gpu_meet(Meeting *meeting, int expected, Place place)
@@ -1651,9 +1665,9 @@ UNSEEN static void gpu_sync(int threads, Place place)
     Meeting *meeting = &gpu.block;
     if (threads == WARP) meeting = &gpu.warps[threadIdx.x / WARP];
     TSAN(char *order = (char *)meeting + meeting->generation % 2);  // the next has another address
-    TSAN(__tsan_release(order));
+    TSAN(if (!(gpu_lane_order & 2)) __tsan_release(order));
     gpu_meet(meeting, threads, place);
-    TSAN(__tsan_acquire(order));
+    TSAN(if (!(gpu_lane_order & 2)) __tsan_acquire(order));
 }
 
 UNSEEN static float gpu_shuffle_xor(unsigned mask, float x, int bits, Place place)
@@ -1672,12 +1686,13 @@ UNSEEN static void gpu_run_block(void)
 {
     int turn = 0;
     int idle = 0;  // turns since a thread last ran
+    TSAN(if (gpu_lane_order & 2) gpu_new_block());
     memset(__start_gpu_shared, 0xff, __stop_gpu_shared - __start_gpu_shared);
     memset(gpu.waits, 0, sizeof gpu.waits);
     TSAN(__tsan_release(&gpu.job));
     while (idle < THREADS) {
         threadIdx.x = turn % THREADS;
-        if (gpu_lane_order) threadIdx.x = THREADS - 1 - threadIdx.x;
+        if (gpu_lane_order & 1) threadIdx.x = THREADS - 1 - threadIdx.x;
         turn++;
         idle++;
         if (gpu.waits[threadIdx.x]) continue;
@@ -1685,18 +1700,18 @@ UNSEEN static void gpu_run_block(void)
         gpu_change(&gpu.launcher, &gpu.threads[threadIdx.x]);
         if (*(int *)(gpu.stacks[threadIdx.x] + STACK_LEFT) != STACK_MARK)
             gpu_panic("a thread has too much on its stack, of 128 KB", HERE);
-        if (gpu_lane_order) turn = 0;  // the last lane again: its warp runs far ahead
+        if (gpu_lane_order & 1) turn = 0;  // the last lane again: its warp runs far ahead
     }
     for (threadIdx.x = 0; threadIdx.x < THREADS; threadIdx.x++)
         if (gpu.waits[threadIdx.x] != &gpu.end)
             gpu_panic("deadlock: not all threads arrive", gpu.waits[threadIdx.x]->place);
-    TSAN(__tsan_acquire(&gpu.end));
+    TSAN(if (!(gpu_lane_order & 2)) __tsan_acquire(&gpu.end));
 }
 
 UNSEEN static void launch(void (*kernel)(Job), const char *name, int x, int y, int z, Job job)
 {
     const char *order = getenv("PAGED_LANE_ORDER");
-    if (!gpu.kernel && order) gpu_lane_order = atoi(order) != 0;  // the first launch
+    if (!gpu.kernel && order) gpu_lane_order = atoi(order);  // the first launch
     gpu.kernel = kernel;
     gpu.name = name;
     gpu.job = job;
@@ -1706,6 +1721,7 @@ UNSEEN static void launch(void (*kernel)(Job), const char *name, int x, int y, i
     for (blockIdx.z = 0; blockIdx.z < gridDim.z; blockIdx.z++)
         for (blockIdx.y = 0; blockIdx.y < gridDim.y; blockIdx.y++)
             for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++) gpu_run_block();
+    TSAN(__tsan_acquire(&gpu.end));
 }
 
 #endif

@@ -39,12 +39,13 @@
 // Devices. A pool lives on the CPU, on a GPU, or on the stand-in, which runs the CUDA kernels on
 // the CPU with each thread as a coroutine. It is 10 to 1000 times slower than a CPU pool.
 // It exists for debuggers, sanitizers and tests, on x86-64 and AArch64. Built with
-// -fsanitize=thread, it reports the races of the kernels. -DPAGED_NO_STANDIN leaves it out, and
-// with it the 17 MB that its stacks reserve.
+// -fsanitize=thread, it reports the races of the kernels: of threads of a thread block or, with
+// PAGED_LANE_ORDER=2 in the environment, of thread blocks near each other in a launch.
+// -DPAGED_NO_STANDIN leaves it out, and with it the 17 MB that its stacks reserve.
 //
-// Floating point. Another rounding direction, or subnormal numbers taken for 0 (a library built with
-// -ffast-math may turn that on for the whole process), change no bit of K and V, stored, copied or
-// gathered. What attend() promises holds for the defaults: round to nearest, keep subnormal numbers.
+// Floating point. Another rounding direction, or subnormal numbers taken for 0 (a library built
+// with -ffast-math may turn that on for the whole process), change no bit of K and V, stored,
+// copied or gathered. What attend() promises holds for the defaults only.
 //
 // Threads. A pool and its sequences belong to one thread at a time. Different pools are
 // independent, except that a program may use only one pool on the stand-in at a time.
@@ -183,8 +184,8 @@ void pool_destroy(Pool *pool);
 
 // Recounts the reference counts from the block tables, follows the free list and each list of the
 // prefix cache, and compares lengths and counters with what it finds. It does not look at K, V or
-// the plan, nor whether two published blocks have one serial. Returns NULL if all is well, otherwise
-// a message that names what is broken (valid until the next call in the same thread).
+// the plan, nor whether two published blocks have one serial. Returns NULL if all is well,
+// otherwise a message that names what is broken (valid until the next call in the same thread).
 const char *pool_check(const Pool *pool);
 
 // Draws the pool, one character per block: '.' is free, 'p' is free and published, a digit is the
@@ -280,8 +281,8 @@ int pool_write(Pool *pool, int layer, const float *k, const float *v);
 //     over head_dim: if that is 20,000, it is some 1e-3.
 //   - The plain kernels add up token by token: in very long sequences they lose small weights that
 //     follow one large score.
-//   - A score, and V times the number of tokens, must not exceed the largest float. If one does, the
-//     row is undefined: mostly infinity or NaN, but 0 if all scores are below -FLT_MAX.
+//   - A score, and V times the number of tokens, must not exceed the largest float. If one does,
+//     the row is undefined: mostly infinity or NaN, but 0 if all scores are below -FLT_MAX.
 //   - A weight becomes 0 once its score is 87 to 104 below the maximum (745 in double); 0 times an
 //     infinite V is NaN.
 // Results are batch-invariant on every device: with the same flags, a row has the same bits in any

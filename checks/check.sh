@@ -16,9 +16,11 @@ CPPFLAGS=${CPPFLAGS:-}
 list() {
     cat <<'END'
 make check C=...
+  house        what is not in make test and must be right, too: CI runs it
   lint         gcc -fanalyzer, clang-tidy and cppcheck: a minute
   sanitizers   address and undefined behaviour, gcc and clang, all vectors
-  lanes        4 and 8 lanes of fast/fast.c: part of make test
+  fuzz         damaged files, random calls, under the sanitizers: part of the house
+  lanes        4 and 8 lanes of fast/fast.c: part of the house
   races        the kernels under the thread and address sanitizers: part of make test
   threads      the same for more tests, for threads of attend(), pools in two threads
   valgrind     the tests under valgrind
@@ -29,10 +31,9 @@ make check C=...
   floats       all floats to 16 bits, against the processor's instructions
   cuda         four generations of GPUs, and the benchmark and llama
   planted      bugs of make mutant, mistakes in the page: found? every stage of learn/: an hour
-  fuzz         damaged files, SECONDS=60 for each target; needs clang
   gpu          all checks on a real GPU: PART=tests, DEPS=folder
   bare         both commands of the README in a new Debian: debootstrap, root, a mirror
-  all          all of these but fuzz, gpu and bare
+  all          all of these but house, gpu and bare
 END
 }
 
@@ -101,6 +102,18 @@ sanitizers() {
         done
         compiles $cc $SAN && programs "$cc, sanitizers" $cc -O1 $SAN -DPAGED_FAST
     done
+}
+
+# What is read from files of others, and any order of calls.
+fuzz() {
+    compiles ${CC:-cc} $SAN || { skip "fuzz: ${CC:-cc} has no sanitizers"; return; }
+    quietly "llama" ${CC:-cc} -O1 -g $WARN $SAN $CPPFLAGS -DPAGED_FAST -DPAGED_NO_MAIN examples/llama.c \
+        paged.cu.c -o $OUT/fuzz-llama -lm &&
+        quietly "llama-tests" ${CC:-cc} -O1 $WARN $CPPFLAGS checks/llama_tests.c -o $OUT/llama-tests -lm &&
+        check "damaged files" env ASAN_OPTIONS=max_allocation_size_mb=4 LLAMA=$OUT/fuzz-llama \
+            $OUT/llama-tests damaged_files_are_refused
+    variant "--quick random_operations_agree_with_the_oracle any_shape_agrees_with_the_oracle" \
+        ${CC:-cc} -O1 $SAN -DPAGED_FAST
 }
 
 lanes() {
@@ -192,10 +205,10 @@ zig() {
             needs="-DPAGED_FAST -DPAGED_NO_MAIN $OUT/reader/paged.cu.c" ;;
         esac
         quietly "$target: $file" python3 -m ziglang cc -target $target -O1 $WARN $CPPFLAGS \
-            -isystem $OUT/include -I$OUT/reader $OUT/reader/$file $needs ${options-} \
+            -isystem $OUT/include -I$OUT/reader $OUT/reader/$file $needs $zig_options \
             -o $to/$(basename $file .c) -lm || return
     done
-    ok "$target ${options-}: $# programs compile and link"
+    ok "$target $zig_options: $# programs compile and link"
 }
 
 # What zig() has made for musl does what it does elsewhere. zig's own calloc() touches all memory.
@@ -239,11 +252,12 @@ foreign() {
     targets="x86_64-macos aarch64-macos x86_64-linux-musl aarch64-linux-musl"
     all="paged.cu.c tests.c checks/states.c checks/llama_tests.c $(echo examples/[bdlrt]*.c)
          $(cd $OUT/reader && echo learn/*.c)"
+    zig_options=
     for target in $targets; do zig $target $all; done
     musl
-    options=-DPAGED_NO_STANDIN
+    zig_options=-DPAGED_NO_STANDIN
     zig aarch64-macos $(echo "$all" | sed 's|learn/add.c||')  # which is for the stand-in
-    options=
+    zig_options=
     check "make learn" python3 $OUT/reader/learn/learn.py make
     for target in $targets; do zig $target learn/paged.cu.c learn/stage_tests.c learn/show.c; done
 }
@@ -425,7 +439,7 @@ shown() {
     set -- sanitizers threads valgrind compilers portability lint coverage states floats cuda planted
 for part in "$@"; do
     case $part in
-    lint | sanitizers | lanes | races | threads | compilers | portability | coverage | states | \
+    lint | sanitizers | fuzz | lanes | races | threads | compilers | portability | coverage | states | \
         floats | bare)
         $part ;;
     valgrind) valgrind_runs ;;
@@ -436,7 +450,6 @@ for part in "$@"; do
         check "chapter 12 says how many states.c finds" grep "finds $found (" walkthrough.md
         check "each stage of learn/" python3 checks/learn.py --all
         shown "mistakes in the page" sh checks/play.sh planted ;;
-    fuzz) shown fuzzing sh checks/fuzz.sh --look ;;
     gpu) shown "on a GPU" sh checks/cuda.sh --gpu ${PART-} ;;
     *) echo "there is no check called $part"; list; exit 2 ;;
     esac

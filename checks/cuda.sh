@@ -1,9 +1,8 @@
 #!/bin/sh
-# The CUDA build: it compiles without a warning, no kernel spills registers or has an array outside
-# of them, and the hot loops have no more instructions than the goals below. What needs a GPU is
-# skipped without one, aloud.
+# The CUDA build: it compiles without a warning, and no kernel spills registers or has an array outside
+# of them. What needs a GPU is skipped without one, aloud.
 #
-#     sh checks/cuda.sh               part of make test: for one generation of GPUs, the program,
+#     sh checks/cuda.sh               in make check C=house: for one generation of GPUs, the program,
 #                                     the tests and the fast kernels; with a GPU, the tests run
 #     sh checks/cuda.sh --all         make check C=cuda: the kernels for four generations, and the
 #                                     benchmark and llama
@@ -14,7 +13,6 @@
 #                                     rungs 1 to 3 in GPGPU-Sim 4.2, a simulator of a GPU: results,
 #                                     then cycles, in about 15 minutes. It was built in that folder,
 #                                     as its README says, with nvcc 11.8 in CUDA_INSTALL_PATH/bin
-#     sh checks/cuda.sh --arch        prints the options that say what make cuda is to compile for
 #
 # ARCH=sm_90 says what to compile for; otherwise that is the generation of the GPU, or sm_90. If the
 # GPU is newer than nvcc, its driver compiles the PTX of an older generation, ARCH=compute_90, say.
@@ -114,14 +112,11 @@ gpu=$(find_gpu) || { no_gpu="there is no GPU to run it on: $gpu" gpu=; }
 rm -f build/device-$$*
 generation=${gpu%% *}
 known=$(nvcc --list-gpu-arch 2>/dev/null | sed 's/compute_//' | sort -n)
-general="-gencode arch=compute_75,code=sm_75 -gencode arch=compute_80,code=[sm_80,compute_80]"
-[ "$mode${ARCH-}$gpu" != --arch ] || { echo "$general"; exit; }
 if [ -z "${ARCH-}" ]; then
     ARCH=sm_${generation:=90}
     newest=$(echo "$known" | awk -v gpu=$generation '$1 <= gpu' | tail -n 1)
     [ "${newest:-$generation}" = $generation ] || ARCH=compute_$newest
 fi
-[ $mode != --arch ] || { echo "-arch=$ARCH"; exit; }
 nvcc --version | sed -n 's/.*release/nvcc: release/p'
 stamp=build/for-$ARCH-$(nvcc --version | cksum | tr -d ' ')
 
@@ -174,76 +169,6 @@ all_kernels() {
         case $(echo '' $known '') in *\ $sm\ *) kernels $sm ;;
         *) skip "CUDA: this nvcc does not know sm_$sm" ;; esac
     done
-}
-
-# The hot loop of a kernel, in the output of nvdisasm: the shortest one with the most loads of a
-# kind. Prints how many instructions a warp needs for 4 KB of K and V, registers, and how many KB of
-# loads are under way in a multiprocessor, if registers alone limit the number of its warps.
-HOT_LOOP='
-FNR == 1 { file++ }
-file == 1 {
-    if (/Compiling/) this = $0
-    if (/Used/ && this ~ name) { sub(/.*Used /, ""); registers = $1 + 0 }
-    next
-}
-/^\.text/ { inside = $0 ~ name }
-!inside { next }
-/^\.L_/ { at[$1] = n + 1 }
-/^ +\/\*[0-9a-f]+\*\// {
-    loads[++n] = index($0, load) > 0
-    if (match($0, /BRA.*\.L_x_[0-9]+/) && match($0, /\.L_x_[0-9]+/))
-        start[n] = at[substr($0, RSTART, RLENGTH) ":"] + 0  # 0: a label that is yet to come
-}
-END {
-    for (i = 1; i <= n; i++) {
-        count = 0
-        for (j = start[i]; j && j <= i; j++) count += loads[j]
-        if (want && count != want) continue
-        if (count > most || (count && count == most && i - start[i] < last - first)) {
-            most = count; first = start[i]; last = i
-        }
-    }
-    if (!most || !registers) exit 1
-    work = last - first + 1
-    for (i = first; i < last; i++)
-        if (start[i] > first) exit 1  # a loop in it: how often does it run?
-    blocks = int(65536 / (128 * int((registers + 7) / 8) * 8))
-    if (blocks > 16) blocks = 16
-    kb = most * bytes * 32 / 1024
-    printf "%d %d %d", work * reads * 4 / kb + 0.5, registers, 4 * blocks * kb / same + 0.5
-}'
-
-# count RUNG GROUP KERNEL [GOAL]: a row of the table. Each of the query heads of a group reads K and
-# V anew on rung 2; a warp of rung 4 reads them once for all. The loop of rung 2 has 16 loads, for a
-# head_dim of 256. Here half of them load nothing: one byte each, on average.
-count() {
-    load=LDG.E.128 bytes=16 same=1 reads=1 want=0
-    case $1 in 2*) load=LDG.E.U16 bytes=1 same=2 reads=${2#*-} want=16 ;; esac
-    [ "$reads" != MHA ] || reads=1
-    found=$(awk -v name="_Z[0-9]+${3}[0-9]+[A-Z]" -v load=$load -v bytes=$bytes -v reads=$reads \
-        -v same=$same -v want=$want "$HOT_LOOP" build/kernels-90.ptxas build/kernels-90.sass) ||
-        { bad "CUDA: no hot loop found in $3"; return; }
-    goal=${4-}
-    set -- "$1" "$2" $found
-    printf '  %-16s %-6s %12s %10s %16s\n' "$@"
-    [ -n "$goal" ] || return 0
-    goals="$1, $2 in at most $goal instructions for 4 KB, at least 32 KB in flight"
-    if [ "$3" -le "$goal" ] && [ "$5" -ge 32 ]; then ok "CUDA: $goals"; else bad "CUDA: $goals"; fi
-}
-
-# For sm_90, f16 and head_dim 128. Rung 3 has the loop of rung 2.
-count_table() {
-    command -v nvdisasm >/dev/null || { skip "CUDA: no nvdisasm to count with"; return; }
-    nvdisasm -c build/kernels-90 >build/kernels-90.sass 2>$LOG ||
-        { first_error; bad "CUDA: nvdisasm"; return; }
-    echo "Counted in the code of the hot loops, sm_90, f16, head_dim 128:"
-    echo "  rung             heads  for 4 KB of K and V  registers  KB in flight per SM"
-    for group in MHA GQA-4 GQA-8; do count "2 paged" $group attend_paged; done
-    for group in MHA GQA-4 GQA-8; do
-        count "4 tensor cores" $group attend_mma_f16 300
-    done
-    count "4 in bf16" GQA-8 attend_mma_bf16 300
-    count "4, head_dim 64" GQA-8 attend_mma_f16_64 350
 }
 
 # ---- on a GPU -----------------------------------------------------------------------------------
@@ -370,7 +295,6 @@ compile cuda-paged -x cu paged.cu.c
 compile cuda-tests -x cu -DPAGED_FAST tests.c
 kernels 90
 [ $failed = 0 ] || finish
-count_table
 check "./paged of nvcc; pools on the CPU need no GPU" build/cuda-paged
 check "tests of the nvcc build, on the CPU" build/cuda-tests --cpu --quick
 if [ -n "$gpu" ]; then run_tests; else skip "CUDA: $no_gpu"; fi

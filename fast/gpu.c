@@ -133,7 +133,7 @@ __device__ static void mma(float *d, const float *a, float b0, float b1)
                  : "r"(part[0]), "r"(part[1]), "r"(part[2]), "r"(part[3]), "r"(float_bits(b0)),
                    "r"(float_bits(b1)));
 #elif !defined(__CUDACC__)  // the stand-in: each lane puts its parts in place, then reads them all
-    static float a_whole[WARPS][16][8], b_whole[WARPS][8][8];
+    __shared__ float a_whole[WARPS][16][8], b_whole[WARPS][8][8];
     int warp = threadIdx.x / WARP;
     int r = threadIdx.x % WARP / 4;
     int c = threadIdx.x % 4;
