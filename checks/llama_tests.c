@@ -849,7 +849,7 @@ TEST(output_that_cannot_be_written_is_a_failure, ON_CPU)
 
 // ---- trained weights --------------------------------------------------------------------------
 
-// The samples share blocks, and a step has rows of all. checks/tales.py judges what they say.
+// The samples share blocks, and a step has rows of all. checks/true_tales.py judges what they say.
 TEST(tales_are_the_same_however_they_are_served, ON_CPU)
 {
     const char *ways[] = {"--block-size 1 --prefix-cache", "--block-size 4 --chunk 3 --blocks 60",

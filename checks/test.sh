@@ -15,7 +15,7 @@ sh checks/play.sh page
 sh checks/play.sh engines
 python3 checks/walkthrough.py
 sh checks/cuda.sh
-python3 checks/learn.py
+python3 checks/course.py
 build/llama-tests
 sh checks/programs.sh
 python3 checks/golden.py
@@ -24,7 +24,7 @@ sh checks/fuzz.sh
 ./tests --standin
 ./tests --cpu
 sh checks/replay.sh
-python3 checks/tales.py
+python3 checks/true_tales.py
 sh checks/check.sh races
 sh checks/check.sh lanes
 build/states 2 2 2

@@ -9,7 +9,7 @@ must be noticed. Run it after `make all build/llama-tests`, as commands start ./
 
     ```c         stands word for word in one source; `...` alone on a line leaves lines out, of one
                  function or between a line and one that begins at the margin. A block `c simple`
-                 is the first body of a function of two stages, which checks/learn.py tests
+                 is the first body of a function of two stages, which checks/course.py tests
     ```console   `$ command`, then exactly what it prints to stdout; `...` stands for any lines. The
                  exit status is 0. `console needs=FILE` is skipped aloud without that file, which
                  is looked for in MODELS or, without this, here and in ../shared/models; likewise

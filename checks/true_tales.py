@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plays tales on a pool of three blocks: every passage must be true when it is said.
 
-    python3 checks/tales.py [N]
+    python3 checks/true_tales.py [N]
 
 It knows what the passages of examples/tales.py say, but not how they come about. Judges a thousand
 tales of the grammar, and N (50) that ./llama tells. Ends with "N passed, N failed, N skipped".

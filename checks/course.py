@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks learn/: the build track, the exercises and the hunts.
 
-    python3 checks/learn.py --all     also runs tests.c on the finished track
+    python3 checks/course.py --all     also runs tests.c on the finished track
 
 One build of the engine serves the whole track. Each function first asks which stage the reader has
 reached (CHECK_STAGE). It then panics as unwritten, or goes on with a wrong body (CHECK_WRONG), with
