@@ -1,10 +1,8 @@
 #!/usr/bin/env python3
 """Plays tales on a pool of three blocks: every passage must be true when it is said.
 
-    python3 checks/true_tales.py [N]
-
 It knows what the passages of examples/tales.py say, but not how they come about. Judges a thousand
-tales of the grammar, and N (50) that ./llama tells. Ends with "N passed, N failed, N skipped".
+tales of the grammar, and those that ./llama tells.
 """
 import os
 import random
@@ -15,11 +13,12 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, 'examples'))
 sys.dont_write_bytecode = True
-from tales import BLOCKS, NUMBERS, SEQUENCES, SHE, tell  # noqa: E402  (after the path is set)
+from report import finish, report  # noqa: E402  (after the path is set)
+from tales import BLOCKS, NUMBERS, SEQUENCES, SHE, tell  # noqa: E402
 
 
 class Pool:
-    """The blocks and sequences of a tale, by name."""
+    """The blocks and sequences of a tale, by name. Each move returns whether it is as it was told."""
     def __init__(self):
         self.size, self.free, self.signs = 0, [], set()
         self.came, self.length, self.table = {}, {}, {}  # of each sequence
@@ -39,8 +38,8 @@ class Pool:
     def is_full(self, seq):
         return self.length[seq] % self.size == 0
 
-    def append(self, seq, tokens, take=''):
-        """The blocks `take` come from the free list, the first perhaps for a copy."""
+    def append(self, seq, tokens, *take):
+        """These blocks come from the free list, the first perhaps for a copy."""
         table, taken = self.table[seq], []
         if not self.is_full(seq) and self.users(table[-1]) > 1:
             table.pop()
@@ -51,10 +50,10 @@ class Pool:
             taken.append(self.free.pop(0))
             table.append(taken[-1])
             self.signs.discard(taken[-1])
-        return taken == take.split()
+        return taken == list(take)
 
-    def rewind(self, seq, tokens, back=''):
-        """The blocks `back` go back to the free list, in this order."""
+    def rewind(self, seq, tokens, *back):
+        """These blocks go back to the free list, in this order."""
         table, went = self.table[seq], []
         self.length[seq] -= tokens
         while table and (len(table) - 1) * self.size >= self.length[seq]:
@@ -62,13 +61,17 @@ class Pool:
             if self.users(block) == 0:
                 self.free.insert(len(self.free) if block in self.signs else 0, block)
                 went.append(block)
-        return went == back.split()
+        return went == list(back)
 
-    def end(self, seq, back=''):
-        return self.rewind(seq, self.length[seq], back)
+    def end(self, seq, *back):
+        return self.rewind(seq, self.length[seq], *back)
 
     def share(self, parent, child):
         self.length[child], self.table[child] = self.length[parent], self.table[parent][:]
+        return True
+
+    def put_up_sign(self, block):
+        self.signs.add(block)
         return True
 
     def find(self, seq, block):
@@ -77,76 +80,95 @@ class Pool:
         return block in self.signs
 
 
-# What is in the first sentence of a passage; its names and numbers, in order; and what must be true
-# of it. Then it is so in the pool. abc are blocks, stow sequences, mn numbers, xy guessed words; a
-# capital letter is a pronoun of that name.
+# What the first sentence of a passage has; the names and numbers of the passage, in order; and what
+# must be true in the pool p. a, b, c are blocks; s, t, o, w are sequences; m, n are numbers; x, y are
+# guessed words. A capital letter is a pronoun of that name.
 RULES = [
-    ('a block named', 'anAAbc', 'begin(n, a, b, c)'),
-    ('The whole pool', 'n', 'n == 3 * size'),
-    ('a sequence named', 'sn', 'size == 0 and come(s, n)'),
-    ('a block named', 'sanAAbcsa', '[*came] == [s] and begin(n, a, b, c)'),
+    ('a block named', 'a n A A b c', lambda p, n, a, b, c: p.begin(n, a, b, c)),
+    ('The whole pool', 'n', lambda p, n: n == 3 * p.size),
+    ('a sequence named', 's n', lambda p, s, n: p.size == 0 and p.come(s, n)),
+    ('a block named', 's a n A A b c s a',
+     lambda p, s, n, a, b, c: [*p.came] == [s] and p.begin(n, a, b, c)),
     # A sequence comes.
-    ('a sequence named', 'snsa', 'come(s, n) and free[0] == a'),
-    ('tokens? into', 'snam', 'n == came[s] and append(s, n, a) and m == size - n'),
-    ('tokens? into', 'snaa', 'n == came[s] == size and append(s, n, a)'),
-    ('tokens? into', 'snabc', "n == came[s] and append(s, n, f'{a} {b} {c}')"),
-    ('a sequence named', 'tnt', 'come(t, n) and not free'),
-    ('At last', 'scbaatn', "end(s, f'{c} {b} {a}') and n == came[t] and append(t, n, a)"),
-    ('came with twenty', 'ttat', 'come(t, 20) and 20 > 3 * size and free[0] == a'),
-    ('a sequence named', 'tnb', 'come(t, n) and append(t, n, b)'),
-    ('was done, and', 'sa', 'end(s, a) and free[0] == a'),
-    ('had a new token', 'tbatba', 'is_full(t) and append(t, 1, a) and table[t] == [b, a]'),
-    ('a sequence named', 'tnbc', "come(t, n) and append(t, n, f'{b} {c}')"),
-    ('had a new token', 'satTcbTsbSbatab',
-     "table[s] == [a] and is_full(s) and not free and end(t, f'{c} {b}') and append(s, 1, b) and "
-     "end(s, f'{b} {a}') and append(t, came[t], f'{a} {b}')"),
+    ('a sequence named', 's n s a', lambda p, s, n, a: p.come(s, n) and p.free[0] == a),
+    ('tokens? into', 's n a m',
+     lambda p, s, n, a, m: n == p.came[s] and p.append(s, n, a) and m == p.size - n),
+    ('tokens? into', 's n a a',
+     lambda p, s, n, a: n == p.came[s] == p.size and p.append(s, n, a)),
+    ('tokens? into', 's n a b c',
+     lambda p, s, n, a, b, c: n == p.came[s] and p.append(s, n, a, b, c)),
+    ('a sequence named', 't n t', lambda p, t, n: p.come(t, n) and not p.free),
+    ('At last', 's c b a a t n', lambda p, s, t, n, a, b, c: (
+        p.end(s, c, b, a) and n == p.came[t] and p.append(t, n, a))),
+    ('came with twenty', 't t a t',
+     lambda p, t, a: p.come(t, 20) and 20 > 3 * p.size and p.free[0] == a),
+    ('a sequence named', 't n b', lambda p, t, n, b: p.come(t, n) and p.append(t, n, b)),
+    ('was done, and', 's a', lambda p, s, a: p.end(s, a) and p.free[0] == a),
+    ('had a new token', 't b a t b a',
+     lambda p, t, a, b: p.is_full(t) and p.append(t, 1, a) and p.table[t] == [b, a]),
+    ('a sequence named', 't n b c', lambda p, t, n, b, c: p.come(t, n) and p.append(t, n, b, c)),
+    ('had a new token', 's a t T c b T s b S b a t a b', lambda p, s, t, a, b, c: (
+        p.table[s] == [a] and p.is_full(s) and not p.free and p.end(t, c, b) and p.append(s, 1, b)
+        and p.end(s, b, a) and p.append(t, p.came[t], a, b))),
     # It grows, alone or not.
-    ('had a new token', 'sabsabsbaabc',
-     "is_full(s) and append(s, 1, b) and table[s] == [a, b] and end(s, f'{b} {a}') and "
-     "free == [a, b, c]"),
-    ('began just like', 'tsa', 'come(t, 0) and share(s, t) and table[t] == [a]'),
-    ('had a new token', 'woawbawboawb', 'append(w, 1, b) and table == {o: [a], w: [b]}'),
-    (', too', 'oaA', 'users(a) == 1 and table[o] == [a] and append(o, 1)'),
-    ('had a new token', 'waAbwb', 'is_full(w) and append(w, 1, b) and users(a) == 2'),
-    ('At last', 'staa', 'end(s) and table[t][0] == a'),
-    ('had a new token', 'tat', 'table[t] == [a] and append(t, 1)'),
+    ('had a new token', 's a b s a b s b a a b c', lambda p, s, a, b, c: (
+        p.is_full(s) and p.append(s, 1, b) and p.table[s] == [a, b] and p.end(s, b, a)
+        and p.free == [a, b, c])),
+    ('began just like', 't s a',
+     lambda p, s, t, a: p.come(t, 0) and p.share(s, t) and p.table[t] == [a]),
+    ('had a new token', 'w o a w b a w b o a w b',
+     lambda p, w, o, a, b: p.append(w, 1, b) and p.table == {o: [a], w: [b]}),
+    (', too', 'o a A',
+     lambda p, o, a: p.users(a) == 1 and p.table[o] == [a] and p.append(o, 1)),
+    ('had a new token', 'w a A b w b',
+     lambda p, w, a, b: p.is_full(w) and p.append(w, 1, b) and p.users(a) == 2),
+    ('At last', 's t a a', lambda p, s, t, a: p.end(s) and p.table[t][0] == a),
+    ('had a new token', 't a t', lambda p, t, a: p.table[t] == [a] and p.append(t, 1)),
     # It guesses.
-    ('guessed that', 'sxaysxSyx',
-     'x != y and append(s, 1) and rewind(s, 1) and append(s, 1) and table[s] == [a]'),
-    ('guessed two', 'snab', 'table[s] == [a] and append(s, n, b) and length[s] == size + 1'),
-    ('rewound', 'snb', 'rewind(s, n, b)'),
-    ('Both were right', 'bn', '[b] == [*table.values()][0][1:] and n == 1'),
+    ('guessed that', 's x a y s x S y x', lambda p, s, a, x, y: (
+        x != y and p.append(s, 1) and p.rewind(s, 1) and p.append(s, 1) and p.table[s] == [a])),
+    ('guessed two', 's n a b', lambda p, s, n, a, b: (
+        p.table[s] == [a] and p.append(s, n, b) and p.length[s] == p.size + 1)),
+    ('rewound', 's n b', lambda p, s, n, b: p.rewind(s, n, b)),
+    ('Both were right', 'b n', lambda p, n, b: [b] == [*p.table.values()][0][1:] and n == 1),
     # It puts up a sign.
-    ('A full block may', 'sa', 'table[s] == [a] and is_full(s) and not signs.add(a)'),
-    (r'Soon \w+ was done\.', 'sabc', 'end(s, a) and free == [b, c, a] and a in signs'),
-    ('a sequence named', 'tnmTamb',
-     'come(t, n) and find(t, a) and n > m == size and append(t, n - m, b)'),
-    ('a sequence named', 'tnmTTsab',
-     'come(t, n) and a in signs and share(s, t) and n > m == size and append(t, n - m, b)'),
-    (r'Then \w+ was done and', 'tcba', "end(t, f'{c} {b}') and free == [b, c, a] and a in signs"),
-    ('a sequence named', 'tnTbca', "come(t, n) and append(t, n, f'{b} {c} {a}') and not signs"),
-    ('took the last token', 'sSas',
-     'rewind(s, 1) and users(a) == 1 and append(s, 1) and not signs'),
+    ('A full block may', 's a',
+     lambda p, s, a: p.table[s] == [a] and p.is_full(s) and p.put_up_sign(a)),
+    (r'Soon \w+ was done\.', 's a b c',
+     lambda p, s, a, b, c: p.end(s, a) and p.free == [b, c, a] and a in p.signs),
+    ('a sequence named', 't n m T a m b', lambda p, t, n, m, a, b: (
+        p.come(t, n) and p.find(t, a) and n > m == p.size and p.append(t, n - m, b))),
+    ('a sequence named', 't n m T T s a b', lambda p, s, t, n, m, a, b: (
+        p.come(t, n) and a in p.signs and p.share(s, t) and n > m == p.size
+        and p.append(t, n - m, b))),
+    (r'Then \w+ was done and', 't c b a',
+     lambda p, t, a, b, c: p.end(t, c, b) and p.free == [b, c, a] and a in p.signs),
+    ('a sequence named', 't n T b c a', lambda p, t, n, a, b, c: (
+        p.come(t, n) and p.append(t, n, b, c, a) and not p.signs)),
+    ('took the last token', 's S a s', lambda p, s, a: (
+        p.rewind(s, 1) and p.users(a) == 1 and p.append(s, 1) and not p.signs)),
 ]
+BEGINS = re.compile('|'.join(begin for begin, _, _ in RULES))
 KINDS = {letter: words for letters, words in (
     ('abc', BLOCKS), ('stow', SEQUENCES), ('mn', NUMBERS), ('xy', 'cheese honey moon rain'.split()))
     for letter in letters}
 NUMBER = '|'.join(NUMBERS)
 WORD = re.compile(rf'\b(?:{"|".join(BLOCKS + SEQUENCES + KINDS["x"])}|[Hh]e|his|him|[Ss]he|her|'
                   rf'(?:{NUMBER})(?= (?:\w+ )?(?:slot|token)| were))\b')
-SINGULAR = re.compile(r'one (\w+ )?(slots|tokens|slot were)|'
-                      rf'\b(?!one)({NUMBER}) (\w+ )?(slot\b|token\b|slots was)')
+WRONG_NUMBER = re.compile(r'one (\w+ )?(slots|tokens|slot were)|'
+                          rf'\b(?!one)({NUMBER}) (\w+ )?(slot\b|token\b|slots was)')
 
 
 def values(letters, words):
     """What the letters stand for; None if the words are not of these kinds."""
-    known = {}
+    known, letters = {}, letters.split()
     for letter, word in zip(letters, words):
         if letter.isupper():
             woman = known[letter.lower()] in SHE
             fits = word in (('she', 'She', 'her') if woman else ('he', 'He', 'his', 'him'))
         else:
-            fits = word in KINDS[letter] and known.setdefault(letter, word) == word
+            fits = word in KINDS[letter] and known.get(letter, word) == word
+            known[letter] = word
         if not fits:
             return None
     known.update((n, NUMBERS.index(known[n])) for n in 'mn' if n in known)
@@ -155,11 +177,14 @@ def values(letters, words):
 
 def is_true(pool, passage):
     text = ' '.join(passage)
+    words = WORD.findall(text)
+    if WRONG_NUMBER.search(text):
+        return False
     for begin, letters, true in RULES:
-        known = values(letters, WORD.findall(text))
-        if known and re.search(begin, passage[0]) and not SINGULAR.search(text):
+        known = values(letters, words)
+        if known and re.search(begin, passage[0]):
             try:
-                return eval(true, {name: getattr(pool, name) for name in dir(pool)}, known)
+                return true(pool, **known)
             except (LookupError, ValueError):  # of a name that is not in the pool, for example
                 return False
     return False
@@ -169,7 +194,7 @@ def untrue(tale):
     """The first passage of a tale that is not true, or not known."""
     pool, passages = Pool(), []
     for sentence in re.split(r'(?<=\.) ', ' '.join(tale.split())):
-        if not passages or any(re.search(begin, sentence) for begin, _, _ in RULES):
+        if not passages or BEGINS.search(sentence):
             passages.append([])
         passages[-1].append(sentence)
     return next((' '.join(passage) for passage in passages if not is_true(pool, passage)), '')
@@ -189,42 +214,42 @@ def tell_tales(options):
     return re.split(r'=== request \d+ ===\n', out)[1:] or [out]
 
 
-def told_of(name, end=''):
-    """The tale after a prompt with this block, which the judge meets under a name that it knows."""
+def wrong_start(name, end=''):
+    """The tale after a prompt with this block, if it is untrue; or nothing. The judge does not know
+    the name and meets it as that of a block which is not in the tale."""
     tale, = tell_tales(f'-p "One day a block named {name} had four empty slots{end}"')
-    return [tale] * all(name not in tale.split('.', 1)[1] or untrue(tale.replace(name, known))
-                        for known in BLOCKS if known == name or known not in tale)
+    if name not in tale.split('.', 1)[1]:
+        return tale
+    for known in BLOCKS:
+        if (known == name or known not in tale) and not untrue(tale.replace(name, known)):
+            return ''
+    return tale
+
+
+def report_tales(name, wrong, allowed=0):
+    """Shows what is wrong in the first of these tales, if there are more than are allowed."""
+    wrong = list(filter(None, wrong))
+    shown = [f'{tale}\nuntrue: {untrue(tale) or "nothing"}' for tale in wrong[:3]]
+    report(f'tales: {name}', shown if len(wrong) > allowed else [])
 
 
 def main():
-    results = []
-
-    def report(name, wrong):
-        results.append(not wrong)
-        print(f'{"FAIL" if wrong else "ok  "}  tales: {name}')
-        for tale in wrong[:3]:
-            print(tale, '  untrue: ' + (untrue(tale) or 'nothing'), sep='\n')
-
     rng = random.Random(7)
     told = [tell(rng) for _ in range(1000)]
-    report('a thousand of the grammar are true', list(filter(untrue, told)))
-    report('their lines fit into a terminal',
-           [tale for tale in told if max(map(len, tale.split('\n'))) > 80])
-    report('none is true with one of its names exchanged',
-           [tale for whole in told[:100] for tale in exchanges(whole) if not untrue(tale)])
-    report('the one that llama tells is true', list(filter(untrue, tell_tales(''))))
-    report('the first sampled one is true', list(filter(untrue, tell_tales('-t 0.7'))))
-    samples = int(sys.argv[1]) if sys.argv[1:] else 50
-    others = tell_tales(f'-t 0.7 --samples {samples}')
-    wrong = list(filter(untrue, others))
-    report(f'at temperature 0.7, {len(others) - len(wrong)} of {len(others)} are true',
-           wrong if len(wrong) > samples / 8 or len(others) != samples else [])
-    report('a prompt may end in a full stop', [tale for name in BLOCKS for tale in told_of(name, '.')])
-    wrong = [tale for name in SEQUENCES for tale in told_of(name)]
-    report(f'a block may have the name of a sequence: {12 - len(wrong)} of 12 are true',
-           wrong if len(wrong) > 1 else [])
-    print(f'{results.count(True)} passed, {results.count(False)} failed, 0 skipped')
-    return not all(results)
+    report_tales('a thousand of the grammar are true', filter(untrue, told))
+    report_tales('their lines fit into a terminal',
+                 [tale for tale in told if max(map(len, tale.split('\n'))) > 80])
+    report_tales('none is true with one of its names exchanged',
+                 [tale for whole in told[:100] for tale in exchanges(whole) if not untrue(tale)])
+    report_tales('the one that llama tells is true', filter(untrue, tell_tales('')))
+    report_tales('the first sampled one is true', filter(untrue, tell_tales('-t 0.7')))
+    sampled = tell_tales('-t 0.7 --samples 50')
+    true = [tale for tale in sampled if not untrue(tale)]
+    report_tales(f'of 50 at temperature 0.7, {len(true)} are true', filter(untrue, sampled), 6)
+    report('tales: 50 were told', [] if len(sampled) == 50 else sampled)
+    report_tales('a prompt may end in a full stop', [wrong_start(name, '.') for name in BLOCKS])
+    report_tales('a block may have the name of a sequence', map(wrong_start, SEQUENCES), 1)
+    return finish()
 
 
 if __name__ == '__main__':
