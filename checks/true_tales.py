@@ -18,7 +18,7 @@ from tales import BLOCKS, NUMBERS, SEQUENCES, SHE, tell  # noqa: E402
 
 
 class Pool:
-    """The blocks and sequences of a tale, by name. Each move returns whether it is as it was told."""
+    """The blocks and sequences of a tale, by name. A move returns whether it is as it was told."""
     def __init__(self):
         self.size, self.free, self.signs = 0, [], set()
         self.came, self.length, self.table = {}, {}, {}  # of each sequence
@@ -81,8 +81,8 @@ class Pool:
 
 
 # What the first sentence of a passage has; the names and numbers of the passage, in order; and what
-# must be true in the pool p. a, b, c are blocks; s, t, o, w are sequences; m, n are numbers; x, y are
-# guessed words. A capital letter is a pronoun of that name.
+# must be true in the pool p. a, b, c are blocks; s, t, o, w are sequences; m, n are numbers; x, y
+# are guessed words. A capital letter is a pronoun of that name.
 RULES = [
     ('a block named', 'a n A A b c', lambda p, n, a, b, c: p.begin(n, a, b, c)),
     ('The whole pool', 'n', lambda p, n: n == 3 * p.size),
