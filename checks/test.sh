@@ -15,7 +15,8 @@ sh checks/play.sh page
 sh checks/play.sh engines
 python3 checks/walkthrough.py
 sh checks/cuda.sh
-python3 checks/course.py
+python3 checks/course.py track
+python3 checks/course.py hunts
 build/llama-tests
 sh checks/programs.sh
 python3 checks/golden.py
