@@ -112,12 +112,12 @@ def all_in_one(wrong):
     for stage in STAGES:
         for name in stage.write:
             place = find(engine, name)
-            choices = [('check("STAGE") < %d' % stage.number, engine[place.body:place.end])]
-            choices += [('check("WRONG") == %d' % one.number, one.body)
+            choices = [('check_stage < %d' % stage.number, engine[place.body:place.end])]
+            choices += [('check_wrong == %d' % one.number, one.body)
                         for one in wrong if one.function == name]
             later = [later.number for later in STAGES if name in later.again]
             if later:
-                choices.append(('check("SIMPLE") && check("STAGE") < %d' % later[0],
+                choices.append(('check_simple && check_stage < %d' % later[0],
                                 body_of(SIMPLE, name)))
             leave = ''
             if re.search(r'\bvoid %s\(' % name, engine[place.start:place.body]):
@@ -127,12 +127,13 @@ def all_in_one(wrong):
                                              body_of(ENGINE, name), engine[place.end:])
     first = engine.index('// ---- ')
     return engine[:first] + '''
-static int check(const char *name)
+static int check_stage, check_simple, check_wrong;
+
+__attribute__((constructor)) static void read_environment(void)
 {
-    static int values[128];  // by first letter: a kernel asks often
-    char variable[20] = "CHECK_";
-    if (!values[(int)*name]) values[(int)*name] = atoi(getenv(strcat(variable, name))) + 1;
-    return values[(int)*name] - 1;
+    check_stage = atoi(getenv("CHECK_STAGE"));
+    check_simple = atoi(getenv("CHECK_SIMPLE"));
+    check_wrong = atoi(getenv("CHECK_WRONG"));
 }
 ''' + engine[first:]
 
