@@ -845,7 +845,7 @@ TEST(output_that_cannot_be_written_is_a_failure)
 
 // ---- trained weights --------------------------------------------------------------------------
 
-// The samples share blocks, and a step has rows of all. checks/tales.py judges what they say.
+// The samples share blocks, and a step has rows of all. checks/true_tales.py judges what they say.
 TEST(tales_are_the_same_however_they_are_served)
 {
     const char *ways[] = {"--block-size 1 --prefix-cache", "--block-size 4 --chunk 3 --blocks 60",
