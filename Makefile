@@ -82,8 +82,8 @@ play:             ## docs/play.html, the page; ENGINE=learn/paged.cu.c: with you
 	    -e '/^PLAY_STORIES$$/{r examples/play_stories.js' -e d -e '}' \
 	    -e '/^PLAY_KERNEL$$/{r examples/play_kernel.js' -e d -e '}' \
 	    -e '/^PLAY_RACE$$/{r examples/play_race.js' -e d -e '}' -e '/id="source"/r build/kernel.txt' \
-	    -e 's|ENGINE_NAME|$(firstword $(ENGINE))|; s|ENGINE_SUM|$(shell sh checks/play.sh sum \
-	    $(firstword $(ENGINE)))|' -e '/id="wasm"/r build/play.base64' examples/play.html >build/page
+	    -e "s|ENGINE_NAME|$(firstword $(ENGINE))|; s|ENGINE_SUM|$$($(MAKE) -s play-sum)|" \
+	    -e '/id="wasm"/r build/play.base64' examples/play.html >build/page
 	mv build/page $(PAGE)
 	echo 'const tales = [`' >$(TALES)
 	gzip -9nc examples/tales.bin | base64 | tr -d '\n' >>$(TALES)
@@ -91,6 +91,10 @@ play:             ## docs/play.html, the page; ENGINE=learn/paged.cu.c: with you
 	gzip -9nc examples/tales-tokenizer.bin | base64 | tr -d '\n' >>$(TALES)
 	echo '`];' >>$(TALES)
 	@echo "Open $(PAGE) in a browser."
+
+play-sum:         # of what the page is made of, without comments
+	@sed 's|//.*||' $(firstword $(ENGINE)) paged.h examples/play[._]* examples/llama*.[ch] \
+	    examples/decoding.h examples/util.h | tr -d '[:space:]' | cksum
 
 cuda: $(ENGINE)   ## builds build/cuda-paged with nvcc for this GPU, or ARCH=sm_90
 	@mkdir -p build
@@ -210,4 +214,4 @@ clean:            ## removes what was built
 	rm -rf paged tour llama replay tests tests-fast build *.o
 
 .PHONY: all help bench pictures play debug read learn stage debug-stage show story exercise hunt mutant
-.PHONY: test quick check cuda cuda-bench format clean
+.PHONY: play-sum test quick check cuda cuda-bench format clean

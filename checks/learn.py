@@ -64,33 +64,22 @@ def body_of(text, name):
     return text[find(text, name).body:find(text, name).end]
 
 
-def wrong_bodies(problems):
+def wrong_bodies():
     """{function: [(number, body)]}, and [(stage, name, text)] by number, from 1 on: those of
-    wrong.txt, and the simple bodies, in the stage that extends them."""
-    bodies, known, bugs = {}, [None], plant.read_bugs()
+    mistakes.txt, and the simple bodies, in the stage that extends them."""
+    bodies, known = {}, [None]
 
     def add(function, body, *entry):
         bodies.setdefault(function, []).append((len(known), body))
         known.append(entry)
 
-    places = {name: find(ENGINE, name) for stage in STAGES for name in stage.write}
-    simple = {name: body_of(SIMPLE, name) for stage in STAGES for name in stage.again}
-    for fields in filter(None, map(plant.split_fields, read('checks/wrong.txt').splitlines())):
-        stage, name, text = int(fields[0]), fields[1], fields[-1]
-        old, new = fields[2:4] if len(fields) == 5 else bugs[name][1:3]
-        names = [function for before in STAGES[:stage] for function in before.write]
-        found = [(function, body_of(ENGINE, function)) for function in names
-                 if places[function].body <= ENGINE.find(old) < places[function].end]
-        found = found or [(function, simple[function]) for function in names
-                          if simple.get(function, '').count(old) == 1]
-        if ENGINE.count(old) < 2 and len(found) == 1 and text:
-            add(found[0][0], found[0][1].replace(old, new), stage, name, text)
-        else:
-            problems.append('%s: OLD occurs %d times, in %s; or TEXT is missing'
-                            % (name, ENGINE.count(old), found))
+    for mistake in plant.read_mistakes().values():
+        for who in [who for who in mistake.expect if who.startswith('stage ')]:
+            function, body = plant.edit_body(mistake)
+            add(function.name, body, int(who[6:]), mistake.name, ' & '.join(mistake.expect[who]))
     for stage in STAGES:
         for name in stage.again:
-            add(name, simple[name], stage.number, 'simple ' + name, '')
+            add(name, body_of(SIMPLE, name), stage.number, 'simple ' + name, '')
     return bodies, known
 
 
@@ -545,8 +534,7 @@ def check_times():
 
 
 def check_track(everything):
-    problems = []
-    wrong, known = wrong_bodies(problems)
+    wrong, known = wrong_bodies()
     write(SCRATCH + '/one/paged.cu.c', all_in_one(wrong))
     compiles, text = learn.build(SCRATCH + '/one/tests', ['-O0', '-w'],
                                  engine=SCRATCH + '/one/paged.cu.c')
@@ -554,7 +542,7 @@ def check_track(everything):
         learn.build(SCRATCH + '/one/races', learn.RACES, engine=SCRATCH + '/one/paged.cu.c')
     else:
         print('skip  races in stages: this compiler has no ThreadSanitizer')
-    report('wrong.txt', problems + [text] * (not compiles))
+    report('stages with mistakes', [text] * (not compiles))
     if compiles:
         check_bodies(known)
         check_races(known)
@@ -616,7 +604,7 @@ def name_of(path):
 def copy_project(folder):
     """What a reader needs, beside an engine that is not finished."""
     for path in ['Makefile', 'paged.cu.c', 'paged.h', 'tests.c', 'walkthrough.md',
-                 'checks/bugs.txt', *glob.glob('fast/*.c'), *glob.glob('learn/*.*')]:
+                 *glob.glob('fast/*.c'), *glob.glob('learn/*.*')]:
         if not re.match('learn/(my-|paged)', path):  # of whoever runs this
             write('%s/%s' % (folder, path), read(path))
     write(folder + '/learn/paged.cu.c', '#error "unfinished"\n')
@@ -721,7 +709,7 @@ def hint_problems(number, hunt, hold):
 
 
 def check_hunts():
-    bugs, hunts, healthy = plant.read_bugs(), plant.read_hunts(), plant.build_hunt(0, None)
+    bugs, hunts, healthy = plant.read_mistakes(), plant.read_hunts(), plant.build_hunt(0, None)
     for number, hunt in hunts.items():
         problems = list(hunt_problems(number, hunt, bugs[hunt['bug']], healthy))
         report('hunt ' + number, problems)

@@ -85,7 +85,7 @@ WORDS = {word for pattern in ('Makefile', '*.[ch]', *(folder + '/*.[!bm]*' for f
          for word in re.findall(r'--[a-z][\w-]*|\w+', '\n'.join(lines))}
 TARGETS = set(re.findall(r'^([a-z-]+):', load(ROOT + '/Makefile'), re.M))
 LISTED = load(ROOT + '/checks/check.sh')
-BUGS = set(re.findall(r'^([a-z][\w-]*) +\|', load(ROOT + '/checks/bugs.txt'), re.M))
+BUGS = set(re.findall(r'^([a-z][\w-]*) +\|', load(ROOT + '/learn/mistakes.txt'), re.M))
 PREDICT = load(ROOT + '/learn/predict.c')
 ANSWERS = load(ROOT + '/learn/answers.txt')
 # The numbers of what has numbers; the options that a program's source explains.
