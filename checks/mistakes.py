@@ -5,9 +5,9 @@
     python3 checks/mistakes.py --table [NAME...]    all parts of the tests look for each: what
                                                     notices a mistake that nothing else does?
 
-One build has them all: each function has its body once more for each mistake in it, and MISTAKE=7 in
-the environment chooses the seventh. What a sanitizer has to name is in a build for it. The unchanged
-engine must pass first.
+One build has them all: each function has its body once more for each mistake in it, and MISTAKE=7
+in the environment chooses the seventh. What a sanitizer has to name is in a build for it. The
+unchanged engine must pass first.
 """
 import argparse
 import contextlib
@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../learn'))
@@ -56,9 +57,10 @@ def choose(text, bodies):
     for function in sorted(bodies, key=lambda function: -function.start):
         is_void = re.search(rf'\bvoid {function.name}\(', text[function.start:function.body])
         leave = ' return;' if is_void else ''
-        more = [f'    if ({condition}) {{{body}{leave} }}\n' for condition, body in bodies[function]]
+        more = ''.join(f'    if ({condition}) {{{body}{leave} }}\n'
+                       for condition, body in bodies[function])
         own = text[function.body:function.end]
-        text = f'{text[:function.body]}\n{{\n{"".join(more)}{own}\n}}{text[function.end:]}'
+        text = f'{text[:function.body]}\n{{\n{more}{own}\n}}{text[function.end:]}'
     return text
 
 
@@ -86,8 +88,8 @@ def build(option):
 
 
 def failures(folder, commands, number):
-    """Yields (test, device, what it said) for each test that fails with a mistake, or the command if
-    it names none. A program ends with whoever needs no more."""
+    """Yields (test, device, what it said) for each test that fails with a mistake, or the command
+    if it names none. A program ends with whoever needs no more."""
     for command, seconds in commands.items():
         test, device, said, failed = command, 'cpu', [], False
         process = subprocess.Popen(
@@ -152,7 +154,7 @@ def check(who, numbers):
 
 def print_table(numbers):
     """Prints what notices each mistake, and for each part of the tests, what it alone notices."""
-    folder, noticed = build('-O1'), {}
+    folder, noticed, one_at_a_time = build('-O1'), {}, threading.Lock()  # as these write files
     status, said = call(['make', '-s', '-C', folder, 'tests-fast', 'llama', 'build/llama-tests'])
     if status:
         raise SystemExit(said)
@@ -160,8 +162,9 @@ def print_table(numbers):
     def look(number):
         found = [f'{test} ({device})'
                  for test, device, _ in failures(folder, {**CPU, **KERNELS}, number)]
-        return found + [command for command in OTHERS if next(
-            failures(folder, {command: OTHERS[command]}, number), None)]
+        with one_at_a_time:
+            return found + [command for command in OTHERS if next(
+                failures(folder, {command: OTHERS[command]}, number), None)]
 
     for number, found in in_parallel(look, numbers):
         print(f'{MISTAKES[number].name}: {", ".join(found)}', flush=True)

@@ -2,7 +2,7 @@
 # What is true of the programs as a user meets them. Ends with the usual line.
 #
 #     sh checks/programs.sh          ./paged, ./tour, the two files of the engine alone: make test
-#     sh checks/programs.sh house    other options of compilers, llama2.c, make, a clone, the pictures
+#     sh checks/programs.sh house    other options, llama2.c, make, a clone, the pictures
 #
 # PAGED and TOUR name the programs, COMPILERS the compilers; none: ./paged and ./tour only. LLAMA2C
 # names a folder with the run.c of llama2.c, and MODELS one with stories260K.bin and tok512.bin, if
@@ -85,14 +85,10 @@ whole() {
 
 on_stand_in() { ends 0 some 0 "$TOUR" --standin && diff "$dir/tour" "$dir/out"; }
 
-help() {
-    ends 0 some 0 "$TOUR" --help && narrow "$dir/out" && grep usage "$dir/out" &&
-        grep '10  The prefix cache' "$dir/out"
-}
-
 # The whole tour is the legend of --help, and then each scene after a blank line.
 scenes() {
-    "$TOUR" --help | sed -n '/^The signs:/,$p' >"$dir/scenes"
+    ends 0 some 0 "$TOUR" --help && narrow "$dir/out" && grep usage "$dir/out" &&
+        sed -n '/^The signs:/,$p' "$dir/out" >"$dir/scenes" || return
     for chapter in 1 2 3 4 6 8 9 10; do
         { echo; "$TOUR" $chapter; } >>"$dir/scenes" || return
     done
@@ -123,7 +119,6 @@ reader() {
     check "paged: one screen" one_screen "$PAGED"
     check "tour: the numbers of the public texts, and [ok] after each pool" whole
     check "tour: the same with --standin" on_stand_in
-    check "tour: --help has the scenes" help
     check "tour: each scene alone prints its part, and --help the legend" scenes
     check "tour: a chapter that has no scene is refused" refused "5 has no scene; 1-4" 5
     check "tour: a second chapter is refused" refused "'4' is too much" 3 4
@@ -173,7 +168,7 @@ fast_math_is_refused() {
     done
 }
 
-# Two engines in a program, one of them with other names for the calls, must not share anything else.
+# Two engines in a program, one with other names for the calls, must not share anything else.
 only_its_names() {
     $cc -O1 -DPAGED_NO_MAIN $CPPFLAGS -c paged.cu.c -o "$dir/names.o" &&
         nm -g --defined-only "$dir/names.o" | sed 's/.* _*//' | grep -v '^stbds_' >"$dir/names" ||
@@ -203,21 +198,11 @@ same_text() {
     done
 }
 
-llama2c() {
-    [ -n "${MODELS-}" ] || { [ -f tok512.bin ] && MODELS=. || MODELS=../shared/models; }
-    for file in "${LLAMA2C-.}/run.c" "$MODELS/stories260K.bin" "$MODELS/tok512.bin"; do
-        [ -f "$file" ] && continue
-        skip "llama2.c: no $file: LLAMA2C=folder MODELS=folder sh checks/programs.sh house"
-        return
-    done
-    check "llama2.c: the same text with the lines of README.md" same_text
-}
-
 # ---- the Makefile, a clone, the pictures ---------------------------------------------------------
 
-# A copy of what make needs, in a folder with a space, with stb_ds.h beside paged.cu.c, with a compiler
-# for WebAssembly that only leaves a file, and a sed that refuses what only GNU's knows: a brace that
-# follows a command, \n and \t in what is inserted.
+# A copy of what make needs, in a folder with a space, with stb_ds.h beside paged.cu.c, a compiler
+# for WebAssembly that only leaves a file, and a sed that refuses what only GNU's knows: a brace
+# that follows a command, \n and \t in what is inserted.
 copy="$dir/a copy"
 copy_project() {
     mkdir -p "$copy/build" "$copy/bin"
@@ -285,7 +270,7 @@ pictures() {
 house() {
     alone -std=c11 -pedantic -O0
     alone -std=c++20 -O0 -x c++
-    # Products of sizes have 64 bits. A compiler that tells where one is cut to 32 finds such a place.
+    # Products of sizes have 64 bits. A compiler that tells where one is cut finds such a place.
     if compiles clang; then
         quietly "no size is cut to 32 bits" clang -fsyntax-only -Wshorten-64-to-32 -DPAGED_FAST \
             -DPAGED_NO_MAIN $CPPFLAGS paged.cu.c && ok "no size is cut to 32 bits unsaid"
@@ -295,7 +280,11 @@ house() {
     else skip "no nm: the global names are not looked at"; fi
     header=$($cc $CPPFLAGS -M paged.cu.c | tr ' \\' '\n\n' | grep 'stb_ds\.h$' | head -n 1)
     check "the engine without stb_ds of its own, without a stand-in" own_stb
-    llama2c
+    [ -n "${MODELS-}" ] || { [ -f tok512.bin ] && MODELS=. || MODELS=../shared/models; }
+    if [ -f "${LLAMA2C-.}/run.c" ] && [ -f "$MODELS/stories260K.bin" ] &&
+        [ -f "$MODELS/tok512.bin" ]
+    then check "llama2.c: the same text with the lines of README.md" same_text
+    else skip "llama2.c: no run.c, or no model: LLAMA2C=folder MODELS=folder sh $0 house"; fi
     if command -v bmake >"$LOG"; then check "bmake says that GNU make is needed" bmake_is_told
     else skip "there is no bmake"; fi
     if git rev-parse HEAD >"$LOG" 2>&1; then check "a clone by Git for Windows" windows_clone

@@ -1,4 +1,4 @@
-"""What the programs of learn/ share: files, commands, compilers, debuggers, functions of a C text."""
+"""What the programs of learn/ share: files, commands, compilers, functions of a C text."""
 import collections
 import difflib
 import functools
@@ -104,6 +104,7 @@ DEFINITION = re.compile(
     r'[^;{}]*?(\s*\{(?:.*\}$|\n(?:.*\n)*?\}))', re.M)  # arguments, body
 
 
+@functools.lru_cache(None)
 def functions(text):
     """The functions that a C text defines, each with the places of its start, body and end."""
     return [Function(match[1], match.start(), match.start(2), match.end())

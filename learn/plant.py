@@ -2,7 +2,8 @@
 """Plants the mistakes of learn/mistakes.txt, for a reader or for the tests to find.
 
 `make help` lists the commands hunt and mutant. Two more, for scripts: `plant.py edit NAME` prints
-the file with a mistake, and `plant.py list WHO` the names of what WHO has to notice, with the words.
+the file with a mistake; `plant.py list WHO` prints what WHO has to notice, with the words, and
+refuses a table in which a mistake has no place.
 
 In a hunt, the engine reaches the compiler through a pipe, so no file contains the mistake, and the
 debugger shows the text without it. A mutant is a copy of the project in build/mutants.
