@@ -70,7 +70,7 @@ def in_pairs(function, items):
 def copy_project(folder, engine='#error "unfinished"\n'):
     """What a reader needs, beside an engine that is not finished."""
     for path in ['Makefile', 'paged.cu.c', 'paged.h', 'tests.c', 'walkthrough.md',
-                 'checks/bugs.txt', *glob.glob('fast/*.c'), *glob.glob('learn/*.*')]:
+                 'checks/test.h', *glob.glob('fast/*.c'), *glob.glob('learn/*.*')]:
         if not re.match('learn/(my-|paged)', path):  # of whoever runs this
             write('%s/%s' % (folder, path), read(path))
     write(folder + '/learn/paged.cu.c', engine)
@@ -86,20 +86,14 @@ def body_of(text, name):
 
 
 def wrong_bodies():
-    """Those of wrong.txt, and the simple bodies, in the stage that extends them."""
-    wrong, bugs = [], plant.read_bugs()
-    for fields in filter(None, map(plant.split_fields, read('checks/wrong.txt').splitlines())):
-        stage, name, text = int(fields[0]), fields[1], fields[-1]
-        old, new = fields[2:4] if len(fields) == 5 else bugs[name][1:3]
-        names = [function for before in STAGES[:stage] for function in before.write]
-        bodies = {name: body_of(ENGINE, name) for name in names}
-        if old not in ENGINE:
-            bodies = {name: body_of(SIMPLE, name) for before in STAGES for name in before.again}
-        places = [function for function in bodies if bodies[function].count(old) == 1]
-        if len(places) != 1 or not text:
-            raise SystemExit('%s: OLD is in %s; or TEXT is missing' % (name, places))
-        wrong.append(Wrong(len(wrong) + 1, stage, name, places[0],
-                           bodies[places[0]].replace(old, new), text))
+    """Those of mistakes.txt, and the simple bodies, in the stage that extends them."""
+    wrong = []
+    for mistake in plant.read_mistakes().values():
+        for who in mistake.expect:
+            if who.startswith('stage '):
+                function, body = plant.edit_body(mistake)
+                wrong.append(Wrong(len(wrong) + 1, int(who[6:]), mistake.name, function.name, body,
+                                   ' & '.join(mistake.expect[who])))
     for stage in STAGES:
         for name in stage.again:
             wrong.append(Wrong(len(wrong) + 1, stage.number, 'simple ' + name, name,
@@ -686,7 +680,7 @@ def hunt_problems(number, hunt, bug, healthy):
 
 
 def check_hunts():
-    bugs, healthy = plant.read_bugs(), plant.build_hunt(0, None)
+    bugs, healthy = plant.read_mistakes(), plant.build_hunt(0, None)
     for number, hunt in plant.read_hunts().items():
         report('hunt ' + number, list(hunt_problems(number, hunt, bugs[hunt['bug']], healthy)))
 
@@ -718,7 +712,7 @@ def hint_problems(number, hunt, hold):
 
 
 def check_hints():
-    bugs, hunts = plant.read_bugs(), plant.read_hunts()
+    bugs, hunts = plant.read_mistakes(), plant.read_hunts()
     hinted = {number: hunt for number, hunt in hunts.items() if '`' in hunt['hint']}
     for number, hunt in hinted.items():
         plant.build_hunt(number, bugs[hunt['bug']])

@@ -86,6 +86,7 @@ WORDS = {word for text in texts('Makefile', '*.[ch]', *(folder + '/*.[!bm]*' for
          for word in re.findall(r'--[a-z][\w-]*|\w+', text)}
 TARGETS = set(re.findall(r'^([a-z-]+):', read('Makefile'), re.M))
 LISTED = read('checks/check.sh')
+BUGS = set(re.findall(r'^([a-z][\w-]*) +\|', read('learn/mistakes.txt'), re.M))
 PREDICT = read('learn/predict.c')
 ANSWERS = read('learn/answers.txt')
 # The numbers of what has numbers; the options that a program's source explains.
