@@ -189,13 +189,13 @@ SHELLS := checks/check.sh checks/report.sh
 COURSE := $(wildcard learn/*.* examples/*.h) examples/llama.c walkthrough.md $(TESTS) Makefile \
     checks/course.py checks/walkthrough.py
 BOOK   := $(wildcard *.md docs/* debugger/* examples/*.* learn/*.* checks/*.*) $(TESTS) Makefile
-PAGE   := $(wildcard docs/play.html docs/tales.js examples/*.* checks/play* learn/*.*) $(TESTS) Makefile
+WEB    := $(wildcard docs/play.html docs/tales.js examples/*.* checks/play* learn/*.*) $(TESTS) Makefile
 $(eval $(call part,TEST,course,python3 checks/course.py track,$(COURSE)))
 $(eval $(call part,TEST,llama,build/llama-tests,build/llama-tests llama))
 $(eval $(call part,TEST,fast-standin,./tests-fast --standin --quick,tests-fast))
 $(eval $(call part,TEST,races,sh checks/check.sh races,$(TESTS) $(SHELLS)))
-$(eval $(call part,TEST,page,sh checks/play.sh page,$(PAGE) llama))
-$(eval $(call part,TEST,engines,sh checks/play.sh engines,$(PAGE)))
+$(eval $(call part,TEST,page,sh checks/play.sh page,$(WEB) llama))
+$(eval $(call part,TEST,engines,sh checks/play.sh engines,$(WEB)))
 $(eval $(call part,TEST,text,python3 checks/walkthrough.py,$(BOOK) $(BUILT) build/debug build/debug-tour))
 $(eval $(call part,TEST,hunts,python3 checks/course.py hunts,$(COURSE)))
 $(eval $(call part,TEST,programs,sh checks/programs.sh,README.md paged tour checks/programs.sh $(SHELLS)))
@@ -208,8 +208,8 @@ $(eval $(call part,TEST,replay,sh checks/replay.sh,checks/replay.sh README.md re
 $(eval $(call part,TEST,fast-cpu,./tests-fast --cpu,tests-fast))
 $(eval $(call part,HOUSE,course-house,python3 checks/course.py house,$(COURSE)))
 $(eval $(call part,HOUSE,planted,python3 checks/mistakes.py,$(TESTS) learn/mistakes.txt checks/mistakes.py))
-$(eval $(call part,HOUSE,page-house,sh checks/play.sh house,$(PAGE) llama))
-$(eval $(call part,HOUSE,page-planted,sh checks/play.sh planted,$(PAGE)))
+$(eval $(call part,HOUSE,page-house,sh checks/play.sh house,$(WEB) llama))
+$(eval $(call part,HOUSE,page-planted,sh checks/play.sh planted,$(WEB)))
 $(eval $(call part,HOUSE,cuda,sh checks/cuda.sh,$(TESTS) $(wildcard examples/*.[ch]) checks/cuda.sh))
 $(eval $(call part,HOUSE,programs-house,sh checks/programs.sh house,$(BOOK) $(BUILT)))
 $(eval $(call part,HOUSE,fuzz,sh checks/check.sh fuzz,$(BOOK) $(wildcard checks/*.c)))
