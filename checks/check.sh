@@ -21,7 +21,8 @@ make check C=...
   sanitizers   address and undefined behaviour, gcc and clang, all vectors
   fuzz         damaged files, random calls, under the sanitizers: part of the house
   lanes        4 and 8 lanes of fast/fast.c: part of the house
-  races        the kernels under the thread and address sanitizers: part of make test
+  races        races of the kernels, in a thread block and between blocks: part of make test
+  more-races   the same in more shapes; shared memory that is too small: part of the house
   threads      the same for more tests, for threads of attend(), pools in two threads
   valgrind     the tests under valgrind
   compilers    all compilers here as C and C++, -O0 to -O3, fast paths or not
@@ -109,7 +110,8 @@ fuzz() {
     compiles ${CC:-cc} $SAN || { skip "fuzz: ${CC:-cc} has no sanitizers"; return; }
     quietly "llama" ${CC:-cc} -O1 -g $WARN $SAN $CPPFLAGS -DPAGED_FAST -DPAGED_NO_MAIN examples/llama.c \
         paged.cu.c -o $OUT/fuzz-llama -lm &&
-        quietly "llama-tests" ${CC:-cc} -O1 $WARN $CPPFLAGS checks/llama_tests.c -o $OUT/llama-tests -lm &&
+        quietly "llama-tests" ${CC:-cc} -O1 $WARN $CPPFLAGS -DPAGED_NO_MAIN checks/llama_tests.c \
+            paged.cu.c -o $OUT/llama-tests -lm &&
         check "damaged files" env ASAN_OPTIONS=max_allocation_size_mb=4 LLAMA=$OUT/fuzz-llama \
             $OUT/llama-tests damaged_files_are_refused
     variant "--quick random_operations_agree_with_the_oracle any_shape_agrees_with_the_oracle" \
@@ -134,14 +136,29 @@ tsan() {
     check "$name" $fixed "$program" --quick "$@"
 }
 
-# A test ends at the first race of a kernel, and fails; likewise where shared memory is too small.
-races() {
-    variant "--standin --quick every_kernel_agrees_with_the_oracle" ${CC:-cc} -O1 \
-        -fsanitize=address
+# A test ends at the first race of a kernel, and fails. (gcc would make loads and stores of a memcpy()
+# that ThreadSanitizer does not see.)
+race_detector() {
     export TSAN_OPTIONS=halt_on_error=1
-    build "races of the kernels" ${CC:-cc} -O1 -fsanitize=thread -DPAGED_FAST || return
-    tsan "races of the kernels" --standin unused_slots_may_hold_anything \
-        every_kernel_agrees_with_the_oracle
+    build "races" ${CC:-cc} -O1 -fno-builtin-memcpy -fsanitize=thread -DPAGED_FAST
+}
+races() {
+    race_detector || return
+    tsan "races within a thread block" --standin unused_slots_may_hold_anything
+    export PAGED_LANE_ORDER=2
+    tsan "races between thread blocks" --standin unused_slots_may_hold_anything
+    unset PAGED_LANE_ORDER
+}
+# Likewise in more shapes, and where shared memory is too small.
+more_races() {
+    variant "--standin --quick every_kernel_agrees_with_the_oracle" ${CC:-cc} -O1 -DPAGED_FAST \
+        -fsanitize=address
+    race_detector || return
+    for order in 0 1 2 3; do
+        export PAGED_LANE_ORDER=$order
+        tsan "races, PAGED_LANE_ORDER=$order" --standin every_kernel_agrees_with_the_oracle
+        unset PAGED_LANE_ORDER
+    done
 }
 
 # The OpenMP runtime of clang is not instrumented, and need not be: what it calls is. Each test runs
@@ -439,6 +456,7 @@ shown() {
     set -- sanitizers threads valgrind compilers portability lint coverage states floats cuda planted
 for part in "$@"; do
     case $part in
+    more-races) more_races ;;
     lint | sanitizers | fuzz | lanes | races | threads | compilers | portability | coverage | states | \
         floats | bare)
         $part ;;
