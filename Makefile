@@ -84,8 +84,8 @@ play:             ## docs/play.html, the page; ENGINE=learn/paged.cu.c: with you
 	    -e '/^PLAY_STORIES$$/{r examples/play_stories.js' -e d -e '}' \
 	    -e '/^PLAY_KERNEL$$/{r examples/play_kernel.js' -e d -e '}' \
 	    -e '/^PLAY_RACE$$/{r examples/play_race.js' -e d -e '}' -e '/id="source"/r build/kernel.txt' \
-	    -e 's|ENGINE_NAME|$(firstword $(ENGINE))|; s|ENGINE_SUM|$(shell sh checks/play.sh sum \
-	    $(firstword $(ENGINE)))|' -e '/id="wasm"/r build/play.base64' examples/play.html >build/page
+	    -e "s|ENGINE_NAME|$(firstword $(ENGINE))|; s|ENGINE_SUM|$$($(MAKE) -s play-sum)|" \
+	    -e '/id="wasm"/r build/play.base64' examples/play.html >build/page
 	mv build/page $(PAGE)
 	echo 'const tales = [`' >$(TALES)
 	gzip -9nc examples/tales.bin | base64 | tr -d '\n' >>$(TALES)
@@ -93,6 +93,10 @@ play:             ## docs/play.html, the page; ENGINE=learn/paged.cu.c: with you
 	gzip -9nc examples/tales-tokenizer.bin | base64 | tr -d '\n' >>$(TALES)
 	echo '`];' >>$(TALES)
 	@echo "Open $(PAGE) in a browser."
+
+play-sum:         # of what the page is made of, without comments
+	@sed 's|//.*||' $(firstword $(ENGINE)) paged.h examples/play[._]* examples/llama*.[ch] \
+	    examples/decoding.h examples/util.h | tr -d '[:space:]' | cksum
 
 cuda: $(ENGINE)   ## builds build/cuda-paged with nvcc, for sm_75 and later or ARCH=sm_90
 	@mkdir -p build
@@ -158,15 +162,14 @@ debug:            ## gdb or lldb in ./paged, with the commands of debugger/
 	else echo "gdb is not installed: sudo apt-get install gdb"; exit 1; fi
 
 ## Maintain
-tests: tests.c $(ENGINE)  ## builds ./tests, and runs nothing: ./tests --list
+tests: tests.c checks/test.h $(ENGINE)  ## builds ./tests, and runs nothing: ./tests --list
 	$(COMPILE) tests.c -o $@ -lm
 
-tests-fast: tests.c $(ENGINE) $(wildcard fast/*.c)
+tests-fast: tests.c checks/test.h $(ENGINE) $(wildcard fast/*.c)
 	$(COMPILE) $(FAST) tests.c -o $@ -lm
 
-build/llama-tests: checks/llama_tests.c tests.c $(ENGINE)
-	@mkdir -p build
-	$(COMPILE) checks/llama_tests.c -o $@ -lm
+build/llama-tests: checks/llama_tests.c checks/test.h build/paged.o
+	$(COMPILE) checks/llama_tests.c build/paged.o -o $@ -lm
 
 build/states: checks/states.c checks/search.h $(ENGINE)
 	@mkdir -p build
@@ -181,36 +184,45 @@ build/parts/$(2): $(4) checks/part.sh $(wildcard checks/report.*)
 	@sh checks/part.sh $(2) $(3)
 endef
 BUILT  := paged tour llama replay tests
-RACES  := tests.c $(ENGINE) $(wildcard fast/*.c checks/*.h) checks/check.sh
-BOOK   := $(wildcard *.md docs/* debugger/* examples/* learn/*.* checks/*.py) $(RACES) Makefile
-PAGE   := $(wildcard docs/play.html docs/tales.js examples/* checks/play*) $(RACES) Makefile
-$(eval $(call part,TEST,page,sh checks/play.sh page,$(PAGE) llama))
-$(eval $(call part,TEST,engines,sh checks/play.sh engines,$(PAGE) llama))
-$(eval $(call part,TEST,course,python3 checks/learn.py,$(BOOK)))
-$(eval $(call part,TEST,text,python3 checks/walkthrough.py,$(BOOK) $(BUILT) build/debug build/debug-tour))
+TESTS  := tests.c checks/test.h $(ENGINE) $(wildcard fast/*.c checks/search.h)
+SHELLS := checks/check.sh checks/report.sh
+COURSE := $(wildcard learn/*.* examples/*.h) examples/llama.c walkthrough.md $(TESTS) Makefile \
+    checks/course.py checks/walkthrough.py
+BOOK   := $(wildcard *.md docs/* debugger/* examples/*.* learn/*.* checks/*.*) $(TESTS) Makefile
+WEB    := $(wildcard docs/play.html docs/tales.js examples/*.* checks/play* learn/*.*) $(TESTS) Makefile
+$(eval $(call part,TEST,course,python3 checks/course.py track,$(COURSE)))
 $(eval $(call part,TEST,llama,build/llama-tests,build/llama-tests llama))
 $(eval $(call part,TEST,fast-standin,./tests-fast --standin --quick,tests-fast))
+$(eval $(call part,TEST,races,sh checks/check.sh races,$(TESTS) $(SHELLS)))
+$(eval $(call part,TEST,page,sh checks/play.sh page,$(WEB) llama))
+$(eval $(call part,TEST,engines,sh checks/play.sh engines,$(WEB)))
+$(eval $(call part,TEST,text,python3 checks/walkthrough.py,$(BOOK) $(BUILT) build/debug build/debug-tour))
+$(eval $(call part,TEST,hunts,python3 checks/course.py hunts,$(COURSE)))
+$(eval $(call part,TEST,programs,sh checks/programs.sh,README.md paged tour checks/programs.sh $(SHELLS)))
 $(eval $(call part,TEST,standin,./tests --standin,tests))
-$(eval $(call part,TEST,races,sh checks/check.sh races,$(RACES)))
-$(eval $(call part,TEST,programs,sh checks/programs.sh,$(BOOK) $(BUILT)))
 $(eval $(call part,TEST,cpu,./tests --cpu,tests))
 $(eval $(call part,TEST,states,build/states 2 2 2,build/states))
-$(eval $(call part,TEST,python,python3 checks/golden.py,$(BOOK)))
-$(eval $(call part,TEST,model,python3 checks/tales.py,$(BOOK)))
+$(eval $(call part,TEST,python,python3 checks/golden.py,$(wildcard examples/*.py) checks/golden.py $(ENGINE)))
+$(eval $(call part,TEST,model,python3 checks/true_tales.py,$(wildcard examples/*tales*) checks/true_tales.py))
 $(eval $(call part,TEST,replay,sh checks/replay.sh,checks/replay.sh README.md replay))
 $(eval $(call part,TEST,fast-cpu,./tests-fast --cpu,tests-fast))
-$(eval $(call part,HOUSE,cuda,sh checks/cuda.sh,$(RACES) checks/cuda.sh $(wildcard examples/*.[ch])))
+$(eval $(call part,HOUSE,course-house,python3 checks/course.py house,$(COURSE)))
+$(eval $(call part,HOUSE,planted,python3 checks/mistakes.py,$(TESTS) learn/mistakes.txt checks/mistakes.py))
+$(eval $(call part,HOUSE,page-house,sh checks/play.sh house,$(WEB) llama))
+$(eval $(call part,HOUSE,page-planted,sh checks/play.sh planted,$(WEB)))
+$(eval $(call part,HOUSE,cuda,sh checks/cuda.sh,$(TESTS) $(wildcard examples/*.[ch]) checks/cuda.sh))
+$(eval $(call part,HOUSE,programs-house,sh checks/programs.sh house,$(BOOK) $(BUILT)))
 $(eval $(call part,HOUSE,fuzz,sh checks/check.sh fuzz,$(BOOK) $(wildcard checks/*.c)))
-$(eval $(call part,HOUSE,threads,sh checks/check.sh threads,$(RACES)))
-$(eval $(call part,HOUSE,lanes,sh checks/check.sh lanes,$(RACES)))
+$(eval $(call part,HOUSE,threads,sh checks/check.sh threads,$(TESTS) $(SHELLS)))
+$(eval $(call part,HOUSE,lanes,sh checks/check.sh lanes,$(TESTS) $(SHELLS)))
 $(eval $(call part,HOUSE,more-states,build/states 3 1 2,build/states))
 KEEP_ON = $(MAKE) -k --no-print-directory $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 test: all  ## what a reader relies on: two to three minutes, less after an edit
-	@$(KEEP_ON) $(TEST); sh checks/part.sh sum $(notdir $(TEST))
+	+@$(KEEP_ON) $(TEST); sh checks/part.sh sum $(notdir $(TEST))
 
 house: all  # make check C=house: the same, and what else must be right
-	@$(KEEP_ON) $(TEST) $(HOUSE); sh checks/part.sh sum $(notdir $(TEST) $(HOUSE))
+	+@$(KEEP_ON) $(TEST) $(HOUSE); sh checks/part.sh sum $(notdir $(TEST) $(HOUSE))
 
 # Together they start every kernel.
 KERNELS = tensor_cores_take_16_bits unused_slots_may_hold_anything \
@@ -242,11 +254,11 @@ pictures: replay build/draw  ## draws those of docs/ into build/: TRACE=file.csv
 	    build/draw $$name >build/$$name.svg || exit; done
 
 format:           ## clang-format over the sources
-	clang-format -i paged.cu.c paged.h fast/*.c tests.c examples/*.[ch] checks/*.c \
+	clang-format -i paged.cu.c paged.h fast/*.c tests.c examples/*.[ch] checks/*.[ch] \
 	    learn/[0-9]*.c learn/predict.c learn/hunts.c learn/stage_tests.c learn/show.c learn/exercise.h
 
 clean:            ## removes what was built
 	rm -rf paged tour llama replay tests tests-fast build *.o
 
 .PHONY: all help bench pictures play debug read learn stage debug-stage show story exercise hunt mutant
-.PHONY: test house quick check cuda cuda-bench format clean
+.PHONY: play-sum test house quick check cuda cuda-bench format clean

@@ -60,10 +60,10 @@ sim() {
     mkdir -p $to
     cp $configuration/*.icnt $to
     sed "$@" $configuration/gpgpusim.config >$to/gpgpusim.config
-    simulator $to $PWD/build/sim-tests --gpu $test >$to/log 2>&1
+    simulator $to $PWD/build/sim-tests $test >$to/log 2>&1
     cp $to/log $LOG
     grep -aq '^1 passed, 0 failed, 0 skipped' $LOG && return
-    grep -aE 'sim.c:|tests.c:|^  at |ERROR|Abort' $LOG | head -n 5
+    grep -aE 'sim.c:|^  at |ERROR|Abort' $LOG | head -n 5
     bad "simulated: $test"; false
 }
 
@@ -264,7 +264,7 @@ run_debugger() {
 
 # True if no source is newer than the programs that this nvcc made for this ARCH.
 built() {
-    newer=$(find paged.cu.c paged.h tests.c fast examples -newer $stamp 2>$LOG) &&
+    newer=$(find paged.cu.c paged.h tests.c checks/test.h fast examples -newer $stamp 2>$LOG) &&
         [ -z "$newer" ]
 }
 

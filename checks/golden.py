@@ -4,8 +4,7 @@ examples/paged.py loads the engine: plain, on the stand-in, and with the fast pa
 lanes where the processor has them. Each shape is a pool with a few sequences that are appended to
 in chunks, forked, rewound and released, with blocks in no order; after each step a ragged batch is
 written and attended to, gathered and paged, plain and fast. numpy keeps its own copy of every K and
-V, rounded to the type of the cache by numpy's float16 or by hand for bfloat16. Ends with "N passed,
-N failed, N skipped".
+V, rounded to the type of the cache by numpy's float16 or by hand for bfloat16.
 """
 
 import math
@@ -28,6 +27,7 @@ sys.path.insert(0, "examples")
 sys.dont_write_bytecode = True
 os.environ.pop("MAKEFLAGS", None)  # of the make that runs this: its own would warn
 import paged  # noqa: E402  (after the path is set)
+from report import finish, report  # noqa: E402
 from paged import BF16, CPU, F16, F32, FAST, GATHER, STANDIN  # noqa: E402
 
 
@@ -75,7 +75,7 @@ class Shape:
         self.pool = paged.pool_create(
             num_layers=int(rng.integers(1, 4)), num_kv_heads=kv_heads, head_dim=dim,
             block_size=block, num_blocks=blocks, dtype=dtype, poison=1, device=device)
-        self.c = self.pool.contents.config
+        self.c = self.pool.contents
         self.seqs = []
         self.rows = 0  # of attention that were compared
 
@@ -146,42 +146,28 @@ class Shape:
                 assert np.array_equal(found, getattr(seq, name)[layer]), "block_tables, seq_lens"
 
     def compare(self, layer, q, order, counts, scale):
-        outs, lses = [], []
-        for flags in (0, GATHER, FAST, GATHER | FAST):
-            out, lse = paged.attend(self.pool, flags, layer, q, scale)
-            outs.append(out)
-            lses.append(lse)
-        for results in (outs, lses):
-            for plain in (0, FAST):
-                assert results[plain].tobytes() == results[plain | GATHER].tobytes(), \
-                    "gather and paged differ in a bit"
+        results = {flags: paged.attend(self.pool, flags, layer, q, scale)
+                   for flags in (0, GATHER, FAST, GATHER | FAST)}
+        for flags in 0, FAST:
+            for one, other in zip(results[flags], results[flags | GATHER]):
+                assert one.tobytes() == other.tobytes(), "gather and paged differ in a bit"
         row = 0
-        factor = scale or 1 / math.sqrt(self.c.head_dim)
         for seq, n in zip(order, counts):
             for seen in range(len(seq) - n + 1, len(seq) + 1):
-                out, lse = attention(q[row], seq.k[layer, :seen], seq.v[layer, :seen], factor)
-                limit = 1e-5 * max(1, np.abs(lse).max())
-                for flags in (0, FAST):
-                    difference = np.abs(outs[flags][row] - out).max()
-                    assert difference <= 1e-5, "out differs by %g, flags %d" % (difference, flags)
-                    difference = np.abs(lses[flags][row] - lse).max()
-                    assert difference <= limit, "lse differs by %g, flags %d" % (difference, flags)
+                out, lse = attention(q[row], seq.k[layer, :seen], seq.v[layer, :seen],
+                                     scale or 1 / math.sqrt(self.c.head_dim))
+                for flags in 0, FAST:
+                    differs = np.abs(results[flags][0][row] - out).max()
+                    assert differs <= 1e-5, "out differs by %g, flags %d" % (differs, flags)
+                    differs = np.abs(results[flags][1][row] - lse).max() / max(1, np.abs(lse).max())
+                    assert differs <= 1e-5, "lse differs by %g, flags %d" % (differs, flags)
                 row += 1
         self.rows += row
-
-    def gather(self):
-        for seq in self.seqs:
-            for layer in range(self.c.num_layers):
-                k, v = np.zeros_like(seq.k[layer]), np.zeros_like(seq.v[layer])
-                paged.seq_gather(seq.handle, layer, k, v)
-                assert k.tobytes() == np.ascontiguousarray(seq.k[layer]).tobytes(), "K differs"
-                assert v.tobytes() == np.ascontiguousarray(seq.v[layer]).tobytes(), "V differs"
 
     def run(self):
         for _ in range(10):
             self.edit()
             self.step()
-        self.gather()
         assert self.seqs and self.rows >= 20, "only %d rows were compared" % self.rows
         wrong = paged.lib.pool_check(self.pool)
         assert wrong is None, wrong
@@ -210,42 +196,39 @@ def judge(source):
     return done.stdout, done.returncode
 
 
-WRONG_KERNELS = {  # edits of examples/judge.py
-    "another scale": [("HEAD_DIM ** .5", "8.001")],
-    "out alone": [("weights / total", "weights")],
-    "lse alone": [("top + np.log(total)", "top")],
-    "NaN": [("out[row] =", "out[row] = np.nan *")],
-    "not causal": [("range(length - new + 1, length + 1)", "[length] * new")],
-    "ascending blocks": [("cache[blocks]", "cache[np.sort(blocks)]")],
-    "descending blocks": [("cache[blocks]", "cache[np.sort(blocks)[::-1]]")],
-    "0 times an empty slot": [("[:visible]", ""),
-                              ("top =", "scores[:, visible:] = -np.inf; top =")]}
-SHARED = "\nused = block_tables[block_tables >= 0]\nassert len(set(used)) < len(used)"
+WRONG_KERNELS = [  # edits of examples/judge.py
+    ("HEAD_DIM ** .5", "8.001"),
+    ("weights / total", "weights"),
+    ("top + np.log(total)", "top"),
+    ("out[row] =", "out[row] = np.nan *"),
+    ("range(length - new + 1, length + 1)", "[length] * new"),  # not causal
+    ("cache[blocks]", "cache[np.sort(blocks)]"),
+    ("cache[blocks]", "cache[np.sort(blocks)[::-1]]")]
 
 
 def judges():
     """README.md shows what it prints, its tables share blocks, and no wrong kernel is right."""
     with open("examples/judge.py") as file, open("README.md") as readme:
         source, shown = file.read(), readme.read().split("python3 examples/judge.py\n")[1]
-    printed, status = judge(source + SHARED)
-    for line in shown.split("```")[0].replace("...", "").split("\n"):
-        assert status == 0 and line in printed.split("\n") + [""], printed
-    assert len(shown.split("```")[0]) > 50, "README.md shows nothing"
-    for name, edits in WRONG_KERNELS.items():
-        wrong = source
-        for old, new in edits:
-            assert old in wrong, "judge.py has no " + old
-            wrong = wrong.replace(old, new)
-        printed, status = judge(wrong)
-        assert status and "out differs by" in printed, name + " was right"
+    printed, status = judge(source + "used = block_tables[block_tables >= 0]\n"
+                                     "assert len(set(used)) < len(used), 'no block is shared'\n")
+    assert status == 0, printed
+    last_line = shown.split("\n")[1]
+    assert last_line.startswith("step 7: ") and last_line in printed, printed
+    for old, new in WRONG_KERNELS:
+        assert old in source, "judge.py has no " + old
+        printed, status = judge(source.replace(old, new))
+        assert status and "out differs by" in printed, new + " was right"
 
 
-def said(name, *arguments, **config):
+def refused(words, name, *arguments, **named):
+    """This call raises an exception that names the function, and then says these words."""
     try:
-        getattr(paged, name)(*arguments, **config)
+        getattr(paged, name)(*arguments, **named)
+        said = "nothing"
     except Exception as error:
-        return str(error)
-    return "nothing"
+        said = str(error)
+    assert said.startswith("%s(): %s" % (name, words)), "%s: %s" % (name, said)
 
 
 def spoiled(x):
@@ -258,29 +241,23 @@ def spoiled(x):
 def refusals():
     """What C would misread is an exception that names the call and the argument."""
     config = dict(num_layers=1, num_kv_heads=2, head_dim=4, block_size=2, num_blocks=9)
-    pool, closed = (paged.pool_create(**config) for _ in range(2))
+    pool, closed = paged.pool_create(**config), paged.pool_create(**config)
     seq, new, gone = (paged.seq_create(pool) for _ in range(3))
     lost = paged.seq_create(closed)
     paged.seq_release(gone)
     paged.pool_destroy(closed)
     paged.seq_append(seq, 5)
-    k, q, tokens = np.ones((5, 2, 4), "f"), np.ones((5, 4, 4), "f"), np.arange(5, dtype="i")
+    k, q = np.ones((5, 2, 4), np.float32), np.ones((5, 4, 4), np.float32)
     constant = k.copy()
     constant.setflags(write=False)
 
-    def refused(words, name, *arguments, **config):
-        answer = said(name, *arguments, **config)
-        assert answer.startswith("%s(): %s" % (name, words)), "%s: %s" % (name, answer)
-
-    refused("k: there is no plan", "pool_write", pool, 0, k, k)
+    refused("k: array must have shape (0, 2, 4)", "pool_write", pool, 0, k, k)  # there is no plan
     refused("bad argument", "seq_rewind", seq, 6)
-    refused("expects seq, n", "seq_append", seq)
-    refused("expects seq, n", "seq_append", seq, 1, 1)
     refused("expects num_layers, num_kv_heads", "pool_create", **config, hed_dim=4)
     refused("one number", "pool_plan", pool, [seq], [1, 1])
     refused("one number", "pool_plan", pool, [seq, new], [1])
-    refused("there is no layer", "cache", pool, 1)
-    refused("there is no layer", "cache", pool, -1)
+    for layer in 1, -1:
+        refused("there is no layer", "cache", pool, layer)
     for scale in "1", None, 1e-50, 1e50:
         refused("scale: must", "attend", pool, 0, 0, q, scale)
 
@@ -289,56 +266,50 @@ def refusals():
     for field in paged.CONFIG:
         for x in wrong:
             refused(field + ": ", "pool_create", **{**config, field: x})
-    for name, *right in [  # each argument is replaced by wrong ones, in turn
-            ("pool_plan", pool, (seq, new), np.array([5, 0], np.int16)),
-            ("pool_write", pool, 0, k, constant), ("attend", pool, np.uint8(0), 0, q),
-            ("cache", pool, 0), ("seq_gather", seq, 0, k, k.copy()),
-            ("seq_publish", seq, tokens, 5), ("seq_lookup", new, tokens, 5),
-            ("seq_append", new, np.int64(0)), ("seq_rewind", new, 0), ("seq_fork", seq, True),
-            ("seq_create", pool), ("seq_release", new), ("pool_destroy", pool)]:
-        for i, label in enumerate(paged.ARGUMENTS[name].split()[:len(right)]):
-            others = [pool if label == "seq" else seq] + [q] * (label != "q")
-            if label in paged.ARRAYS:
-                others += spoiled(right[i]) + [constant] * (name == "seq_gather")
-            for x in wrong + others:
-                refused(label + ": ", name, *right[:i], x, *right[i + 1:])
-        if name == "pool_destroy":
-            view = paged.cache(pool, 0)
-            refused("an array of cache() is in use", name, pool)
-            del view
-        assert said(name, *right) == "nothing", said(name, *right)
+    for name, right in [  # each argument is replaced by wrong ones, in turn
+            ("pool_plan", dict(pool=pool, seqs=(seq, new), num_tokens=np.array([5, 0], np.int16))),
+            ("pool_write", dict(pool=pool, layer=0, k=k, v=constant)),
+            ("attend", dict(pool=pool, flags=np.uint8(0), layer=0, q=q)),
+            ("cache", dict(pool=pool, layer=0)),
+            ("seq_append", dict(seq=new, n=np.int64(0))),
+            ("seq_rewind", dict(seq=new, n=0)),
+            ("seq_fork", dict(seq=seq, at=True)),
+            ("seq_create", dict(pool=pool)),
+            ("seq_release", dict(seq=new)),
+            ("pool_destroy", dict(pool=pool))]:
+        for label, x in right.items():
+            others = [seq if label == "pool" else pool]
+            others += spoiled(x) if label in ("k", "v", "q") else [k]
+            for other in wrong + others:
+                refused(label + ": ", name, **{**right, label: other})
+        getattr(paged, name)(**right)
     refused("seq: it is released, or its pool is destroyed", "seq_append", seq, 1)
 
 
+def holds(name, check, what=""):
+    """A check holds if none of its assertions fails. With one that does, says what was checked."""
+    problems = []
+    try:
+        check()
+    except AssertionError as error:
+        problems = [str(error), what]
+    report("golden, " + name, problems)
+
+
 def main():
-    states = []
-    for check in judges, refusals:
-        try:
-            check()
-            states.append("passed")
-            print("ok    golden, %s" % check.__name__)
-        except AssertionError as error:
-            states.append("failed")
-            print("FAIL  golden, %s: %s" % (check.__name__, error))
+    holds("judge.py", judges)
+    holds("refusals", refusals)
     for number, (name, device, flags) in enumerate(LIBRARIES):
         if lacking(flags):
-            print("skip  golden, %s: this processor has no %s" % (name, lacking(flags)))
-            states.append("skipped")
+            report("golden, " + name, skipped="this processor has no %s" % lacking(flags))
             continue
         path = "build/golden-%s.so" % name.replace(" ", "-")
         paged.lib = paged.load(path, "-B", "CFLAGS=-O0 " + flags)
         for i in range(4 if device == CPU else 2):
             seed = number * 1000003 + i
             shape = Shape(np.random.default_rng(seed), device, (F16, BF16, F32)[i % 3])
-            try:
-                shape.run()
-                states.append("passed")
-                print("ok    golden, %s, seed %d" % (name, seed))
-            except AssertionError as error:
-                states.append("failed")
-                print("FAIL  golden, %s, seed %d: %s\n      %s" % (name, seed, error, shape))
-    print(", ".join("%d %s" % (states.count(x), x) for x in ("passed", "failed", "skipped")))
-    return "failed" in states
+            holds("%s, seed %d" % (name, seed), shape.run, str(shape))
+    return finish()
 
 
 if __name__ == "__main__":

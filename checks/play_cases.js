@@ -1,6 +1,6 @@
 // Cases that docs/play.html once got wrong: checks/play.sh adds this to the end of its script. What
-// is wrong appears in the console after "! ". In narrow frames, too, what is in the window stays in
-// place. ?cases=WORDS: only those with such a name.
+// is wrong appears in the console after "! ". ?cases=WORDS: only those with such a name. ?narrow=WORDS:
+// in narrow frames, too, what is in the window stays in place.
 
 const see = (what, right) => { if (!right) say(`! ${what}`); };
 if (window !== top) document.documentElement.style.scrollbarWidth = 'none';
@@ -281,7 +281,7 @@ async function driveCases() {
 }
 await driveCases();
 if (window === top)
-  for (const width of [320, 390]) {
+  for (const width of location.search.startsWith('?narrow') ? [320, 390] : []) {
     const frame = el('iframe', {src: location.pathname + location.search,
       style: `width: ${width}px; height: 800px; border: 0`});
     await new Promise(done => {

@@ -196,16 +196,16 @@ of_readme() {
 if [ -f "${TRACE-}" ]; then check "the README shows what the real trace gives" of_readme
 else skip "the real trace: no ${TRACE:-AzureLLMInferenceTrace_conv.csv}: TRACE=file.csv sh checks/replay.sh"; fi
 
-# With an engine whose blocks do not come back, exit status 1 is promised.
+# wrong NAME WORDS: with this mistake in the engine, exit status 1 is promised, and these words.
 wrong() {
-    { echo '#define seq_release right'
-      echo '#include "paged.cu.c"'
-      echo '#undef seq_release'
-      echo 'void seq_release(Seq *s) { (void)s; }'; } >$dir/wrong.c
     rm -f $dir/wrong
-    ${CC:-cc} -w -I. ${CPPFLAGS:-} -DPAGED_NO_MAIN $dir/wrong.c examples/replay.c \
-        -o $dir/wrong -lm || return
-    REPLAY=$dir/wrong ends 1 "replay: paged 16: the slots held are not those taken" $small
+    python3 learn/plant.py edit $1 >$dir/wrong.c &&
+        ${CC:-cc} -w -I. ${CPPFLAGS:-} -DPAGED_NO_MAIN $dir/wrong.c examples/replay.c \
+            -o $dir/wrong -lm || return
+    REPLAY=$dir/wrong ends 1 "replay: paged 16: $2" $small
 }
-check "exit status 1: blocks do not come back" wrong
+if command -v python3 >$LOG; then
+    python3 learn/plant.py list replay >$dir/list
+    while read -r name words; do check "exit status 1: $name" wrong $name "$words"; done <$dir/list
+else skip "mistakes in the engine: no python3"; fi
 finish

@@ -104,13 +104,16 @@ static void add_block(int block)
 {
     const Block *b = &pool->blocks[block];
     int met = name[block];
-    add(met ? met : (name[block] = ++num_names));
+    if (!met) name[block] = ++num_names;
+    add(name[block]);
     if (met) return;
     for (int i = 0; i < LAYERS * block_size; i++) {
         float k = stored_k(block, i / block_size, i % block_size);
         add(isnan(k) ? -1 : (int)k);
     }
-    add((b->serial != 0) + (b->parent != 0));
+    int published = b->serial ? 1 : 0;
+    if (b->parent) published = 2;
+    add(published);
     for (int i = 0; i < num_blocks && b->parent; i++) {
         if (pool->blocks[i].serial != b->parent) continue;
         add(-1);
@@ -120,7 +123,8 @@ static void add_block(int block)
 
 static void add_pool(void)
 {
-    memset(name, num_names = 0, sizeof name);
+    memset(name, 0, sizeof name);
+    num_names = 0;
     for (int i = 0; i < arrlen(pool->seqs); i++) {
         const Seq *seq = pool->seqs[i];
         add(seq->length);
@@ -128,7 +132,8 @@ static void add_pool(void)
         for (int e = 0; e < arrlen(seq->block_table); e++) add_block(seq->block_table[e]);
     }
     add(-1);
-    for (int b = num_blocks; (b = pool->blocks[b].next) != num_blocks;) add_block(b);
+    const Block *blocks = pool->blocks;
+    for (int b = blocks[num_blocks].next; b != num_blocks; b = blocks[b].next) add_block(b);
 }
 
 static int is_new(void (*add_plan)(void))

@@ -26,6 +26,7 @@ static struct Expected *s;  // part of the state, too
 static int kind, n;         // of the call: its kind, and its tokens
 static int taken, copied;   // blocks that it must take, and copy
 static Seq *seq, *made;     // its sequence, or NULL; and the new one
+static Sequence *own;       // what is expected of its sequence
 
 static int blocks_for(int length) { return (length + block_size - 1) / block_size; }
 static int size(int text) { return 31 - __builtin_clz(text); }
@@ -39,50 +40,87 @@ static Sequence cut(Sequence q, int length)
     return (Sequence){first(length, q.text), length, min_int(length, q.computed)};
 }
 
+// ---- what a call must leave --------------------------------------------------------------------
+
 static void check_sequence(const Seq *one, const Sequence *q)
 {
     float k[TOKENS], v[TOKENS];
     check(one->length == q->length && one->num_computed_tokens == q->computed, "length, computed");
     check(seq_gather(one, -1, k, v) && seq_gather(one, LAYERS, k, v), "gather a wrong layer");
     for (int layer = 0; layer < LAYERS; layer++) {
-        int error = seq_gather(one, layer, k, v), written = layer ? q->computed : size(q->text);
+        int written = layer == 0 ? size(q->text) : q->computed;
+        check(seq_gather(one, layer, k, v) == PAGED_OK, "gather");
         for (int t = 0; t < q->length; t++) {
-            int same = k[t] == k_of(q->text, t, layer) && v[t] == -k[t];
-            check(!error && (t < written ? same : isnan(k[t]) && isnan(v[t])), "what is read");
+            int right = k[t] == k_of(q->text, t, layer) && v[t] == -k[t];
+            if (t >= written) right = isnan(k[t]) && isnan(v[t]);
+            check(right, "what is read");
         }
     }
 }
 
-// Blocks come from the front of the free list. Freed ones return there, published ones to the back,
-// the last of a table first. Only an append unpublishes a block, and leaves NaN in its last slot.
-static void check_blocks(void)
+// Blocks come from the front of the free list. Freed ones return there, published ones to the back:
+// the last of a table first, but when a publication has found others in their place.
+static void check_order(void)
 {
     const Block *was = BEFORE(pool->blocks), *is = pool->blocks;
-    int list[3 * BLOCKS], front = BLOCKS, end = BLOCKS;  // the free list, as it must be
+    int list[3 * BLOCKS], front = BLOCKS, end = BLOCKS;  // as it must be
     int have = seq ? blocks_for(BEFORE(seq)->length) : 0;
-    const int *table = have ? BEFORE(BEFORE(seq)->block_table) : NULL;
-    for (int b = num_blocks; (b = was[b].next) != num_blocks; taken--)
-        if (taken <= 0 && (kind < PUBLISH || !is[b].ref_count)) list[end++] = b;
+    int place = 0;
+    for (int b = was[num_blocks].next; b != num_blocks; b = was[b].next) {
+        int found = kind >= PUBLISH && is[b].ref_count > 0;
+        if (place >= taken && !found) list[end++] = b;
+        place++;
+    }
     for (int i = 0; i < have; i++) {
-        int b = table[kind == PUBLISH ? i : have - 1 - i];
-        if (is[b].ref_count == 0) list[is[b].serial ? end++ : --front] = b;
+        int b = BEFORE(BEFORE(seq)->block_table)[kind == PUBLISH ? i : have - 1 - i];
+        if (is[b].ref_count > 0) continue;
+        if (is[b].serial)
+            list[end++] = b;
+        else
+            list[--front] = b;
     }
     list[end] = num_blocks;
-    for (int b = is[num_blocks].next; front <= end; b = is[b].next)
-        check(b == list[front++], "the free list");
-    for (int e = n / block_size - 1; kind == PUBLISH && e >= 0 && !was[table[e]].serial; e--) {
+    for (int b = num_blocks; front <= end; front++) {
+        b = is[b].next;
+        check(b == list[front], "the free list");
+    }
+}
+
+// Of the blocks of the n tokens, those after the last published one are published now, or others of
+// the same tokens are in their place.
+static void check_publication(void)
+{
+    const Block *is = pool->blocks;
+    for (int e = n / block_size - 1; e >= 0; e--) {
+        if (BEFORE(pool->blocks)[BEFORE(BEFORE(seq)->block_table)[e]].serial) return;
         const int *entry = seq->block_table + e;
         uint64_t parent = e > 0 ? is[entry[-1]].serial : 0;
         check(is[*entry].serial && is[*entry].parent == parent, "a publication");
     }
-    for (int b = 0; b < num_blocks; b++) {
-        int fresh = kind == PUBLISH && !was[b].serial && BEFORE(pool)->last_serial < is[b].serial;
-        int gone = kind == APPEND && !is[b].serial && isnan(last_k(b));
-        check(is[b].serial == was[b].serial || fresh || gone, "what is published");
-        int freed = was[b].ref_count && !is[b].ref_count && !is[b].serial;
-        for (int i = 0; i < LAYERS * block_size && freed; i++)
-            check(isnan(stored_k(b, i % LAYERS, i / LAYERS)), "NaN in a freed block");
-    }
+}
+
+// Only an append unpublishes a block, and leaves NaN in its last slot.
+static void check_block(int b)
+{
+    const Block *was = BEFORE(pool->blocks) + b, *is = pool->blocks + b;
+    int fresh = kind == PUBLISH && !was->serial && BEFORE(pool)->last_serial < is->serial;
+    int gone = kind == APPEND && !is->serial && isnan(last_k(b));
+    check(is->serial == was->serial || fresh || gone, "what is published");
+    if (was->ref_count == 0 || is->ref_count > 0 || is->serial) return;
+    for (int i = 0; i < LAYERS * block_size; i++)
+        check(isnan(stored_k(b, i % LAYERS, i / LAYERS)), "NaN in a freed block");
+}
+
+// A plan is out of date once one of its sequences, or of its blocks, has been edited.
+static void check_plan(void)
+{
+    int edited = memcmp(BEFORE(pool->blocks), pool->blocks, num_blocks * sizeof(Block)) != 0;
+    if (seq && (edited || seq->length != BEFORE(seq)->length))
+        for (int i = 0; i < s->num_batch; i++)
+            if (s->num_tokens[i] && s->batch[i] == seq) s->num_batch = s->writable = s->sealed = 0;
+    int writable = 0;
+    if (pool->plan_number) writable = 1 + pool->plan->num_written_layers;
+    check(s->writable == writable, "the plan");
 }
 
 static int judge(int got, int want)
@@ -94,117 +132,192 @@ static int judge(int got, int want)
     check(!broken, broken);
     check(arrlen(pool->seqs) == s->num_seqs, "the number of sequences");
     for (int i = 0; i < s->num_seqs; i++) check_sequence(pool->seqs[i], &s->seqs[i]);
-    check_blocks();
+    check_order();
+    if (kind == PUBLISH) check_publication();
+    for (int b = 0; b < num_blocks; b++) check_block(b);
     check(pool->num_copies == BEFORE(pool)->num_copies + copied, "the number of copies");
-    int edited = memcmp(BEFORE(pool->blocks), pool->blocks, num_blocks * sizeof(Block)) != 0;
-    if (seq && (edited || seq->length != BEFORE(seq)->length))  // its plan is out of date
-        for (int i = 0; i < s->num_batch; i++)
-            if (s->num_tokens[i] && s->batch[i] == seq) s->num_batch = s->writable = s->sealed = 0;
-    check(s->writable == (pool->plan_number ? 1 + pool->plan->num_written_layers : 0), "the plan");
+    check_plan();
     return 1;
 }
 
 static void add_plan(void)
 {
     add(s->sealed + 2 * s->writable);
-    for (int i = 0; i < s->num_batch; i++)
-        if (s->num_tokens[i]) add(-s->num_tokens[i]), add(s->batch[i]->index);
+    for (int i = 0; i < s->num_batch; i++) {
+        if (s->num_tokens[i] == 0) continue;
+        add(-s->num_tokens[i]);
+        add(s->batch[i]->index);
+    }
+}
+
+// ---- the calls: each says what it must return and leave, and makes itself -----------------------
+
+// Adds a sequence to the batch. Returns what pool_plan() must say of it.
+static int add_to_batch(int i, int one)
+{
+    const Sequence *q = &s->seqs[one];
+    int tokens = choose(-1, q->length + 1);
+    s->batch[i] = pool->seqs[one];
+    s->num_tokens[i] = tokens;
+    for (int j = 0; j < i; j++)
+        if (s->batch[j] == s->batch[i]) return PAGED_BAD_ARGUMENT;
+    if (tokens < 0 || tokens > q->length) return PAGED_BAD_ARGUMENT;
+    if (tokens > 0 && q->length - tokens > q->computed) return PAGED_NOT_READY;
+    if (tokens > 0 && q->length > q->computed) s->writable = 1;
+    for (int t = q->length - tokens; t < q->length; t++)
+        if (sealed(s->batch[i]->block_table[t / block_size])) s->sealed = 1;
+    return PAGED_OK;
 }
 
 static int make_plan(void)
 {
-    int want = PAGED_OK, named = 0, i, one;
-    s->sealed = 0;
+    int want = PAGED_OK;
+    s->num_batch = s->sealed = 0;
     s->writable = LAYERS + 1;
-    for (i = 0; i < s->num_seqs && (one = choose(-1, s->num_seqs - 1)) >= 0; i++) {
-        const Sequence *q = &s->seqs[one];
-        int tokens = s->num_tokens[i] = choose(-1, q->length + 1);
-        s->batch[i] = pool->seqs[one];
-        int bad = tokens < 0 || tokens > q->length || named >> one & 1;
-        if (bad) want = PAGED_BAD_ARGUMENT;
-        if (tokens > 0 && q->length - tokens > q->computed && !want) want = PAGED_NOT_READY;
-        if (tokens > 0 && q->length > q->computed) s->writable = 1;
-        for (int t = q->length - tokens; t < q->length && !want; t++)
-            s->sealed |= sealed(s->batch[i]->block_table[t / block_size]);
-        named |= 1 << one;
+    while (s->num_batch < s->num_seqs) {
+        int one = choose(-1, s->num_seqs - 1);
+        if (one < 0) break;
+        int error = add_to_batch(s->num_batch++, one);
+        if (!want || error == PAGED_BAD_ARGUMENT) want = error;
     }
-    s->num_batch = i;
-    return judge(pool_plan(pool, &(Batch){i, s->batch, s->num_tokens}), want);
+    return judge(pool_plan(pool, &(Batch){s->num_batch, s->batch, s->num_tokens}), want);
 }
 
-// A write, or attention: the query is 0, so all weights are equal and the result is the mean of V.
-static int make_step(int layer, int x)
+// K and V of the rows of the plan, and the mean of the V that each sees. Returns how many there
+// are. A token that was not written before is `x`.
+static int make_rows(int layer, int x, float *k, float *v, float *mean)
 {
-    static const float query[ROWS];
-    float k[ROWS], v[ROWS], sum[ROWS] = {0}, out[ROWS], lse[ROWS];
-    int rows = 0, want = layer + (kind == ATTEND) >= s->writable ? PAGED_NOT_READY : PAGED_OK;
-    if (kind == WRITE && s->sealed && !want) want = PAGED_BLOCK_SHARED;
-    if (layer < 0 || layer >= LAYERS) want = PAGED_BAD_ARGUMENT;
-    if (layer + 1 == s->writable) s->writable++;
-    for (int i = 0; i < s->num_batch && !want; i++) {
+    int rows = 0;
+    for (int i = 0; i < s->num_batch; i++) {
         Sequence *q = &s->seqs[s->batch[i]->index];
-        int t = q->length - s->num_tokens[i];
-        while (t < q->length && size(q->text) < q->length) q->text = 2 * q->text + x;
-        if (t < q->length && layer == LAYERS - 1) q->computed = q->length;
-        for (; t < q->length; t++, rows++) {
+        if (s->num_tokens[i] == 0) continue;
+        while (size(q->text) < q->length) q->text = 2 * q->text + x;
+        if (layer == LAYERS - 1) q->computed = q->length;
+        for (int t = q->length - s->num_tokens[i]; t < q->length; t++, rows++) {
             k[rows] = k_of(q->text, t, layer);
             v[rows] = -k[rows];
-            for (int u = 0; u <= t; u++) sum[rows] -= k_of(q->text, u, layer) / (t + 1);
+            mean[rows] = 0;
+            for (int u = 0; u <= t; u++) mean[rows] -= k_of(q->text, u, layer) / (t + 1);
         }
     }
-    if (kind == WRITE) return judge(pool_write(pool, layer, k, v), want);
+    return rows;
+}
+
+static int make_write(void)
+{
+    float k[ROWS], v[ROWS], mean[ROWS];
+    int layer = choose(-1, LAYERS), x = choose(0, 1), want = PAGED_OK;
+    if (s->sealed) want = PAGED_BLOCK_SHARED;
+    if (layer >= s->writable) want = PAGED_NOT_READY;
+    if (layer < 0 || layer >= LAYERS) want = PAGED_BAD_ARGUMENT;
+    if (!want) make_rows(layer, x, k, v, mean);
+    if (layer + 1 == s->writable) s->writable++;
+    return judge(pool_write(pool, layer, k, v), want);
+}
+
+// The query is 0, so all weights are equal.
+static int make_attend(void)
+{
+    static const float query[ROWS];
+    float k[ROWS], v[ROWS], mean[ROWS], out[ROWS], lse[ROWS];
+    int layer = choose(-1, LAYERS), flags = choose(0, 1), want = PAGED_OK;
+    if (layer + 1 >= s->writable) want = PAGED_NOT_READY;
+    if (layer < 0 || layer >= LAYERS) want = PAGED_BAD_ARGUMENT;
+    int rows = want ? 0 : make_rows(layer, 0, k, v, mean);
     for (int i = 0; i < ROWS; i++) out[i] = NAN;  // not that of another call
-    int error = attend(pool, x, layer, 1, 1, query, out, lse);
+    int error = attend(pool, flags, layer, 1, 1, query, out, lse);
     for (int i = 0; i < ROWS; i++) {
-        int right = i < rows && !error ? fabs(out[i] / sum[i] - 1) < 1e-6 : isnan(out[i]);
+        int right = i < rows ? fabs(out[i] / mean[i] - 1) < 1e-6 : isnan(out[i]);
         check(right, "the mean of V, and no more");
     }
     return judge(error, want);
 }
 
-static int make_call(void)
+static int make_create(void)
 {
-    kind = choose(CREATE, s->num_seqs ? LOOKUP : ATTEND);
-    if ((kind == CREATE || kind == FORK) && s->num_seqs == max_seqs) return 0;
-    seq = kind < RELEASE ? NULL : pool->seqs[choose(0, s->num_seqs - 1)];
-    n = kind < APPEND ? 0 : choose(-1, num_blocks * block_size + 1);
-    taken = copied = 0;
-    if (kind == PLAN) return make_plan();
-    if (kind == WRITE || kind == ATTEND) return make_step(choose(-1, LAYERS), choose(0, 1));
-    Sequence *q = seq ? &s->seqs[seq->index] : &(Sequence){.text = 1};
-    int want = n < 0 || n > q->length, tokens[TOKENS + 1] = {0}, text = q->text;
-    if (kind == LOOKUP) text = n > 0 && !q->length ? choose(1 << n, (2 << n) - 1) : 1;
-    for (int t = 0; kind >= PUBLISH && t < size(text); t++) tokens[t] = first(t + 1, text) & 1;
-    switch (kind) {
-    case CREATE:
-    case FORK:
-        s->seqs[s->num_seqs++] = cut(*q, n);
-        return judge(seq ? seq_fork(seq, n, &made) : seq_create(pool, &made), want);
-    case RELEASE:
-        *q = s->seqs[--s->num_seqs];  // the last one takes its place
-        seq_release(seq);
-        return judge(PAGED_OK, PAGED_OK);
-    case APPEND:
-        if (n > 0 && q->length % block_size)
-            copied = pool->blocks[arrlast(seq->block_table)].ref_count > 1;
-        taken = blocks_for(q->length + n) - blocks_for(q->length) + copied;
-        want = taken > pool->num_free ? PAGED_OUT_OF_BLOCKS : PAGED_OK;
-        if (blocks_for(q->length + n) > num_blocks) want = PAGED_TOO_LONG;
-        if (n < 0) want = PAGED_BAD_ARGUMENT;
-        *q = cut(*q, q->length + n);
-        return judge(seq_append(seq, n), want);
-    case REWIND: *q = cut(*q, q->length - n); return judge(seq_rewind(seq, n), want);
-    case PUBLISH: return judge(seq_publish(seq, tokens, n), n < 0 || n > q->computed);
-    }
-    want = n < 0 || q->length > 0;
-    int got = seq_lookup(seq, tokens, n), next = seq->length + block_size;
-    *q = cut((Sequence){text, n, n}, min_int(seq->length, n ? n - 1 : 0));  // not the last token
+    if (s->num_seqs == max_seqs) return 0;
+    s->seqs[s->num_seqs++] = (Sequence){.text = 1};
+    return judge(seq_create(pool, &made), PAGED_OK);
+}
+
+static int make_release(void)
+{
+    *own = s->seqs[--s->num_seqs];  // the last one takes its place
+    seq_release(seq);
+    return judge(PAGED_OK, PAGED_OK);
+}
+
+static int make_append(void)
+{
+    int want = PAGED_OK, tokens = own->length + n;
+    if (n > 0 && own->length % block_size > 0)
+        if (pool->blocks[arrlast(seq->block_table)].ref_count > 1) copied = 1;
+    taken = blocks_for(tokens) - blocks_for(own->length) + copied;
+    if (taken > pool->num_free) want = PAGED_OUT_OF_BLOCKS;
+    if (blocks_for(tokens) > num_blocks) want = PAGED_TOO_LONG;
+    if (n < 0) want = PAGED_BAD_ARGUMENT;
+    *own = cut(*own, tokens);
+    return judge(seq_append(seq, n), want);
+}
+
+static int bad_number(int most) { return n < 0 || n > most ? PAGED_BAD_ARGUMENT : PAGED_OK; }
+
+static int make_fork(void)
+{
+    if (s->num_seqs == max_seqs) return 0;
+    s->seqs[s->num_seqs++] = cut(*own, n);
+    return judge(seq_fork(seq, n, &made), bad_number(own->length));
+}
+
+static int make_rewind(void)
+{
+    int want = bad_number(own->length);
+    *own = cut(*own, own->length - n);
+    return judge(seq_rewind(seq, n), want);
+}
+
+static const int *tokens_of(int text)
+{
+    static int tokens[TOKENS + 1];
+    for (int t = 0; t < size(text); t++) tokens[t] = first(t + 1, text) & 1;
+    return tokens;
+}
+
+static int make_publish(void)
+{
+    return judge(seq_publish(seq, tokens_of(own->text), n), bad_number(own->computed));
+}
+
+// It finds the longest beginning: no published block goes on with the text.
+static int make_lookup(void)
+{
+    int text = 1, want = PAGED_OK;
+    if (n < 0 || own->length > 0) want = PAGED_BAD_ARGUMENT;
+    if (!want && n > 0) text = choose(1 << n, (2 << n) - 1);
+    int got = seq_lookup(seq, tokens_of(text), n), next = seq->length + block_size;
+    *own = cut((Sequence){text, n, n}, min_int(seq->length, n ? n - 1 : 0));  // not the last token
     uint64_t parent = seq->length ? pool->blocks[arrlast(seq->block_table)].serial : 0;
     for (int b = 0; b < num_blocks && next < n; b++) {
-        int fits = pool->blocks[b].serial && pool->blocks[b].parent == parent;
-        check(!fits || last_k(b) != first(next, text), "the longest beginning");
+        int follows = pool->blocks[b].serial && pool->blocks[b].parent == parent;
+        check(!follows || last_k(b) != first(next, text), "the longest beginning");
     }
     return judge(got, want);
+}
+
+static int make_call(void)
+{
+    static int (*const makes[])(void) = {make_create,  make_plan,   make_write, make_attend,
+                                         make_release, make_append, make_fork,  make_rewind,
+                                         make_publish, make_lookup};  // in the order of calls[]
+    kind = choose(CREATE, s->num_seqs > 0 ? LOOKUP : ATTEND);
+    seq = NULL;
+    n = taken = copied = 0;
+    if (kind >= RELEASE) {
+        seq = pool->seqs[choose(0, s->num_seqs - 1)];
+        own = &s->seqs[seq->index];
+    }
+    if (kind >= APPEND) n = choose(-1, num_blocks * block_size + 1);
+    return makes[kind]();
 }
 
 int main(int argc, char **argv)

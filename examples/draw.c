@@ -94,14 +94,6 @@ static Seq *append(Seq *seq, int n, const float *kv)
     return seq;
 }
 
-// The n blocks of `order` become the front of the free list; the others stay in use.
-static void set_free_list(int n, const int *order)
-{
-    Seq *owners[NUM_BLOCKS];
-    for (int i = 0; i < NUM_BLOCKS; i++) owners[i] = append(NULL, pool->config.block_size, NULL);
-    for (int i = n - 1; i >= 0; i--) seq_release(owners[order[i]]);
-}
-
 // ---- tables and blocks ------------------------------------------------------------------------
 // The block tables of up to four sequences, and the pool below.
 
@@ -301,7 +293,8 @@ static void draw_vectors(void)
 static void draw_free_list(void)
 {
     create_pool((PoolConfig){1, 1, 1, 4, NUM_BLOCKS, PAGED_F32, 1, PAGED_CPU}, 0);
-    set_free_list(4, (int[]){1, 5, 3, 7});
+    order_free_list(pool, NUM_BLOCKS, (int[]){0, 2, 4, 6, 1, 5, 3, 7});
+    append(NULL, 16, NULL);
     begin(178, "The free blocks 1, 5, 3 and 7 and a sentinel, 8, are linked into a ring in both "
                "directions. Block 1 is taken from the front; dropped, it returns to the front.");
     text(64, 32, "middle small", "sentinel");
@@ -338,7 +331,7 @@ static size_t create_tour_pool(void)
 {
     int last = TOUR_TOKENS - 1;
     create_pool((PoolConfig){2, 2, HEAD_DIM, 16, NUM_BLOCKS, PAGED_F32, 1, PAGED_CPU}, 2.5);
-    set_free_list(NUM_BLOCKS, (int[]){1, 5, 3, 2, 0, 4, 6, 7});
+    order_free_list(pool, NUM_BLOCKS, (int[]){1, 5, 3, 2, 0, 4, 6, 7});
     seqs[A] = append(NULL, TOUR_TOKENS, NULL);
     size_t at = ((seqs[A]->block_table[last / 16] * 2 + 1) * 16 + last % 16) * HEAD_DIM;
     const float *k = (float *)pool->k + at;
@@ -420,20 +413,41 @@ static void draw_walk(void)
     }
 }
 
+// Chapters 7 and 14: attention of a query over ten tokens. Returns lse.
+enum { LENGTH = 10, DIM = 8 };
+
+static float attend_to_ten(int device, float *out)
+{
+    float lse;
+    create_pool((PoolConfig){1, 1, DIM, 4, 3, PAGED_F32, 1, device}, 0);
+    Seq *seq = append(NULL, LENGTH, NULL);
+    must(pool_plan(pool, &(Batch){1, &seq, (int[]){1}}), "plan");
+    must(attend(pool, 0, 0, 1, 0, numbers + 2 * LENGTH * DIM, out, &lse), "attend");
+    return lse;
+}
+
+// Likewise, by the oracle, over each `step`th of them.
+static float attend_to_some(int first, int end, int step, float *out)
+{
+    float lse;
+    Oracle *oracle = oracle_create(&pool->config, LENGTH);
+    for (int t = first; t < end; t += step) {
+        oracle->length++;
+        oracle_write(oracle, 0, 1, numbers + t * DIM, numbers + (LENGTH + t) * DIM);
+    }
+    oracle_attend(oracle, 0, 1, 1, 0, numbers + 2 * LENGTH * DIM, out, &lse);
+    oracle_release(oracle);
+    return lse;
+}
+
 // Chapter 7: what a thread block leaves in its shared memory.
 static void draw_warps(void)
 {
 #ifdef PAGED_NO_STANDIN
     die(1, "this picture needs the stand-in for a GPU");
 #else
-    enum { LENGTH = 10, DIM = 8 };
-    const float *v = numbers + LENGTH * DIM;
-    const float *q = v + LENGTH * DIM;
-    float out[DIM], expected[DIM] = {0}, lse;
-    create_pool((PoolConfig){1, 1, DIM, 4, 3, PAGED_F32, 1, PAGED_STANDIN}, 0);
-    Seq *seq = append(NULL, LENGTH, NULL);
-    must(pool_plan(pool, &(Batch){1, &seq, (int[]){1}}), "plan");
-    must(attend(pool, 0, 0, 1, 0, q, out, NULL), "attend");
+    float out[DIM], expected[DIM];
+    attend_to_ten(PAGED_STANDIN, out);
     begin(324, "Ten tokens are divided among four warps. In a warp, lane i has element i of each "
                "vector. Each warp ends with a state, m, l and o; after a barrier, these merge.");
     text(82, 30, "small", "its tokens");
@@ -441,14 +455,9 @@ static void draw_warps(void)
     text(RIGHT, 30, "end small", "its state: m, l and o");
     for (int warp = 0; warp <= WARPS; warp++) {  // the last state is the merged one
         int y = warp < WARPS ? 42 + 36 * warp : 226;
-        Oracle *oracle = oracle_create(&pool->config, LENGTH);
-        for (int t = warp % WARPS; t < LENGTH; t += warp < WARPS ? WARPS : 1) {
-            if (warp < WARPS) cell(82 + 26 * (t / WARPS), y, 24, kinds[warp], "%d", t);
-            oracle->length++;
-            oracle_write(oracle, 0, 1, numbers + t * DIM, v + t * DIM);
-        }
-        oracle_attend(oracle, 0, 1, 1, 0, q, expected, &lse);
-        oracle_release(oracle);
+        float lse = attend_to_some(warp % WARPS, LENGTH, warp < WARPS ? WARPS : 1, expected);
+        for (int t = warp; t < LENGTH && warp < WARPS; t += WARPS)
+            cell(82 + 26 * (t / WARPS), y, 24, kinds[warp], "%d", t);
         const float *state = (const float *)__start_gpu_shared;
         for (; !(fabsf(state[0] + logf(state[1]) - lse) < 1e-5f); state++)
             EXPECT((const char *)(state + 2) < __stop_gpu_shared);
@@ -510,14 +519,10 @@ static void draw_softmax(void)
 // Chapter 14: a sequence in splits, whose states merge().
 static void draw_split(void)
 {
-    enum { LENGTH = 10, DIM = 8, SPLIT = 4, SPLITS = 3, WIDE = 158 };
-    const float *v = numbers + LENGTH * DIM;
-    const float *q = v + LENGTH * DIM;
-    float out[DIM], lse, states[SPLITS * (DIM + 2)], merged[DIM + 2];
-    create_pool((PoolConfig){1, 1, DIM, 4, 3, PAGED_F32, 1, PAGED_CPU}, 0);
-    Seq *seq = append(NULL, LENGTH, NULL);
-    must(pool_plan(pool, &(Batch){1, &seq, (int[]){1}}), "plan");
-    must(attend(pool, 0, 0, 1, 0, q, out, &lse), "attend");
+    enum { SPLIT = 4, SPLITS = 3, WIDE = 158 };
+    const float *q = numbers + 2 * LENGTH * DIM;
+    float out[DIM], states[SPLITS * (DIM + 2)], merged[DIM + 2];
+    float lse = attend_to_ten(PAGED_CPU, out);
     begin(300,
           "Ten tokens in splits of four. Each split has a thread block of its own, which leaves a "
           "state, m, l and o. A second launch merges the three states.");
@@ -527,19 +532,13 @@ static void draw_split(void)
         int from = split * SPLIT;
         int end = min_int(from + SPLIT, LENGTH);
         float *state = states + split * (DIM + 2);
-        Oracle *oracle = oracle_create(&pool->config, LENGTH);
         for (int t = from; t < end; t++) {
             cell(x + 34 * (t - from), 44, 32, kinds[split], "%d", t);
             float score = 0;
             for (int d = 0; d < DIM; d++) score += q[d] * numbers[t * DIM + d] / sqrtf(DIM);
             state[0] = t == from ? score : fmaxf(state[0], score);
-            oracle->length++;
-            oracle_write(oracle, 0, 1, numbers + t * DIM, v + t * DIM);
         }
-        float part;  // of the sum of exp(score): m + log(l)
-        oracle_attend(oracle, 0, 1, 1, 0, q, state + 2, &part);
-        oracle_release(oracle);
-        state[1] = expf(part - state[0]);
+        state[1] = expf(attend_to_some(from, end, 1, state + 2) - state[0]);  // lse: m + log(l)
         for (int d = 0; d < DIM; d++) state[2 + d] *= state[1];
         arrow("", x + 66, 74, x + 66, 106);
         text(x + 76, 96, "", "%s %d", split == 0 ? "thread block" : "block", split);
@@ -655,6 +654,14 @@ static unsigned read_life(void)
     return last;
 }
 
+static unsigned blocks_of(unsigned number, unsigned step)
+{
+    unsigned n = 0;
+    for (unsigned block = 0; block < 160; block++)
+        if (owner[block][step] == number) n++;
+    return n;
+}
+
 // The number of steps from `step` on in which the block has the same owner.
 static unsigned run_of(unsigned block, unsigned step, unsigned steps)
 {
@@ -670,8 +677,7 @@ static void draw_life(void)
     unsigned marked = 1;  // the one that has most blocks at the middle of the time
     unsigned most = 0;
     for (unsigned number = 1; number <= requests; number++) {
-        unsigned n = 0;
-        for (unsigned block = 0; block < POOL; block++) n += owner[block][STEPS / 2] == number;
+        unsigned n = blocks_of(number, STEPS / 2);
         if (n > most) marked = number;
         if (n > most) most = n;
     }
@@ -684,7 +690,9 @@ static void draw_life(void)
     text(MARGIN, 416, "", "A colour is a request. Marked: one, with %u blocks in step %d.", most,
          STEPS / 2);
     for (unsigned i = 1; i <= requests; i++) {  // a piece of path for each block; `marked` is last
-        unsigned number = i < marked ? i : i < requests ? i + 1 : marked;
+        unsigned number = i;
+        if (i >= marked) number = i + 1;
+        if (i == requests) number = marked;
         if (number == marked)
             printf("<path style=\"stroke-width:2\" class=\"mark\" d=\"");
         else
@@ -708,8 +716,7 @@ static void draw_preempt(void)
     unsigned lost = 0;  // the first step in which B has nothing, and the first in which it is back
     unsigned back = 0;
     for (unsigned step = 1; step < STEPS; step++) {
-        unsigned n = 0;
-        for (unsigned block = 0; block < POOL; block++) n += owner[block][step] == 2;
+        unsigned n = blocks_of(2, step);
         if (n == 0 && !lost) lost = step;
         if (n > 0 && lost && !back) back = step;
     }

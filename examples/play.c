@@ -33,7 +33,7 @@ static int new_pool(PoolConfig shape, int for_tales)
 
 static void weigh(Seq *seq, int layer, int kv_head, const float *query);
 
-#include "play.h"  // the tales
+#include "play_tales.h"  // the tales
 
 #define CALL(call) report(#call, call)
 #define seq_release(seq) \

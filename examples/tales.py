@@ -5,8 +5,8 @@
 
 A tale says what the engine does while it does it: a block stands on the free list, a sequence comes
 with tokens, and one of the plots below follows. The names of blocks begin with A to L, those of
-sequences with M to Z. What a tale says about them is true: checks/tales.py plays it. The files are
-those of llama2.c.
+sequences with M to Z. What a tale says about them is true: checks/true_tales.py plays it. The files
+are those of llama2.c.
 
 Training needs torch and takes some ten minutes of one core. The weights depend on the version of
 torch, on its BLAS and on the processor: OMP_NUM_THREADS=1 with torch 1.13 and OpenBLAS of Debian 12

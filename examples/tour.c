@@ -62,25 +62,6 @@ static Pool *new_pool(int block_size, int num_blocks)
     return pool;
 }
 
-// A pool that hands out the n blocks of `order` first. What is released last is handed out first:
-// so a sequence takes each block, and those of `order` are released last.
-static Pool *new_pool_with_order(int block_size, int num_blocks, int n, const int *order)
-{
-    Pool *pool = new_pool(block_size, num_blocks);
-    Seq *owners[16], *first[16];
-    for (int b = 0; b < num_blocks; b++) {
-        MUST(seq_create(pool, &owners[b]));
-        MUST(seq_append(owners[b], 1));
-    }
-    for (int i = 0; i < n; i++) {
-        first[i] = owners[order[i]];
-        owners[order[i]] = NULL;
-    }
-    for (int b = num_blocks - 1; b >= 0; b--) seq_release(owners[b]);
-    for (int i = n - 1; i >= 0; i--) seq_release(first[i]);
-    return pool;
-}
-
 // n more tokens with random K and V.
 static void grow(Seq *seq, int n)
 {
@@ -311,8 +292,8 @@ static void scene_reserve(void)
 
 static void scene_block_table(void)
 {
-    const int order[3] = {1, 5, 3};
-    Pool *pool = new_pool_with_order(16, 8, 3, order);
+    Pool *pool = new_pool(16, 8);
+    order_free_list(pool, 3, (int[]){1, 5, 3});
     Seq *seq = new_seq(pool, 38);
     seq_dump(seq, stdout);
     for (int t = 5; t < 38; t += 16)
@@ -327,11 +308,11 @@ static void scene_block_table(void)
     printf("The next free block is %d.\n", pool->blocks[pool->config.num_blocks].next);
     finish(pool);
 
-    const int turing[3] = {7, 1, 5};
     const char *const words[9] = {"Alan", "Turing",        "is",      "a", "computer", "scientist",
                                   "and",  "mathematician", "renowned"};
     printf("Blocks of 4, one word a token:\n");
-    pool = new_pool_with_order(4, 8, 3, turing);
+    pool = new_pool(4, 8);
+    order_free_list(pool, 3, (int[]){7, 1, 5});
     seq = new_seq(pool, 9);
     for (int t = 0; t < 9; t++) {
         if (t % 4 == 0) printf("  block %d:", seq->block_table[t / 4]);
@@ -343,8 +324,8 @@ static void scene_block_table(void)
 
 static void scene_decode(void)
 {
-    const int order[6] = {7, 2, 12, 5, 3, 9};
-    Pool *pool = new_pool_with_order(4, 16, 6, order);
+    Pool *pool = new_pool(4, 16);
+    order_free_list(pool, 6, (int[]){7, 2, 12, 5, 3, 9});
     Seq *a = new_seq(pool, 6);
     print_table("prefill, 6 tokens:", a, 2);
     grow(a, 1);
@@ -372,9 +353,9 @@ static void scene_decode(void)
 
 static void scene_sharing(void)
 {
-    const int order[5] = {2, 6, 9, 11, 14};
     printf("Three candidates of one prompt of two full blocks, each with a token of its own:\n");
-    Pool *pool = new_pool_with_order(4, 16, 5, order);
+    Pool *pool = new_pool(4, 16);
+    order_free_list(pool, 5, (int[]){2, 6, 9, 11, 14});
     Seq *seqs[3] = {new_seq(pool, 8)};
     for (int i = 1; i < 3; i++) seqs[i] = fork_seq(seqs[0]);
     for (int i = 0; i < 3; i++) grow(seqs[i], 1);

@@ -35,6 +35,23 @@ UNUSED static void must(int error, const char *what)
     if (error) die(1, "%s: %s", what, paged_error(error));
 }
 
+// Makes the n blocks of `order` the first that a new pool, of at most 16 blocks, hands out. What is
+// released last comes first: so a sequence takes each block, and those of `order` come last.
+UNUSED static void order_free_list(Pool *pool, int n, const int *order)
+{
+    Seq *owners[16], *first[16];
+    for (int b = 0; b < pool->config.num_blocks; b++) {
+        must(seq_create(pool, &owners[b]), "seq_create");
+        must(seq_append(owners[b], 1), "seq_append");
+    }
+    for (int i = 0; i < n; i++) {
+        first[i] = owners[order[i]];
+        owners[order[i]] = NULL;
+    }
+    for (int b = pool->config.num_blocks - 1; b >= 0; b--) seq_release(owners[b]);
+    for (int i = n - 1; i >= 0; i--) seq_release(first[i]);
+}
+
 // A program whose output could not be written has failed. Returns the exit status for main().
 UNUSED static int finish_output(int status)
 {

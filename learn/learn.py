@@ -7,6 +7,7 @@ them. They work on learn/paged.cu.c: the engine without the bodies of the functi
 What the reader writes may be wrong in any way, so each test is a process with its own limits.
 """
 import argparse
+import glob
 import os
 import re
 import shlex
@@ -131,22 +132,24 @@ def build(program, flags, source='learn/stage_tests.c', engine=None):
 
 def race(text):
     """What a report of ThreadSanitizer says of two threads, in words; '' if it is none."""
-    said, mine = [], [name for stage in read_stages() for name in {**stage.write, **stage.again}]
+    mine = [name for stage in read_stages() for name in {**stage.write, **stage.again}]
+    said, callers = [], []
     for access, thread, stack in re.findall(
             r'^  (?:Previous )?(read|write) of .*by thread (T\d+).*\n((?:    #.*\n)+)',
             text, re.M | re.I):
-        frames = [frame for frame in re.findall(
-            r'#\d+ (\w+) \S*?((?:learn/)?paged\.cu\.c:\d+)', stack) if frame[0] in mine]
+        frames = re.findall(r'#\d+ (\w+) \S*?((?:learn/)?paged\.cu\.c:\d+)', stack)
+        frames = [(name, place) for name, place in frames if name in mine]
         lane = re.search(r"Thread %s '.*(warp \d+, lane \d+)'" % thread, text)
         if frames and lane:
-            said.append((access.lower(), lane[1], frames))
+            name, place = frames[0]
+            said.append('    %s() %ss it at %s, in %s\n' % (name, access.lower(), place, lane[1]))
+            callers.append([name for name, _ in frames])
     if len(said) != 2:
         return ''
-    both = [name for name, _ in said[0][2] if name in dict(said[1][2])]
-    return ('Two lanes use the same memory, and there is no barrier between them:\n%s'
-            'Another order of the lanes may give another result. Both lines are reached from %s().\n'
-            % (''.join('    %s() %ss it at %s, in %s\n' % (*frames[0][:1], access, frames[0][1], lane)
-                       for access, lane, frames in said), both[0]))
+    both = [name for name in callers[0] if name in callers[1]]
+    return ('Two lanes use the same memory, and there is no barrier between them:\n' + ''.join(said)
+            + 'Another order of the lanes may give another result. Both lines are reached from '
+            + both[0] + '().\n')
 
 
 def run_races(test, program=None):
@@ -180,7 +183,8 @@ def leave_out_kernels(stages, number):
         stage.tests = [test for test in stage.tests if not test.startswith(('kernel_', 'races_'))]
         stage.suite = [words for words in stage.suite if '--standin' not in words]
         stage.story = [words for words in stage.story if '--device standin' not in words]
-        skipped += [str(stage.number)] * (before != stage.tests + stage.suite)
+        if before != stage.tests + stage.suite:
+            skipped.append(str(stage.number))
     if number == 0 or number >= int(skipped[0]):
         say('Skipped in stages %s: what runs kernels. %s' % (' and '.join(skipped),
                                                              plant.NO_STANDIN))
@@ -252,7 +256,7 @@ def explain(text):
     """What messages of the compiler and the linker mean, and whether functions are missing."""
     missing = sorted(set(re.findall(
         r'(?:undefined (?:reference to|symbol:)|of function|undeclared function) \W*(\w+)', text)))
-    taken = sorted(set(re.findall(r'tests\.c:\S+ error: (?=.*(?:conflicting|redef|redecl)).*?'
+    taken = sorted(set(re.findall(r'tests?\.[ch]:\S+ error: (?=.*(?:conflicting|redef|redecl)).*?'
                                   r'[\'‘](\w+)', text)))
     there = [function.name for function in functions(read(MINE))]
     lines = ['%s() is %s.' % (name, 'called before it is declared' if name in there else 'missing')
@@ -272,7 +276,9 @@ def compile_mine():
         lines = [line for line in text.splitlines() if MINE in line and 'warning:' in line]
     elif not missing:  # otherwise the linker says it of every call
         lines += text.splitlines()
-    say('\n'.join(lines[:20] + ['...'] * (len(lines) > 20)))
+    if len(lines) > 20:
+        lines[20:] = ['...']
+    say('\n'.join(lines))
     if not compiles:
         raise SystemExit('%s does not compile.' % MINE)
 
@@ -417,6 +423,23 @@ def tell(stage, program):
     return tale, status == 0
 
 
+def build_llama(program, engine):
+    compiles, text = build(program, ['-O2', '-DPAGED_NO_MAIN', engine], 'examples/llama.c')
+    if not compiles:
+        say(text)
+        raise SystemExit('%s does not compile.' % engine)
+
+
+def finished_llama():
+    """llama with the finished engine, which is built if it is missing or old."""
+    program = BUILD + '/llama-finished'
+    sources = ['paged.cu.c', 'paged.h', *glob.glob('examples/*.[ch]')]
+    changed = max(os.path.getmtime(path) for path in sources)
+    if not os.path.exists(program) or os.path.getmtime(program) < changed:
+        build_llama(program, 'paged.cu.c')
+    return program
+
+
 def story(number, stages):
     """A tale, told by the reader's engine: by what is written, or by the stage asked for."""
     mine, written = read(MINE), 0
@@ -431,23 +454,19 @@ def story(number, stages):
             'speaks' if number == first else 'can do that', number, gap.number, gap.name,
             ', '.join(missing[written])))
         return 1
-    program = BUILD + '/llama'
-    options = ['-O2', '-DPAGED_NO_MAIN']
-    compiles, text = build(program, options + [MINE], 'examples/llama.c')
-    if not compiles:
-        say(text)
-        raise SystemExit('%s does not compile.' % MINE)
+    build_llama(BUILD + '/llama', MINE)
     latest = [stage for stage in stages[:number] if stage.story][-1]
     if asked not in (0, latest.number):
         say('Stage %d has no tale of its own. This is that of stage %d:' % (asked, latest.number))
-    lines, worked = tell(latest, [program])
+    lines, worked = tell(latest, [BUILD + '/llama'])
     say('\n'.join(lines), 0)
-    if worked and build(program + '-finished', options + ['paged.cu.c'], 'examples/llama.c')[0]:
-        right = tell(latest, [program + '-finished'])[0]
-        same = len(os.path.commonprefix([lines, right]))
-        print('The finished engine says ' + ('the same.' if lines == right else
-              'something else from line %d on.' % (same + 1)), file=sys.stderr)
-    return 0 if worked else 1
+    if not worked:
+        return 1
+    right, _ = tell(latest, [finished_llama()])
+    same = len(os.path.commonprefix([lines, right]))
+    says = 'the same.' if lines == right else 'something else from line %d on.' % (same + 1)
+    print('The finished engine says ' + says, file=sys.stderr)
+    return 0
 
 
 def show(number, name, stages):
@@ -551,7 +570,9 @@ def exercise(name, answer, stages):
                     lambda number: number[0].replace(',', ''), answer)
     numbers = answer.replace(',', ' ').split()
     status, text = call(['build/exercise', *filter(None, [name]), *numbers])
-    say(text + 'killed by signal %d\n' % -status * (status < 0), 0)
+    if status < 0:
+        text += 'killed by signal %d\n' % -status
+    say(text, 0)
     return status
 
 

@@ -1,171 +1,96 @@
 #!/usr/bin/env python3
-"""Plants the bugs of checks/bugs.txt in the engine, for a reader or for the tests to find.
+"""Plants the mistakes of learn/mistakes.txt, for a reader or for the tests to find.
 
-`make help` lists the commands hunt and mutant; `plant.py mutants` is in `make check C=planted`.
-Three more: `plant.py mutants NAME...`; `plant.py mutants --check`, which only asks whether each bug
-still has its place and compiles; and `plant.py mutants --states`, where checks/states.c is the only
-test: how many bugs does it find?
+`make help` lists the commands hunt and mutant. Two more, for scripts: `plant.py edit NAME` prints
+the file with a mistake; `plant.py list WHO` prints what WHO has to notice, with the words, and
+refuses a table in which a mistake has no place.
 
-In a hunt, the engine reaches the compiler through a pipe, so no file contains the bug, and the
-debugger shows the text without it. A mutant is a folder in build/mutants: tests.c beside the
-changed engine. The unchanged engine must pass the tests first, with and without the fast paths.
+In a hunt, the engine reaches the compiler through a pipe, so no file contains the mistake, and the
+debugger shows the text without it. A mutant is a copy of the project in build/mutants.
 """
 import argparse
 import codecs
 import collections
-import difflib
-import functools
 import os
 import re
-import shlex
 import shutil
-import subprocess
+import signal
 import sys
-import tempfile
 import textwrap
-from concurrent.futures import ThreadPoolExecutor
 
-os.chdir(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-os.environ['LC_ALL'] = 'C'  # what compilers and debuggers say is read here
-os.environ.update(TSAN_OPTIONS='halt_on_error=1', ASAN_OPTIONS='detect_leaks=0')
-CC = shlex.split(os.environ.get('CC', 'cc'))
-CPPFLAGS = shlex.split(os.environ.get('CPPFLAGS', ''))
-SOURCES = ('tests.c', 'checks/states.c', 'checks/search.h', 'paged.h', 'paged.cu.c', 'fast/fast.c',
-           'fast/gpu.c')
+sys.dont_write_bytecode = True
+from common import (CC, CPPFLAGS, GDB, LLDB, NO_STANDIN, call, copy_project,  # noqa: E402,F401
+                    debugger, find, functions, has_standin, near, read, refuse, run, start, works,
+                    write)
 
-NO_STANDIN = 'This build has no stand-in for a GPU, which needs x86-64 or AArch64.'
-
-# What a sanitizer says of the bugs that it has to name, and the tests that start each kernel.
-SANITIZERS = {'data race': '-fsanitize=thread', 'global-buffer-overflow': '-fsanitize=address'}
-KERNELS = ['--standin', 'unused_slots_may_hold_anything', 'every_kernel_agrees_with_the_oracle']
-POOLS = '2 1 2', '3 1 2', '2 2 2'  # in all of whose states every call is made
-# Before a command: a test that takes longer than 60 seconds of processor time hangs.
-LIMITED = ['sh', '-c', 'ulimit -t 60; exec "$@"', 'sh']
-
-Function = collections.namedtuple('Function', 'name start body end')
-Bug = collections.namedtuple('Bug', 'name old new expect')
-# A debugger with the commands of debugger/; what comes before a command and before the program.
-Debugger = collections.namedtuple('Debugger', 'name start help before_command before_program')
-GDB = Debugger('gdb', 'gdb -q -x debugger/paged.py', 'help user-defined', '-ex', '--args')
-LLDB = Debugger('lldb', 'lldb -Q -o "command script import debugger/paged.py"', 'help', '-o', '--')
+Mistake = collections.namedtuple('Mistake', 'name files old new expect')
 
 
-def read(path):
-    with open(path, encoding='utf-8', errors='replace') as file:
-        return file.read()
+# ---- the table ----
+
+def read_mistakes():
+    """{name: Mistake}. `expect` has the words that each who notices it must print: {who: words}."""
+    mistakes, files, who, always = {}, [], '', []
+    for line in read('learn/mistakes.txt').splitlines():
+        fields = [field.strip().replace('\\n', '\n') for field in (line + ' ').split(' | ')]
+        heading = re.fullmatch(r'\[(\w+)\] (.*)', fields[0])
+        if heading:
+            who, files, always = heading[1], heading[2].split(), fields[1:]
+        elif line.strip() and not line.startswith('#'):
+            if len(fields) < 3 or fields[0] in mistakes:
+                refuse(f'learn/mistakes.txt: {fields[0]}: malformed, or there twice')
+            name, old, new, *more = fields
+            expect = {} if who == 'stages' else {who: list(always)}
+            for field in more:
+                other = re.fullmatch(r'(stage \d+|page|act): (.*)', field)
+                expect.setdefault(other[1] if other else who, []).extend(
+                    (other[2] if other else field).split(' & '))
+            mistakes[name] = Mistake(name, files, old, new, expect)
+    return mistakes
 
 
-def write(path, text):
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, 'w', encoding='utf-8') as file:
-        file.write(text)
+def look_up(name, mistakes):
+    if name not in mistakes:
+        refuse(f'There is no mistake {name}.{near(name, mistakes)}')
+    return mistakes[name]
 
 
-def call(command, **options):
-    """Runs a command. Returns its exit status and what it printed."""
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
-                          encoding='utf-8', errors='replace', **options)
-    return done.returncode, done.stdout
+def place(mistake):
+    """The file of a mistake, and what stands before and after it."""
+    places = [path for path in mistake.files for _ in range(read(path).count(mistake.old))]
+    if len(places) != 1 or mistake.old == mistake.new:
+        refuse(f'learn/mistakes.txt: {mistake.name}: `{mistake.old}` occurs {len(places)} times,'
+               ' or is not changed')
+    return (places[0], *read(places[0]).split(mistake.old))
 
 
-def run(command, seconds, limits='true'):
-    """Returns what a program printed, and its exit status: None if it took too long. A limit that
-    the system does not have is ignored."""
-    limits = '{ ulimit -c 0; ulimit -f 2048; %s; } 2>/dev/null; exec "$@"' % limits
-    shell = ['sh', '-c', limits, 'sh']
-    with tempfile.TemporaryFile() as output:
-        try:
-            status = subprocess.run(shell + command, stdin=subprocess.DEVNULL, stdout=output,
-                                    stderr=subprocess.STDOUT, timeout=seconds,
-                                    check=False).returncode
-        except subprocess.TimeoutExpired:
-            status = None
-        output.seek(0)
-        return output.read().decode('utf-8', 'replace'), status
+def edit(mistake):
+    """The text of its file with the mistake."""
+    _, before, after = place(mistake)
+    return before + mistake.new + after
 
 
-@functools.lru_cache(None)
-def works(option):
-    """Whether a program made with this option of the compiler runs. With an old ThreadSanitizer, it
-    fails if addresses are too random."""
-    os.makedirs('build', exist_ok=True)
-    with tempfile.TemporaryDirectory(dir='build') as folder:
-        compile_it = [*CC, option, '-x', 'c', '-', '-o', folder + '/probe']
-        return call(compile_it, input='int main(void) { return 0; }')[0] == 0 \
-            and call([folder + '/probe'])[0] == 0
+def edit_body(mistake):
+    """The function that a mistake is in, and its body with the mistake."""
+    path, before, after = place(mistake)
+    for function in functions(read(path)):
+        if function.body <= len(before) and len(before + mistake.old) <= function.end:
+            end = len(read(path)) - function.end
+            return function, before[function.body:] + mistake.new + after[:len(after) - end]
+    return refuse(f'learn/mistakes.txt: {mistake.name}: is in no function')
 
 
-@functools.lru_cache(None)
-def has_standin():
-    """Whether the compiler sees a stand-in in the engine, by its macros."""
-    return '#define PAGED_NO_STANDIN' not in call([*CC, *CPPFLAGS, '-E', '-dM', 'paged.cu.c'])[1]
+def edit_command(options):
+    print(edit(look_up(''.join(options.names), read_mistakes())), end='')
+    return 0
 
 
-def refuse(text):
-    """Ends a command that cannot do its work."""
-    print(text, file=sys.stderr)
-    sys.exit(2)
-
-
-def start(main):
-    try:
-        sys.exit(main())
-    except OSError as error:  # the folder cannot be written, say
-        refuse(f'{error.filename}: {error.strerror}')
-
-
-def debugger():
-    return LLDB if shutil.which('lldb') and not shutil.which('gdb') else GDB
-
-
-# ---- functions and bugs ----
-
-DEFINITION = re.compile(
-    r'^(?:__attribute__\(\(\w+\)\) )?\w[\w *]*?\b(\w+)\('  # name
-    r'[^;{}]*?(\s*\{(?:.*\}$|\n(?:.*\n)*?\}))', re.M)  # arguments, body
-
-
-def functions(text):
-    """The functions that a C text defines, each with the places of its start, body and end."""
-    return [Function(match[1], match.start(), match.start(2), match.end())
-            for match in DEFINITION.finditer(text)]
-
-
-def find(text, name):
-    return next((function for function in functions(text) if function.name == name), None)
-
-
-def near(name, names):
-    """A question that suggests names like this one, or nothing."""
-    close = difflib.get_close_matches(name, names, 3, 0.7)
-    return f' Did you mean {", ".join(close)}?' if close else ''
-
-
-def split_fields(line):
-    """The fields of a line of bugs.txt or wrong.txt; none for a comment."""
-    if not line.strip() or line.startswith('#'):
-        return []
-    return [field.strip().replace('\\n', '\n') for field in (line + ' ').split(' | ')]
-
-
-def read_bugs():
-    bugs = {}
-    for fields in filter(None, map(split_fields, read('checks/bugs.txt').splitlines())):
-        name, old, new, *expect = fields + [''] * (3 - len(fields))
-        expects = not expect or (len(expect) == 1 and expect[0].startswith('expect '))
-        if name in bugs or not old or old == new or not expects:
-            raise SystemExit(f'checks/bugs.txt: {name}: malformed, or there twice')
-        bugs[name] = Bug(name, old, new, expect[0][7:].strip().split(' & ') if expect else [])
-    return bugs
-
-
-def plant(sources, bug):
-    """A copy of the sources with a bug, its file and its line; or None and the reason."""
-    places = [path for path in SOURCES[3:] for _ in range(sources[path].count(bug.old))]
-    if len(places) != 1:
-        return sources, None, f'`{bug.old}` occurs {len(places)} times'
-    before, after = sources[places[0]].split(bug.old)
-    return {**sources, places[0]: before + bug.new + after}, places[0], before.count('\n') + 1
+def list_command(options):
+    for mistake in read_mistakes().values():
+        place(mistake)
+        for who in set(options.names) & set(mistake.expect):
+            print(mistake.name, ' & '.join(mistake.expect[who]))
+    return 0
 
 
 # ---- hunts ----
@@ -187,14 +112,14 @@ def read_hunts():
     return hunts
 
 
-def build_hunt(number, bug):
-    """Builds the program of all hunts on the engine with a bug, or without one for None."""
+def build_hunt(number, mistake):
+    """Builds the program of all hunts on the engine with a mistake, or without one for None."""
     text = read('paged.cu.c')
-    if bug:
-        before, after = text.split(bug.old)
+    if mistake:
+        _, before, after = place(mistake)
         rest, _, after = after.partition('\n')
-        line = (before + bug.old).count('\n') + 2
-        text = f'{before}{bug.new}{rest}\n#line {line} "paged.cu.c"\n{after}'
+        line = (before + mistake.old).count('\n') + 2
+        text = f'{before}{mistake.new}{rest}\n#line {line} "paged.cu.c"\n{after}'
     program = f'build/hunt-{number}'
     os.makedirs('build', exist_ok=True)
     status, printed = call([*CC, '-pipe', '-O0', '-g3', '-w', '-I.', *CPPFLAGS, '-DPAGED_NO_MAIN',
@@ -211,20 +136,18 @@ def run_hunt(program, number, seconds):
     return printed + (f'{HANGS} {seconds} seconds\n' if status is None else ''), status
 
 
-def judge_answer(number, hunt, bug, answer):
-    """The exit status: 0 if the bug is in that function."""
-    engine, name = read('paged.cu.c'), answer.strip(' ()')
-    place = find(engine, name)
-    if not place:
-        known = [function.name for function in functions(engine)]
+def judge_answer(number, hunt, mistake, answer):
+    """The exit status: 0 if the mistake is in that function."""
+    known, name = [function.name for function in functions(read('paged.cu.c'))], answer.strip(' ()')
+    if name not in known:
         print(f'hunt {number}: paged.cu.c has no function {name}.{near(name, known)}')
         return 1
-    if not place.start <= engine.index(bug.old) < place.end:
+    if name != edit_body(mistake)[0].name:
         print(f'hunt {number}: not yet: the bug is not in {name}().')
         return 1
     print(textwrap.fill(f'hunt {number}: solved: {hunt["why"]}', 79))
-    print(f'This is {bug.name} of checks/bugs.txt:\n'
-          f'    {bug.old}\nbecame\n    {bug.new or "nothing"}')
+    print(f'This is {mistake.name} of learn/mistakes.txt:\n'
+          f'    {mistake.old}\nbecame\n    {mistake.new or "nothing"}')
     return 0
 
 
@@ -239,13 +162,13 @@ def hunt_command(options):
     if number not in hunts:
         raise SystemExit(f'There are hunts 1 to {len(hunts)}.')
     hunt = hunts[number]
-    bug = read_bugs()[hunt['bug']]
+    mistake = look_up(hunt['bug'], read_mistakes())
     if options.answer:
-        return judge_answer(number, hunt, bug, options.answer)
+        return judge_answer(number, hunt, mistake, options.answer)
     if options.hint:
         print(textwrap.fill(f'Hint: {hunt["hint"]}', 79))
         return 0
-    program = build_hunt(number, bug)
+    program = build_hunt(number, mistake)
     printed, _ = run_hunt(program, number, 5)
     if NO_STANDIN in printed:
         raise SystemExit(NO_STANDIN)
@@ -261,159 +184,45 @@ def hunt_command(options):
 
 # ---- mutants ----
 
-BEGINS = re.compile(r'(cpu|gpu|standin) +([a-z]\w*) +(?:\.\.\.)? *(.*)')  # the line of a test
-
-
-def build_tests(folder, sources, place, *flags):
-    """Builds the tests with these sources. Returns the compiler's messages if that fails."""
-    for path, text in sources.items():
-        write(f'{folder}/{path}', text)
-    fast = ['-DPAGED_FAST'] if place.startswith('fast/') else []
+def mutant_command(options):
+    mistakes = {name: mistake for name, mistake in read_mistakes().items()
+                if {'tests', 'kernels', 'races', 'overflows'} & set(mistake.expect)}
+    name = ''.join(options.names)
+    if not name:
+        refuse('usage: make mutant BUG=name; the names are:\n' + textwrap.fill(
+            ' '.join(mistakes), 79, break_on_hyphens=False))
+    mistake = look_up(name, mistakes)
+    folder = f'build/mutants/{name}'
+    shutil.rmtree(folder, ignore_errors=True)
+    path, before, _ = place(mistake)
+    print(f'{path}:{before.count(chr(10)) + 1}: {mistake.old}  ->  {mistake.new or "nothing"}')
+    copy_project(folder)
+    write(f'{folder}/{path}', edit(mistake))
+    fast = ['-DPAGED_FAST'] if path.startswith('fast/') else []
     if fast and works('-march=native'):
         fast.append('-march=native')
-    status, printed = call([*CC, '-O1', '-g', '-w', *CPPFLAGS, *fast, *flags,
-                            f'{folder}/tests.c', '-o', f'{folder}/tests', '-lm'])
-    return printed if status else None
-
-
-def first_failure(folder, arguments):
-    """Returns the first test that fails, its device, and its output; None if all pass."""
-    test, device, said = None, None, []
-    with subprocess.Popen([*LIMITED, f'{folder}/tests', *arguments], stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, encoding='utf-8',
-                          errors='replace') as process:
-        for line in process.stdout:
-            line = line.replace(folder + '/', '').rstrip('\n')
-            begins = BEGINS.match(line)
-            if begins:
-                device, test, said = begins[1], begins[2], [begins[3]]
-            elif line.startswith('  FAILED: '):
-                break
-            elif re.match(r'\d+ passed, 0 failed, ', line):
-                return None
-            else:
-                said.append(line)
-    return test, device, said
-
-
-def wrong_state(folder):
-    """Likewise for the states of small pools; these run on the CPU only."""
-    status, said = call([*CC, '-O1', '-w', *CPPFLAGS, f'{folder}/checks/states.c', '-o',
-                         f'{folder}/states', '-lm'])
-    for pool in () if status else POOLS:
-        status, said = call([*LIMITED, f'{folder}/states', *pool.split()])
-        if status != 0:
-            return f'states {pool}', 'cpu', said.splitlines()
-    return ('states', 'cpu', said.splitlines()) if status else None
-
-
-def sanitizer(expect):
-    """The option for the sanitizer that has to name the bug, or nothing."""
-    return next((SANITIZERS[words] for words in expect if words in SANITIZERS), None)
-
-
-def judge(folder, only_states, expect):
-    """Returns whether the tests, or only the states, catch the bug, and a line on it."""
-    if only_states:
-        failure = wrong_state(folder)
-    elif sanitizer(expect):
-        failure = first_failure(folder, ['--quick', *KERNELS])
-    else:
-        failure = first_failure(folder, ['--quick']) or wrong_state(folder)
-    if not failure:
-        return False, 'SURVIVED'
-    test, device, said = failure
-    if not test:
-        return False, 'no test has begun: ' + ' '.join(said)
-    place = re.compile(r'(tests|paged\.cu|fast|gpu)\.c:\d+: |FAIL |SUMMARY')
-    report = '; '.join(filter(place.search, said))
-    text = f'{test} ({device}): {textwrap.shorten(report, 170) or "crashes or hangs"}'
-    missed = [part for part in expect if part not in ' '.join(said)]
-    return not missed, text if not missed else f'no `{missed[0]}`, but {text}'
-
-
-def mutant_command(options):
-    bugs, name = read_bugs(), ''.join(options.names)
-    if name and name not in bugs:
-        raise SystemExit(f'There is no bug {name}.{near(name, bugs)}\nmake mutant lists all.')
-    if not name:
-        raise SystemExit('usage: make mutant BUG=name; the names are:\n' + textwrap.fill(
-            ' '.join(bugs), 79, break_on_hyphens=False))
-    folder, bug = f'build/mutants/{name}', bugs[name]
-    shutil.rmtree(folder, ignore_errors=True)
-    sources, path, line = plant({path: read(path) for path in SOURCES}, bug)
-    if not path:
-        raise SystemExit(line)
-    print(f'{path}:{line}: {bug.old}  ->  {bug.new or "nothing"}')
-    error = build_tests(folder, sources, path)
-    if error:
-        raise SystemExit(error)
-    name, start, _, before_command, before_program = debugger()
+    status, printed = call([*CC, '-O1', '-g', '-w', *CPPFLAGS, *fast, f'{folder}/tests.c', '-o',
+                            f'{folder}/tests', '-lm'])
+    if status:
+        raise SystemExit(printed)
+    name, begin, _, before_command, before_program = debugger()
     print(f'Which tests fail?  {folder}/tests --quick\n'
           f'One of them in {name}, which also stops if the engine panics:\n'
-          f'    {start} {before_command} "break failed" {before_program} \\\n'
+          f'    {begin} {before_command} "break failed" {before_program} \\\n'
           f'        {folder}/tests --quick TEST')
     return 0
 
 
-def mutants_command(options):
-    original = {path: read(path) for path in SOURCES}
-    bugs = read_bugs()
-    chosen = options.names or list(bugs)
-    if not set(chosen) <= set(bugs):
-        raise SystemExit(f'checks/bugs.txt has no bug {", ".join(set(chosen) - set(bugs))}')
-    top = f'build/mutants/run-{os.getpid()}'
-    flags = ['-fsyntax-only'] if options.check or options.states else []
-
-    def run_one(name):
-        folder = f'{top}/{name}'
-        sources, path, wrong = plant(original, bugs[name])
-        if not path:
-            return False, wrong
-        option = sanitizer(bugs[name].expect)
-        error = build_tests(folder, sources, path, *(flags or filter(None, [option])))
-        result = not error, error or ''
-        if not error and not options.check:
-            result = judge(folder, options.states, bugs[name].expect)
-        shutil.rmtree(folder)
-        return result
-
-    try:
-        for place in () if flags else ('fast/fast.c', 'paged.cu.c'):
-            folder = f'{top}/unchanged'
-            error = build_tests(folder, original, place)
-            if error:
-                raise SystemExit(error)
-            caught, text = judge(folder, False, [])
-            if caught or text != 'SURVIVED':
-                raise SystemExit(f'the unchanged engine fails: {text}\n'
-                                 '0 passed, 1 failed, 0 skipped')
-        for option in () if flags else SANITIZERS.values():
-            those = [name for name in chosen if sanitizer(bugs[name].expect) == option]
-            if those and not works(option):
-                print(f'skip  {len(those)} bugs: {CC[0]} has no {option}')
-                chosen = [name for name in chosen if name not in those]
-        passed, asked = 0, len(options.names or bugs)
-        with ThreadPoolExecutor(int(os.environ.get('JOBS', 2))) as pool:
-            for name, (good, text) in zip(chosen, pool.map(run_one, chosen)):
-                print(f'{"ok  " if good else "FAIL"}  {name:28} {text}'.rstrip(), flush=True)
-                passed += good
-    finally:
-        shutil.rmtree(top, ignore_errors=True)
-    print(f'{passed} passed, {len(chosen) - passed} failed, {asked - len(chosen)} skipped')
-    return passed < len(chosen)
-
-
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
-    commands = {'hunt': hunt_command, 'mutant': mutant_command, 'mutants': mutants_command}
+    commands = {'hunt': hunt_command, 'mutant': mutant_command, 'edit': edit_command,
+                'list': list_command}
     parser.add_argument('command', choices=commands)
     parser.add_argument('names', nargs='*')
     parser.add_argument('--hint', action='store_true')
-    parser.add_argument('--check', action='store_true')
-    parser.add_argument('--states', action='store_true')
     parser.add_argument('--answer')
     options = parser.parse_intermixed_args()  # names after options, too
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # for | head
     return commands[options.command](options)
 
 

@@ -1,5 +1,6 @@
-// play.h: the model of the tales, for docs/play.html. A tale is a request of llama.c, which serves
-// it, and has the name of its sequence. A token is a word or a part of one. play.c includes this.
+// play_tales.h: the model of the tales, for docs/play.html. A tale is a request of llama.c, which
+// serves it, and has the name of its sequence. A token is a word or a part of one. play.c includes
+// this.
 //
 //     model(4, 64)                      an empty pool in the shape of the model
 //     tale(&a, 0)                       begins a tale, which waits until tell() has room for it
