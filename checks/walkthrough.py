@@ -303,7 +303,7 @@ IN_CODE = [
     (r'make exercise N=(\w+)', lambda x: f'"{x}"' in PREDICT or f'chapter {x}\n' in ANSWERS or
      exists(f'learn/{x}.c') and exists(f'learn/{x}.patch'), 'is no exercise'),
     (r'((?:\./|build/llama-)tests [a-z]\w*)', lambda x: x in tests(), 'is no test'),
-    (r'\bBUG=([\w-]+)', lambda x: x in plant.read_bugs(), 'is no bug'),
+    (r'\bBUG=([\w-]+)', lambda x: x in BUGS, 'is no bug'),
     (r'\bC=(\w+)', lambda x: f'\n  {x} ' in LISTED, 'is not in the list of make check'),
     (r'((?:\./|build/)[\w-]+(?: [^ |;&<>]+)* --[\w-]+)', lambda x: set(
         re.findall('--[a-z-]+', x)) <= set(OPTIONS.get(x.split()[0], ())), 'is no command'),
