@@ -1,6 +1,7 @@
 // draw: the pictures of README.md and walkthrough.md, as SVG; `make pictures` has the commands.
-// Three of them, life, preempt and memory, show what replay measured; the others show a live pool.
-// What these say of it is checked: a wrong engine is not drawn.
+// Three of them, life, preempt and memory, show what replay measured; whole shows the source, which
+// checks/walkthrough.py compares with it; the others show a live pool. What these say of it is
+// checked: a wrong engine is not drawn.
 
 #define PAGED_NO_MAIN
 #include "../paged.cu.c"  // not only paged.h: a plan and a thread block's memory are shown, too
@@ -605,6 +606,8 @@ static void draw_panel(int y, const char *caption)
         arrow("", x + 61, POOL_Y + 110, middle(block), POOL_Y + 89);
         cell(x, POOL_Y + 110, 122, "card", "(%d, \"%c%c%c%c\")", (int)b->parent, t[0], t[1], t[2],
              t[3]);
+        if (b->parent > 0)  // here, it has the serial before this one
+            printf("<path d=\"M%d %dh12m-5-3l5 3-5 3\"/>", x - 12, POOL_Y + 123);
     }
     printf("</g>");
 }
