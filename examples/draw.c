@@ -481,6 +481,22 @@ static void draw_warps(void)
 #endif
 }
 
+// Chapter 7: the first load of a warp from a vector of 128 floats, in pieces of 128 bytes.
+static void draw_loads(void)
+{
+    begin(156, "If lane i loads element i, a load touches one piece of a vector; if it loads "
+               "element 4 i, four.");
+    for (int run = 1; run <= 4; run += 3) {
+        int y = 20 + 22 * run;
+        text(MARGIN, y - 8, "", "lane i loads element %d * i: pieces of 128 bytes touched: %d", run,
+             run);
+        for (int piece = 0; piece < 4; piece++)
+            draw_box(MARGIN + 120 * piece, y, 118, CELL, piece < run ? "kept" : "card");
+        for (int lane = 0; lane < WARP; lane++)
+            draw_box(MARGIN + 3.75 * lane * run, y, 3, CELL, "A");
+    }
+}
+
 // Chapter 6: the weights of four tokens, each time the newest has the largest score so far.
 static void draw_softmax(void)
 {
@@ -869,12 +885,13 @@ static void draw_memory(void)
 
 int main(int argc, char **argv)
 {
-    static const char *const names[] = {"vectors", "free-list", "table",  "walk",    "softmax",
-                                        "warps",   "split",     "copy",   "publish", "steps",
-                                        "life",    "preempt",   "memory", "whole",   NULL};
-    static void (*const pictures[])(void) = {
-        draw_vectors, draw_free_list, draw_table, draw_walk, draw_softmax, draw_warps,  draw_split,
-        draw_copy,    draw_publish,   draw_steps, draw_life, draw_preempt, draw_memory, draw_whole};
+    static const char *const names[] = {
+        "vectors", "free-list", "table", "walk",    "softmax", "warps", "split", "copy",
+        "publish", "steps",     "life",  "preempt", "memory",  "whole", "loads", NULL};
+    static void (*const pictures[])(void) = {draw_vectors, draw_free_list, draw_table, draw_walk,
+                                             draw_softmax, draw_warps,     draw_split, draw_copy,
+                                             draw_publish, draw_steps,     draw_life,  draw_preempt,
+                                             draw_memory,  draw_whole,     draw_loads};
     program = "draw";
     if (argc != 2) die(2, "usage: draw NAME, or draw life, preempt or memory <FILE.csv");
     pictures[parse_choice("draw", argv[1], names)]();
