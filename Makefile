@@ -1,4 +1,4 @@
-# make            builds ./paged and the others       make test       all tests, in 6 to 7 minutes
+# make            builds ./paged and the others       make test       all tests, in 2 to 3 minutes
 # make help       lists the other targets             make quick      tests an edit in seconds
 # The one-command build of the README needs none of this: cc -O2 paged.cu.c -o paged -lm
 # CPPFLAGS=-Ifolder says where stb_ds.h is, if it is neither here nor where the system has it.
