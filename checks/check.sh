@@ -27,9 +27,7 @@ make check C=...
   valgrind     the tests under valgrind
   compilers    all compilers here as C and C++, -O0 to -O3, fast paths or not
   portability  32-bit x86, AArch64, big-endian s390x, musl; macOS, but for running there
-  coverage     lines of the engine that the tests never run; conditions that never differ
-  states       every call in every state of a pool of 4 blocks: half a minute
-  floats       all floats to 16 bits, against the processor's instructions
+  coverage     lines of the engine that the tests never run
   cuda         four generations of GPUs, and the benchmark and llama
   planted      mistakes of learn/mistakes.txt: noticed?
   gpu          all checks on a real GPU: PART=tests, DEPS=folder
@@ -74,20 +72,26 @@ variant() {
 
 # ---- sanitizers, threads, valgrind ---------------------------------------------------------------
 
-# programs NAME COMMAND...: llama, replay, paged and tour, and what their tests say.
+# test_programs NAME FOLDER: what the tests of llama, replay, paged and tour say of those there.
+test_programs() {
+    check "$1: llama" env LLAMA=$2/llama $2/llama_tests --quick
+    check "$1: replay" env REPLAY=$2/replay TRACE=none sh checks/replay.sh
+    check "$1: paged, tour" env PAGED=$2/paged.cu TOUR=$2/tour COMPILERS=none sh checks/programs.sh
+}
+
+# programs NAME COMMAND...: builds and tests them.
 programs() {
     name=$1 to=$OUT/san-$2; shift
-    quietly "$name" "$@" $WARN -g $CPPFLAGS -DPAGED_NO_MAIN -c paged.cu.c -o $to.o || return
+    mkdir -p $to
+    quietly "$name" "$@" $WARN -g $CPPFLAGS -DPAGED_NO_MAIN -c paged.cu.c -o $to/paged.o || return
     for program in llama replay tour; do
-        quietly "$name" "$@" $WARN $CPPFLAGS examples/$program.c $to.o -o $to-$program -lm || return
+        quietly "$name" "$@" $WARN $CPPFLAGS examples/$program.c $to/paged.o -o $to/$program -lm ||
+            return
     done
-    quietly "$name" "$@" $WARN -g $CPPFLAGS paged.cu.c -o $to-paged -lm || return
+    quietly "$name" "$@" $WARN -g $CPPFLAGS paged.cu.c -o $to/paged.cu -lm || return
     quietly "$name" cc -O1 $WARN $CPPFLAGS -DPAGED_NO_MAIN checks/llama_tests.c paged.cu.c \
-        -o $OUT/llama-tests -lm || return
-    check "$name: llama" env LLAMA=$to-llama $OUT/llama-tests --quick
-    check "$name: replay" env REPLAY=$to-replay TRACE=none sh checks/replay.sh
-    check "$name: paged, tour" env PAGED=$to-paged TOUR=$to-tour COMPILERS=none \
-        sh checks/programs.sh
+        -o $to/llama_tests -lm || return
+    test_programs "$name" $to
 }
 
 sanitizers() {
@@ -237,10 +241,7 @@ musl() {
         $($to/tests --list | grep -v exactly_its_memory)
     check "musl: the kernels" $to/tests --quick --standin $kernels
     check "musl: states" $to/states 2 1 2
-    check "musl: llama" env LLAMA=$to/llama $to/llama_tests --quick
-    check "musl: replay" env REPLAY=$to/replay TRACE=none sh checks/replay.sh
-    check "musl: paged, tour" env PAGED=$to/paged.cu TOUR=$to/tour COMPILERS=none \
-        sh checks/programs.sh
+    test_programs "musl" $to
     check "musl: bench" $to/bench --quick
     check "musl: pictures, stages, shows, hunts, exercises" musl_learns
 }
@@ -344,40 +345,9 @@ lint() {
         --template='{file}:{line}: {severity}: {message} [{id}]'
 }
 
-# ---- states, floats ------------------------------------------------------------------------------
-
-states() {
-    quietly states ${CC:-cc} -O2 $WARN $CPPFLAGS checks/states.c -o $OUT/states -lm || return
-    check states $OUT/states 4 1 2; head -n 1 "$LOG"
-}
-
-# rounds NAME FLAG_OF_THE_PROCESSOR OPTIONS
-rounds() {
-    name=$1 flag=$2; shift 2
-    grep -sqw $flag /proc/cpuinfo || { skip "$name: this processor has no $flag"; return; }
-    compiles cc "$@" || { skip "$name: this compiler has no $flag"; return; }
-    quietly "$name" cc -O2 $WARN $CPPFLAGS "$@" checks/floats.c -o $OUT/floats -lm &&
-        check "$name" $OUT/floats
-}
-
-floats() {
-    rounds f32_to_f16 f16c -mf16c
-    rounds f32_to_bf16 avx512_bf16 -DBF16 -mavx512vl -mavx512bf16
-}
-
 # ---- coverage ------------------------------------------------------------------------------------
 
-# Conditions that are always true or always false in the tests: `what the line says # why`.
-one_sided() {
-    cat <<'END'
-INVARIANT|panic\( # a panic is tested in a child, which does not count
-PAGED_GPU|cuda # there is no GPU in this build
-PTRDIFF_MAX|INT_MAX|SIZE_MAX # sizes that only a pointer of 32 bits can overflow
-arr(len|lenu|put|pop|last|free|delswap)\( # inside stb_ds, such as the array that is NULL
-END
-}
-
-# Fails if the tests never execute a line of the engine, or never see a condition both ways.
+# Fails if the tests never execute a line of the engine.
 coverage() {
     root=$PWD to=$OUT/coverage
     command -v gcov >/dev/null || { skip "coverage: no gcov"; return; }
@@ -387,25 +357,17 @@ coverage() {
 void __gcov_dump(void);
 #define abort() (__gcov_dump(), abort())  // so that what runs before it counts
 END
-    compiles gcc -fcondition-coverage && conditions=-fcondition-coverage || conditions=
-    (cd $to && gcc -O0 -w --coverage $conditions -fprofile-update=atomic -include ./abort.h -DPAGED_FAST \
+    (cd $to && gcc -O0 -w --coverage -fprofile-update=atomic -include ./abort.h -DPAGED_FAST \
         $CPPFLAGS -I"$root" -c "$root/tests.c" && gcc --coverage tests.o -o tests -lm) ||
         { bad "coverage: does not compile"; return; }
     tests=$($to/tests --list | grep -vE "$SLOW")
     check "coverage: the tests" $to/tests --quick $tests
-    (cd $to && gcov ${conditions:+--conditions} tests.gcda) >$LOG 2>&1
+    (cd $to && gcov tests.gcda) >$LOG 2>&1
     for file in paged.cu.c fast.c gpu.c; do
         if [ -s $to/$file.gcov ] && ! grep -E '^ *(#####|=====)' $to/$file.gcov
         then ok "coverage: every line of $file is run"
         else bad "coverage of $file"; fi
     done
-    [ "$conditions" ] || { skip "conditions: this gcc has no -fcondition-coverage (14 has)"; return; }
-    one_sided | sed 's/ # .*//' >$OUT/answered
-    awk '/^ *[0-9#=]+\*?: *[0-9]+:/ { line = $0 } /^condition .* not covered/ { print line; print }' \
-        $to/paged.cu.c.gcov | paste - - | grep -vE -f $OUT/answered >$OUT/found
-    if [ -s $to/paged.cu.c.gcov ] && [ ! -s $OUT/found ]
-    then ok "coverage: every condition of paged.cu.c is seen both ways, but for those answered"
-    else cat $OUT/found; bad "conditions of paged.cu.c"; fi
 }
 
 # ---- a bare system -------------------------------------------------------------------------------
@@ -453,11 +415,11 @@ shown() {
 
 [ $# -gt 0 ] || { list; exit; }
 [ "$*" != all ] ||
-    set -- sanitizers threads valgrind compilers portability lint coverage states floats cuda planted
+    set -- sanitizers threads valgrind compilers portability lint coverage cuda planted
 for part in "$@"; do
     case $part in
-    lint | sanitizers | fuzz | lanes | races | shapes | threads | compilers | portability | coverage | \
-        states | floats | bare)
+    lint | sanitizers | fuzz | lanes | races | shapes | threads | compilers | portability | \
+        coverage | bare)
         $part ;;
     valgrind) valgrind_runs ;;
     cuda) check "the CUDA build" sh checks/cuda.sh --all ;;
