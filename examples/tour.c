@@ -4,8 +4,8 @@
 //     cc -O2 -DPAGED_NO_MAIN examples/tour.c paged.cu.c -o tour -lm && ./tour 8
 //
 // Each scene has pools of its own. Bytes come from the shapes of real models; every count is read
-// off a live pool, small in layers and heads. Whatever is done to a sequence is also done to its
-// twin, an oracle; at the end of each pool the attention of the two is compared.
+// off a live pool, small in layers and heads. At the end of each pool, attention through the tables
+// is compared with that of an oracle, which has no blocks.
 
 #include "util.h"
 #include <getopt.h>
@@ -35,12 +35,7 @@ static int device = PAGED_CPU;  // of all pools
 static int failures;
 static uint64_t seed;
 
-static struct {
-    Seq *key;
-    Oracle *value;
-} * twins;  // a map of stb_ds
-
-// ---- sequences and their twins ----------------------------------------------------------------
+// ---- sequences --------------------------------------------------------------------------------
 
 static void random_floats(float *x, int n)  // in [-1, 1)
 {
@@ -66,16 +61,13 @@ static Pool *new_pool(int block_size, int num_blocks)
 static void grow(Seq *seq, int n)
 {
     static float k[LONGEST * ROW], v[LONGEST * ROW];
-    Oracle *twin = hmget(twins, seq);
     Batch batch = {.num_seqs = 1, .seqs = &seq, .num_tokens = &n};
     MUST(seq_append(seq, n));
-    twin->length += n;
     MUST(pool_plan(seq->pool, &batch));
     for (int layer = 0; layer < LAYERS; layer++) {
         random_floats(k, n * ROW);
         random_floats(v, n * ROW);
         MUST(pool_write(seq->pool, layer, k, v));
-        oracle_write(twin, layer, n, k, v);
     }
 }
 
@@ -83,7 +75,6 @@ static Seq *new_seq(Pool *pool, int n)
 {
     Seq *seq;
     MUST(seq_create(pool, &seq));
-    hmput(twins, seq, oracle_create(&pool->config, LONGEST));
     grow(seq, n);
     return seq;
 }
@@ -91,32 +82,29 @@ static Seq *new_seq(Pool *pool, int n)
 static Seq *fork_seq(Seq *parent)
 {
     Seq *child;
-    Oracle *twin = oracle_fork(hmget(twins, parent), parent->length);
     MUST(seq_fork(parent, parent->length, &child));
-    hmput(twins, child, twin);
     return child;
 }
 
-static void release(Seq *seq)
-{
-    oracle_release(hmget(twins, seq));
-    (void)hmdel(twins, seq);
-    seq_release(seq);
-}
-
-// Whether the newest tokens of a sequence attend as its twin says, in each layer and in three ways.
+// Whether the newest tokens of a sequence attend as an oracle with its K and V does, in each layer
+// and in three ways.
 static int agrees(Seq *seq)
 {
     enum { MAX_ROWS = 3, Q_ROW = Q_HEADS * HEAD_DIM };
     const int ways[3] = {ATTEND_PAGED, ATTEND_GATHER, ATTEND_FAST};
     int n = seq->length < MAX_ROWS ? seq->length : MAX_ROWS;
     int same = 1;
+    static float k[LONGEST * ROW], v[LONGEST * ROW];
     float q[MAX_ROWS * Q_ROW], out[MAX_ROWS * Q_ROW], expected[MAX_ROWS * Q_ROW];
+    Oracle *oracle = oracle_create(&seq->pool->config, seq->length);
+    oracle->length = seq->length;
     random_floats(q, n * Q_ROW);
     Batch batch = {.num_seqs = 1, .seqs = &seq, .num_tokens = &n};
     MUST(pool_plan(seq->pool, &batch));
     for (int layer = 0; layer < LAYERS; layer++) {
-        oracle_attend(hmget(twins, seq), layer, n, Q_HEADS, 0, q, expected, NULL);
+        MUST(seq_gather(seq, layer, k, v));
+        oracle_write(oracle, layer, seq->length, k, v);
+        oracle_attend(oracle, layer, n, Q_HEADS, 0, q, expected, NULL);
         for (int way = 0; way < 3; way++) {
             memset(out, 0xff, sizeof out);  // NaN, so that the way before cannot help
             MUST(attend(seq->pool, ways[way], layer, Q_HEADS, 0, q, out, NULL));
@@ -124,6 +112,7 @@ static int agrees(Seq *seq)
                 if (!(fabsf(out[i] - expected[i]) <= 1e-6f)) same = 0;  // also for NaN
         }
     }
+    oracle_release(oracle);
     return same;
 }
 
@@ -133,7 +122,7 @@ static void finish(Pool *pool)
     const char *wrong = pool_check(pool);
     while (arrlen(pool->seqs) > 0) {
         if (!agrees(arrlast(pool->seqs))) wrong = "attention is not within 1e-6 of the oracle";
-        release(arrlast(pool->seqs));
+        seq_release(arrlast(pool->seqs));
     }
     if (!wrong && pool->num_free != pool->config.num_blocks) wrong = "blocks were lost";
     if (wrong) {
@@ -208,7 +197,7 @@ static void scene_blocks(void)
     }
     pool_dump(pool, stdout);
     printf("Request 1 is done and gives its blocks back:\n");
-    release(seqs[1]);
+    seq_release(seqs[1]);
     pool_dump(pool, stdout);
     printf("The next request starts in block %d.\n", new_seq(pool, 1)->block_table[0]);
     finish(pool);
@@ -238,7 +227,7 @@ static void share_system_prompt(void)
     printf("Copies: %zu. The nine others still read block 12; its count is %d.\n"
            "The handle of the prompt is released, and the nine others write:\n",
            pool->num_copies, pool->blocks[12].ref_count);
-    release(prompt);
+    seq_release(prompt);
     for (int i = 0; i < 10; i++)
         if (i != 3) grow(requests[i], 1);
     pool_dump(pool, stdout);
@@ -345,7 +334,6 @@ static void scene_decode(void)
     seq_dump(b, stdout);
     pool_dump(pool, stdout);
     MUST(seq_rewind(b, 3));
-    hmget(twins, b)->length -= 3;
     seq_dump(b, stdout);
     pool_dump(pool, stdout);
     finish(pool);
@@ -431,18 +419,15 @@ static void scene_online_softmax(void)
 }
 
 // A request whose tokens are the letters of a text: what the prefix cache has is taken, the rest
-// computed and published. `known` has K and V of what is found.
-static Seq *serve(Pool *pool, const char *text, const Oracle *known)
+// computed and published.
+static Seq *serve(Pool *pool, const char *text)
 {
     int n = (int)strlen(text);
     int tokens[64];
     Seq *seq;
-    Oracle *twin;
     for (int i = 0; i < n; i++) tokens[i] = (unsigned char)text[i];
     MUST(seq_create(pool, &seq));
     MUST(seq_lookup(seq, tokens, n));
-    twin = known ? oracle_fork(known, seq->length) : oracle_create(&pool->config, LONGEST);
-    hmput(twins, seq, twin);
     printf("\"%s\": %d of %d tokens were found", text, seq->length, n);
     grow(seq, n - seq->length);
     MUST(seq_publish(seq, tokens, n));
@@ -457,18 +442,16 @@ static void scene_prefix_cache(void)
 {
     printf("A token is a letter, a block 4 tokens. p: a free block that can be found.\n");
     Pool *pool = new_pool(4, 8);
-    Seq *seq = serve(pool, "be kind. Hi", NULL);
-    Oracle *known = oracle_fork(hmget(twins, seq), seq->length);
-    release(seq);
+    Seq *seq = serve(pool, "be kind. Hi");
+    seq_release(seq);
     printf("The request ends:\n");
     pool_dump(pool, stdout);
-    release(serve(pool, "be kind. Bye", known));
+    seq_release(serve(pool, "be kind. Bye"));
     printf("It ends, and a long one comes. It takes the blocks that hold nothing, then\n"
            "those that can be found, the least recently used and the ends of texts first:\n");
-    release(serve(pool, "once upon a time, in a land", NULL));
+    seq_release(serve(pool, "once upon a time, in a land"));
     printf("After it, the beginning is still there:\n");
-    serve(pool, "be kind. Hi", known);
-    oracle_release(known);
+    serve(pool, "be kind. Hi");
     finish(pool);
 }
 
@@ -528,7 +511,6 @@ int main(int argc, char **argv)
         seed = 1;  // so that a scene prints the same with and without the others
         SCENES[i].play();
     }
-    hmfree(twins);
     if (failures) fprintf(stderr, "tour: FAILED: %d\n", failures);
     return finish_output(failures > 0);
 }
