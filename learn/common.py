@@ -37,8 +37,9 @@ def write(path, text):
 
 
 def copy_project(folder):
-    """A copy of what is not built, without large files that a reader has downloaded."""
-    left_out = shutil.ignore_patterns('.git', 'build', 'docs', '*.csv', 'stories*', 'tok512.bin')
+    """A copy of what is not built, without what a reader has downloaded or written in exercises."""
+    left_out = shutil.ignore_patterns('.git', 'build', 'docs', '*.csv', 'stories*', 'tok512.bin',
+                                      'my-*')
     shutil.copytree('.', folder, ignore=left_out)
 
 

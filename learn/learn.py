@@ -207,18 +207,6 @@ def run_test(test, program=None):
     return text if len(text) < 4000 else text[:2000] + '\n...\n' + text[-2000:]
 
 
-def crash(test):
-    """Where in what the reader wrote a test crashes, as a line of text, if gdb can say it."""
-    text = shutil.which('gdb') and run(
-        ['gdb', '-nx', '-batch', '-iex', 'set debuginfod enabled off', '-ex', 'run',
-         '-ex', 'backtrace', '--args', BUILD + '/stage_tests', '--debug', test], 20, LIMITS)[0]
-    frames = re.findall(r'(\w+) \([^\n]*\)\s+at (?:\./)?(%s:\d+)' % re.escape(MINE), text or '')
-    given = {function.name for function in functions(read('paged.cu.c'))}
-    given -= {name for stage in read_stages() for name in stage.write}
-    frames = [frame for frame in frames if frame[0] not in given] or frames
-    return 'It crashes in %s(), at %s.\n' % frames[0] if frames else ''
-
-
 def run_suite(arguments, engine=None):
     """Runs tests of tests.c on the reader's engine. They include the engine that lies beside them,
     so they are copied."""
@@ -376,7 +364,7 @@ def stage_command(number, stages):
             say('  %-7s %s' % ('FAILED' if text else 'ok' if text is None else 'skipped', test), 10)
         text, number = too_early(failures[bad[0]], stage.number), stage.number
         say('\nThe first one that fails, %s:' % bad[0])
-        say(text + (crash(bad[0]) if ': signal ' in text else ''))
+        say(text)
         name, stage = blame(number, stages, bad[0], text)
         what_to_do(number, stage, name)
         return 1
