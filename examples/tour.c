@@ -23,7 +23,7 @@ static const PoolConfig GPT = {  // the model of the examples
 static const char *const LEGEND =
     "The signs:\n"
     "  [  2  6  9 ]      a block table: the blocks of a sequence, in the order of its\n"
-    "                    tokens; x pads it where several are shown at one width\n"
+    "                    tokens\n"
     "  counts [ 3 3 1 ]  for each of these blocks, the number of tables it is in\n"
     "  1 in the last     tokens in the last of these blocks; the others are full\n"
     "  ..3...3..+..p.    a pool, one sign a block: . free, 3 in three tables,\n"
@@ -138,13 +138,12 @@ static void finish(Pool *pool)
 
 static int blocks_used(const Pool *pool) { return pool->config.num_blocks - pool->num_free; }
 
-// name [table] counts [of its blocks], with room for `width` entries.
-static void print_table(const char *name, const Seq *seq, int width)
+// name [table] counts [of its blocks]
+static void print_table(const char *name, const Seq *seq)
 {
     int entries = (int)arrlen(seq->block_table);
     printf("%s [", name);
     for (int i = 0; i < entries; i++) printf("%3d", seq->block_table[i]);
-    for (int i = entries; i < width; i++) printf("  x");
     printf(" ]  counts [");
     for (int i = 0; i < entries; i++)
         printf("%2d", seq->pool->blocks[seq->block_table[i]].ref_count);
@@ -290,13 +289,6 @@ static void scene_block_table(void)
                t, t / 16, seq->block_table[t / 16], t, t % 16);
     finish(pool);
 
-    const int lengths[4] = {60, 32, 40, 12};
-    printf("Four sequences; their tables as one padded array, as many kernels take them:\n");
-    pool = new_pool(16, 12);
-    for (int i = 0; i < 4; i++) print_table("", new_seq(pool, lengths[i]), 4);
-    printf("The next free block is %d.\n", pool->blocks[pool->config.num_blocks].next);
-    finish(pool);
-
     const char *const words[9] = {"Alan", "Turing",        "is",      "a", "computer", "scientist",
                                   "and",  "mathematician", "renowned"};
     printf("Blocks of 4, one word a token:\n");
@@ -316,12 +308,12 @@ static void scene_decode(void)
     Pool *pool = new_pool(4, 16);
     order_free_list(pool, 6, (int[]){7, 2, 12, 5, 3, 9});
     Seq *a = new_seq(pool, 6);
-    print_table("prefill, 6 tokens:", a, 2);
+    print_table("prefill, 6 tokens:", a);
     grow(a, 1);
-    print_table("decode, 1 more:   ", a, 2);
+    print_table("decode, 1 more:   ", a);
     printf("Block %d was not touched.\n", a->block_table[0]);
     Seq *b = new_seq(pool, 9);
-    print_table("another, 9 tokens:", b, 3);
+    print_table("another, 9 tokens:", b);
     printf("Its next token goes to slot %d of block %d.\n", b->length % 4,
            b->block_table[b->length / 4]);
     grow(b, 8);
@@ -347,7 +339,7 @@ static void scene_sharing(void)
     Seq *seqs[3] = {new_seq(pool, 8)};
     for (int i = 1; i < 3; i++) seqs[i] = fork_seq(seqs[0]);
     for (int i = 0; i < 3; i++) grow(seqs[i], 1);
-    for (int i = 0; i < 3; i++) print_table("candidate", seqs[i], 3);
+    for (int i = 0; i < 3; i++) print_table("candidate", seqs[i]);
     pool_dump(pool, stdout);
     printf("Copies: %zu. A full block is never written again, so it stays shared.\n",
            pool->num_copies);
@@ -357,14 +349,14 @@ static void scene_sharing(void)
     pool = new_pool(4, 8);
     Seq *a = new_seq(pool, 6);
     Seq *b = fork_seq(a);
-    print_table("both see:  A", a, 2);
-    print_table("           B", b, 2);
+    print_table("both see:  A", a);
+    print_table("           B", b);
     grow(a, 1);
-    print_table("A wrote:   A", a, 2);
-    print_table("           B", b, 2);
+    print_table("A wrote:   A", a);
+    print_table("           B", b);
     grow(b, 1);
-    print_table("B wrote:   A", a, 2);
-    print_table("           B", b, 2);
+    print_table("B wrote:   A", a);
+    print_table("           B", b);
     printf("Copies: %zu. A saw a count of 2 and copied; B then saw a count of 1.\n",
            pool->num_copies);
     finish(pool);
