@@ -251,7 +251,7 @@ pictures: replay build/draw  ## draws those of docs/ into build/: TRACE=file.csv
 	printf 'TIMESTAMP,ContextTokens,GeneratedTokens\n2000-01-01 00:00:00,4,12\n2000-01-01 00:00:00,6,5\n' | \
 	    ./replay /dev/stdin --saturate --block-size 4 --blocks 5 --life build/preempt.csv >build/log
 	build/draw preempt <build/preempt.csv >build/preempt.svg
-	for name in steps vectors free-list table walk softmax warps split copy publish whole loads; do \
+	for name in steps vectors free-list table walk softmax warps split copy publish loads; do \
 	    build/draw $$name >build/$$name.svg || exit; done
 
 format:           ## clang-format over the sources
