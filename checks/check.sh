@@ -27,7 +27,6 @@ make check C=...
   valgrind     the tests under valgrind
   compilers    all compilers here as C and C++, -O0 to -O3, fast paths or not
   portability  32-bit x86, AArch64, big-endian s390x, musl; macOS, but for running there
-  coverage     lines of the engine that the tests never run
   cuda         four generations of GPUs, and the benchmark and llama
   planted      mistakes of learn/mistakes.txt: noticed?
   gpu          all checks on a real GPU: PART=tests, DEPS=folder
@@ -345,31 +344,6 @@ lint() {
         --template='{file}:{line}: {severity}: {message} [{id}]'
 }
 
-# ---- coverage ------------------------------------------------------------------------------------
-
-# Fails if the tests never execute a line of the engine.
-coverage() {
-    root=$PWD to=$OUT/coverage
-    command -v gcov >/dev/null || { skip "coverage: no gcov"; return; }
-    rm -rf $to && mkdir -p $to
-    cat >$to/abort.h <<'END'
-#include <stdlib.h>
-void __gcov_dump(void);
-#define abort() (__gcov_dump(), abort())  // so that what runs before it counts
-END
-    (cd $to && gcc -O0 -w --coverage -fprofile-update=atomic -include ./abort.h -DPAGED_FAST \
-        $CPPFLAGS -I"$root" -c "$root/tests.c" && gcc --coverage tests.o -o tests -lm) ||
-        { bad "coverage: does not compile"; return; }
-    tests=$($to/tests --list | grep -vE "$SLOW")
-    check "coverage: the tests" $to/tests --quick $tests
-    (cd $to && gcov tests.gcda) >$LOG 2>&1
-    for file in paged.cu.c fast.c gpu.c; do
-        if [ -s $to/$file.gcov ] && ! grep -E '^ *(#####|=====)' $to/$file.gcov
-        then ok "coverage: every line of $file is run"
-        else bad "coverage of $file"; fi
-    done
-}
-
 # ---- a bare system -------------------------------------------------------------------------------
 
 # of_readme WORD: runs the block of README.md with this word, in a clone, in the new system. No
@@ -415,11 +389,10 @@ shown() {
 
 [ $# -gt 0 ] || { list; exit; }
 [ "$*" != all ] ||
-    set -- sanitizers threads valgrind compilers portability lint coverage cuda planted
+    set -- sanitizers threads valgrind compilers portability lint cuda planted
 for part in "$@"; do
     case $part in
-    lint | sanitizers | fuzz | lanes | races | shapes | threads | compilers | portability | \
-        coverage | bare)
+    lint | sanitizers | fuzz | lanes | races | shapes | threads | compilers | portability | bare)
         $part ;;
     valgrind) valgrind_runs ;;
     cuda) check "the CUDA build" sh checks/cuda.sh --all ;;
