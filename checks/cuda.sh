@@ -16,12 +16,11 @@
 #
 # ARCH=sm_90 says what to compile for; otherwise that is the generation of the GPU, or sm_90. If the
 # GPU is newer than nvcc, its driver compiles the PTX of an older generation, ARCH=compute_90, say.
-# DEPS=folder says where stb_ds.h, stories260K.bin and tok512.bin are. No network is used.
+# DEPS=folder says where stb_ds.h is. No network is used.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 LOG=build/cuda.log
 . checks/report.sh
-MODELS=${DEPS:-${MODELS:-../shared/models}}
 CPPFLAGS="${CPPFLAGS:-}${DEPS:+ -I$DEPS}"
 FLAGS="-O2 -g $CPPFLAGS -Xcompiler -Wall,-Wextra"
 FAST="-x cu -DPAGED_FAST -DPAGED_NO_MAIN"
@@ -118,7 +117,6 @@ if [ -z "${ARCH-}" ]; then
     [ "${newest:-$generation}" = $generation ] || ARCH=compute_$newest
 fi
 nvcc --version | sed -n 's/.*release/nvcc: release/p'
-stamp=build/for-$ARCH-$(nvcc --version | cksum | tr -d ' ')
 
 # cuda ARGUMENTS...: nvcc, with line numbers for compute-sanitizer. ptxas 11.8 breaks down over them
 # for sm_90, so there is a second try without.
@@ -186,13 +184,10 @@ run_tests() {
     [ $rung_4 = yes ] || [ $generation -lt 80 ] || bad "this GPU has them, and rung 4 did not run"
 }
 
-# These belong together, and to one ARCH.
 programs() {
-    rm -f build/for-*
     compile cuda-paged -x cu paged.cu.c
     compile cuda-tests -x cu -DPAGED_FAST tests.c
     compile_examples
-    [ $failed != 0 ] || : >$stamp
 }
 
 # Tests that start each kernel; under these tools the others would take hours. A tool that refuses
@@ -224,12 +219,10 @@ run_bench() {
 }
 
 run_story() {
-    [ -f "$MODELS/stories260K.bin" ] || { lacks "stories260K.bin in $MODELS"; return; }
-    story="build/cuda-llama $MODELS/stories260K.bin $MODELS/tok512.bin"
     for cache in contiguous gather paged; do
         for option in "" --plain "--dtype f16"; do  # f16: the tensor cores
-            check "the story, --cache $cache $option" sh -c "$story $option >build/story &&
-                $story $option --device gpu --cache $cache | cmp build/story -"
+            check "the story, --cache $cache $option" sh -c "build/cuda-llama $option >build/story &&
+                build/cuda-llama $option --device gpu --cache $cache | cmp build/story -"
         done
     done
 }
@@ -248,15 +241,9 @@ run_debugger() {
     else tail -n 5 $LOG; lacks "a cuda-gdb that stops in kernels"; fi
 }
 
-# True if no source is newer than the programs that this nvcc made for this ARCH.
-built() {
-    newer=$(find paged.cu.c paged.h tests.c checks/test.h fast examples -newer $stamp 2>$LOG) &&
-        [ -z "$newer" ]
-}
-
 run_parts() {
     echo "GPU: ${gpu#* }, sm_$generation"
-    [ "$1" = compile ] || built || programs
+    [ "$1" = compile ] || programs
     for part in "$@"; do
         case " $PARTS " in *" $part "*) ;; *) echo "$0: no part is called $part" >&2; exit 2 ;; esac
         case $part in

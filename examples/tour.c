@@ -169,20 +169,6 @@ static void scene_cost(void)
            (double)pool_bytes_per_token(&opt) * 1024 * 128 / 1e9);
 }
 
-static void in_bytes(void)
-{
-    // Reserving is paging with one block a request, as long as the longest request.
-    Pool *pool = new_pool(LONGEST, 1);
-    Seq *seq = new_seq(pool, 500);
-    double reserved = (double)pool_bytes_per_token(&GPT) * pool->config.block_size / MIB;
-    double used = (double)pool_bytes_per_token(&GPT) * seq->length / MIB;
-    printf("At most %d tokens, %d on average: a request reserves %.0f MiB and uses\n"
-           "%.0f MiB, %.1f %%. Wasted: %.0f MiB a request, %.1f GiB over 100 requests.\n",
-           pool->config.block_size, seq->length, reserved, used, 100 * used / reserved,
-           reserved - used, 100 * (reserved - used) / 1024);
-    finish(pool);
-}
-
 static void scene_blocks(void)
 {
     const int lengths[5] = {320, 48, 160, 96, 272};
@@ -275,7 +261,6 @@ static void scene_reserve(void)
     }
     printf("Reserving wastes the same share at every batch size. Paging wastes only the\n"
            "unfilled slots of each last block, 15 at most.\n");
-    in_bytes();
 }
 
 static void scene_block_table(void)
