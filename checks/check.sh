@@ -17,7 +17,7 @@ list() {
     cat <<'END'
 make check C=...
   house        what is not in make test and must be right, too: CI runs it
-  lint         gcc -fanalyzer, clang-tidy and cppcheck: a minute
+  lint         gcc -fanalyzer and cppcheck: a minute
   sanitizers   address and undefined behaviour, gcc and clang, all vectors
   fuzz         damaged files, random calls, under the sanitizers: part of the house
   lanes        4 and 8 lanes of fast/fast.c: part of the house
@@ -311,7 +311,6 @@ answers() {
     cat <<'END'
 invalidPointerCast # one allocation holds a table and then floats, or K and V of any dtype
 (llama|bench).c.*[Nn]ull pointer # NULL is the empty array of stb_ds
-(bench|draw).c.*(integer division|FloatLoopCounter) # of pixels and marks; whole floats of a vector
 paged.cu.c.*global variable 'gpu' # the stand-in uses the job during launch() only
 check/wrong.c # planted here: a tool that does not find it would find nothing
 END
@@ -324,10 +323,7 @@ analyse() {
     echo 'int wrong(void) { int *p = 0; return *p; }' >$OUT/wrong.c
     for file in $OUT/wrong.c paged.cu.c examples/*.c; do
         [ $file != examples/play_gpu.c ] || continue  # needs an engine that make play edits
-        case $1 in
-        clang-tidy) "$@" $file -- -x c -std=gnu11 -DPAGED_FAST $CPPFLAGS 2>/dev/null ;;
-        *) "$@" $file 2>&1 ;;
-        esac
+        "$@" $file 2>&1
     done | grep -E '(warning|error|portability|performance|style):' | sort -u >$OUT/found-$1
     grep -q check/wrong.c $OUT/found-$1 || { bad "$name finds nothing"; return; }
     answers | sed 's/ # .*//' >$OUT/answered
@@ -338,7 +334,6 @@ analyse() {
 lint() {
     # Without the fast paths: it would follow the paths through them for minutes.
     analyse "gcc -fanalyzer" gcc -O1 -fanalyzer $WARN $CPPFLAGS -c -o $OUT/object.o
-    analyse clang-tidy clang-tidy --quiet
     analyse cppcheck cppcheck --quiet --std=c11 --enable=warning,performance,portability \
         -D'__has_include(x)=1' -DPAGED_FAST --suppress='*:/usr/*' \
         --template='{file}:{line}: {severity}: {message} [{id}]'

@@ -417,13 +417,11 @@ def check_refusals():
         report_if('make %s runs no command of N' % target,
                   (os.path.exists('%s/run-%s' % (folder, target)), text))
 
-    def refuses(name, part, *arguments):
-        status, text = make_in(folder, *arguments)
-        report_text(name, text, [part], ('Traceback' in text, 'a traceback'),
+    for target, says in (('exercise', 'There is no exercise 99.'),
+                         ('stage', 'There are stages 1 to 12.')):
+        status, text = make_in(folder, target, 'N=99')
+        report_text('make %s N=99' % target, text, [says], ('Traceback' in text, 'a traceback'),
                     (status == 0, 'exit status 0'))
-
-    refuses('no such exercise', 'There is no exercise 99.', 'exercise', 'N=99')
-    refuses('no such stage', 'There are stages 1 to 12.', 'stage', 'N=99')
 
 
 NO_LIMIT = """#!/bin/sh
