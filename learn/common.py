@@ -1,6 +1,5 @@
 """What the programs of learn/ share: files, commands, compilers, functions of a C text."""
 import collections
-import difflib
 import functools
 import os
 import re
@@ -114,9 +113,3 @@ def functions(text):
 
 def find(text, name):
     return next((function for function in functions(text) if function.name == name), None)
-
-
-def near(name, names):
-    """A question that suggests names like this one, or nothing."""
-    close = difflib.get_close_matches(name, names, 3, 0.7)
-    return f' Did you mean {", ".join(close)}?' if close else ''

@@ -18,8 +18,8 @@ import textwrap
 
 sys.dont_write_bytecode = True
 import plant  # noqa: E402
-from plant import (CC, CPPFLAGS, call, debugger, find, functions, near, read,  # noqa: E402
-                   refuse, run, write)
+from plant import (CC, CPPFLAGS, call, debugger, find, functions, read, refuse,  # noqa: E402
+                   run, write)
 
 MINE = 'learn/paged.cu.c'
 BUILD = 'build/learn'
@@ -460,8 +460,7 @@ def story(number, stages):
 def show(number, name, stages):
     known = [function.name for function in functions(read('paged.cu.c'))]
     if name not in known:
-        refuse('The engine has no function %s.%s\nmake stage lists those to write.'
-               % (name, near(name, known)))
+        refuse('The engine has no function %s.\nmake stage lists those to write.' % name)
     later = [stage for stage in stages[number:] if name in stage.again]
     simple = later and not any(name in stage.again for stage in stages[:number])
     if later and not simple:
@@ -554,8 +553,6 @@ def exercise(name, answer, stages):
     say(text, 0)
     if status:
         return 1
-    answer = re.sub(r'(?<![\d,])\d{1,3}(,\d{3})+(?!,?\d)',  # 16,384,000 is a number
-                    lambda number: number[0].replace(',', ''), answer)
     numbers = answer.replace(',', ' ').split()
     status, text = call(['build/exercise', *filter(None, [name]), *numbers])
     if status < 0:
