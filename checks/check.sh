@@ -225,10 +225,10 @@ zig() {
             needs="-DPAGED_FAST -DPAGED_NO_MAIN $OUT/reader/paged.cu.c" ;;
         esac
         quietly "$target: $file" python3 -m ziglang cc -target $target -O1 $WARN $CPPFLAGS \
-            -isystem $OUT/include -I$OUT/reader $OUT/reader/$file $needs $zig_options \
+            -isystem $OUT/include -I$OUT/reader $OUT/reader/$file $needs \
             -o $to/$(basename $file .c) -lm || return
     done
-    ok "$target $zig_options: $# programs compile and link"
+    ok "$target: $# programs compile and link"
 }
 
 # What zig() has made for musl does what it does elsewhere. zig's own calloc() touches all memory.
@@ -269,12 +269,8 @@ foreign() {
     targets="x86_64-macos aarch64-macos x86_64-linux-musl aarch64-linux-musl"
     all="paged.cu.c tests.c checks/states.c checks/llama_tests.c $(echo examples/[bdlrt]*.c)
          $(cd $OUT/reader && echo learn/*.c)"
-    zig_options=
     for target in $targets; do zig $target $all; done
     musl
-    zig_options=-DPAGED_NO_STANDIN
-    zig aarch64-macos $(echo "$all" | sed 's|learn/add.c||')  # which is for the stand-in
-    zig_options=
     check "make learn" python3 $OUT/reader/learn/learn.py make
     for target in $targets; do zig $target learn/paged.cu.c learn/stage_tests.c learn/show.c; done
 }

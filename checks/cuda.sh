@@ -189,7 +189,7 @@ programs() {
 # Tests that start each kernel; under these tools the others would take hours. A tool that refuses
 # the GPU, starts no test or ends without its summary has found no bug: it counts as missing.
 run_sanitizer() {
-    command -v compute-sanitizer >/dev/null || { skip "there is no compute-sanitizer for $1"; return; }
+    command -v compute-sanitizer >/dev/null || { skip "no compute-sanitizer for $1"; return; }
     timeout 500 compute-sanitizer --tool $1 --error-exitcode 9 build/cuda-tests --gpu --quick \
         rewind_may_end_in_a_shared_block unused_slots_may_hold_anything \
         every_kernel_agrees_with_the_oracle >$LOG 2>&1
@@ -215,10 +215,11 @@ run_bench() {
 }
 
 run_story() {
+    llama=build/cuda-llama
     for cache in contiguous gather paged; do
         for option in "" --plain "--dtype f16"; do  # f16: the tensor cores
-            check "the story, --cache $cache $option" sh -c "build/cuda-llama $option >build/story &&
-                build/cuda-llama $option --device gpu --cache $cache | cmp build/story -"
+            check "the story, --cache $cache $option" sh -c "$llama $option >build/story &&
+                $llama $option --device gpu --cache $cache | cmp build/story -"
         done
     done
 }

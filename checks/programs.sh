@@ -219,8 +219,8 @@ without_numpy() {
         grep 'numpy is not installed' "$dir/err"
 }
 
-# Two are drawn from a trace that is not here. These and steps.svg may have more than 8 KB. whole.svg
-# is drawn by hand.
+# Two are drawn from a trace that is not here. These and steps.svg may have more than 8 KB.
+# whole.svg is drawn by hand.
 pictures() {
     rm -f build/*.svg
     MAKEFLAGS= make -s pictures TRACE="--generate 200" || return

@@ -44,7 +44,8 @@ from report import finish, report  # noqa: E402
 
 ENV = {**os.environ, 'LC_ALL': 'C', 'NO_COLOR': '1', 'TERM': 'dumb', 'DEBUGINFOD_URLS': '',
        'OMP_WAIT_POLICY': 'passive', 'MAKEFLAGS': '', 'TSAN_OPTIONS': '', 'ASAN_OPTIONS': ''}
-DOCUMENTS = ['walkthrough.md', 'README.md', 'docs/systems.md', 'checks/sessions.md', 'docs/whole.svg']
+DOCUMENTS = ['walkthrough.md', 'README.md', 'docs/systems.md', 'checks/sessions.md',
+             'docs/whole.svg']
 PLANTED = [  # edits of a document, in a block of each kind
     ('walkthrough.md', '// how many block tables name', '// how few block tables name'),
     ('walkthrough.md', '$1 = 2984', '$1 = 2985'),
