@@ -66,7 +66,7 @@ bench: examples/bench.c examples/util.h build/fast.o  ## speed against the machi
 WASM    = clang --target=wasm32-wasi
 PAGE    = $(if $(filter paged.cu.c,$(ENGINE)),docs,build)/play.html
 EXPORT  = start step report attention pool seqs malloc $(addprefix seq_,create append fork rewind \
-            release publish lookup) lanes gpu_lane __stack_pointer load model tale tell branch forget look
+            release publish lookup) lanes k v q expected gpu_lane __stack_pointer load model tale tell branch forget look
 TALES   = $(dir $(PAGE))tales.js
 play:             ## docs/play.html, the page; ENGINE=learn/paged.cu.c: with yours
 	@mkdir -p build
@@ -74,7 +74,7 @@ play:             ## docs/play.html, the page; ENGINE=learn/paged.cu.c: with you
 	    "There is no compiler for WebAssembly:" \
 	    "sudo apt-get install clang lld wasi-libc libclang-rt-dev-wasm32"; exit 1; }
 	sed -f examples/play_gpu.sed $(firstword $(ENGINE)) >build/kernel.c
-	awk '/^__[dg][a-z]*__.*[^}]$$/, /^}/ { print NR "\t" $$0 } /^[a-z]* (seq|pool)_[a-z]*\(/ { \
+	awk '/^__[dg][a-z]*__.*[^}]$$|^[a-z]* (seq_(append|fork|lookup|release|rewind)|pool_plan)\(/, /^}/ { \
 	    print NR "\t" $$0 }' $(firstword $(ENGINE)) >build/kernel.txt
 	$(WASM) -mexec-model=reactor -Oz -s $(WARN) $(CPPFLAGS) -idirafter /usr/include -I. \
 	    -DPAGED_NO_MAIN -DKERNEL='"build/kernel.c"' examples/play.c examples/play_gpu.c \
@@ -82,6 +82,7 @@ play:             ## docs/play.html, the page; ENGINE=learn/paged.cu.c: with you
 	gzip -9nc build/play.wasm | base64 >build/play.base64
 	sed -e '/^PLAY_CSS$$/{r examples/play.css' -e d -e '}' \
 	    -e '/^PLAY_STORIES$$/{r examples/play_stories.js' -e d -e '}' \
+	    -e '/^PLAY_STANDIN$$/{r examples/play_standin.js' -e d -e '}' \
 	    -e '/^PLAY_KERNEL$$/{r examples/play_kernel.js' -e d -e '}' \
 	    -e '/^PLAY_RACE$$/{r examples/play_race.js' -e d -e '}' -e '/id="source"/r build/kernel.txt' \
 	    -e "s|ENGINE_NAME|$(firstword $(ENGINE))|; s|ENGINE_SUM|$$($(MAKE) -s play-sum)|" \

@@ -108,15 +108,59 @@ const cases = {
     await ended();
     same('the questions that are answered', moment().asked, 0);
   },
+  async 'a link of 3,000 letters fits its window'() {
+    await follow(`#${'x'.repeat(3000)}`);
+    same('the width', document.documentElement.scrollWidth, width);
+  },
+  async 'letters that find no room are left out, and that is said'() {
+    const said = () => $('message').textContent;
+    await to('sampling');
+    await put('a', 'x'.repeat(10000));
+    same('the letters of a', textOf('a').length, 32);
+    see(said(), /the last 9974 of yours are left out/.test(said()));
+    $('a').focus();
+    $('a').setSelectionRange(32, 32);
+    press('y');
+    await ended();
+    same('the letters of a', textOf('a'), 'x'.repeat(32));
+    see(said(), /the last 1 of yours is left out/.test(said()));
+  },
+  async 'the story of a model opens on its climax'() {
+    await to('tales');
+    see(sights.weights, Math.max(...sights.weights) > .9);
+  },
+  async 'reduced motion, once asked for, stops what moves'() {
+    await to('tales');
+    teller.run();
+    race.player.run();
+    calm.dispatchEvent(new Event('change'));
+    await ended();
+    same('what moves', [teller, race.player, kernelAct.player].filter(({turn}) => turn).length, 0);
+  },
+  async 'without checkVisibility(), the focus is kept'() {
+    const {checkVisibility} = Element.prototype;
+    delete Element.prototype.checkVisibility;
+    await to('sampling');
+    const button = document.querySelector('[data-name=a] [data-do=release]');
+    button.focus();
+    button.click();
+    await ended();
+    see('the focus is lost', document.activeElement !== document.body && !problem);
+    Element.prototype.checkVisibility = checkVisibility;
+  },
+  async 'no link leaves the page'() {
+    for (const {href} of document.links) see(href, href.split('#')[0] === location.href.split('#')[0]);
+  },
   async 'the end of a story leads on'() {
     for (const story of Object.keys(STORIES)) {
       await to(story);
       while (question()) deeds.look(), await ended();
-      for (const {hash, href, textContent} of $('leads').querySelectorAll('a')) {
-        say(`lead: ${href.replace(/.*\//, '')}: ${textContent}`);
-        see(`${hash}`, !href.includes('play') && !href.includes('driven')
-          || Object.hasOwn(STORIES, hash.slice(1)));
-      }
+      for (const {hash} of $('leads').querySelectorAll('a'))
+        see(hash, Object.hasOwn(STORIES, hash.slice(1)));
+      const {textContent: text} = $('leads').querySelector('pre'), {read} = STORIES[story];
+      see(`the text of ${read}()`, text.includes(` ${read}(`) && text.endsWith('}'));
+      say(`lead: ${$('leads').querySelector('summary').textContent}`);
+      say(`lead: ${$('leads').textContent.split('\n')[0]}`);
     }
   },
   async 'Run draws each word and can be stopped; another shape has the same tale'() {

@@ -37,7 +37,6 @@ function press(key, ctrlKey = false, repeat = false) {
     data: remove ? null : key});
   if (key.length > 1 && !remove) return;
   if (!input.dispatchEvent(new InputEvent('beforeinput', more))) return;
-  if (!remove && input.value.length > 31) return;
   input.setRangeText(remove ? '' : key, Math.max(0, from - (remove && from === to)), to, 'end');
   input.dispatchEvent(new InputEvent('input', more));
 }

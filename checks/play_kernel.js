@@ -60,17 +60,19 @@ async function drive(seed, n) {
       .match(/, (-?[\d.]+) \+ (-?[\d.]+) = (-?[\d.]+)\. /)?.slice(1).map(Number) ?? [0, 0, 0];
     wrong('the sum of a shuffle', Math.abs(a + b - sum) < .002, true);
     if (steps[at]?.kind === 'shuffle') wrong('that a sum is shown', /\d \+ .*=/.test(all[0]), true);
-    if (at === 1) wrong('the states', new Set(textsOf('.warp span + span')).size, 1);
+    if (at === 1) wrong('the states', new Set(textsOf('.warp .state')).size, 1);
     if (at < steps.length - 1) return;
     wrong('a deadlock', all[0].includes('Deadlock'), fault === 2);
     // Without the barrier: right if warp 0, which merges, comes after all the others.
     if (fault === 1) wrong('garbage', all[0].includes('garbage'), text.length % 4 !== 1);
+    wrong('the verdict', $('verdict').textContent[0],
+      fault === 2 || fault === 1 && text.length % 4 !== 1 ? '✗' : '✓');
     if (fault) return;
     const {lanes} = steps[at];  // whose bits are those of ./paged: see bitsOf()
-    textsOf('.warp span + span').forEach((head, w) => wrong(`the state of warp ${w}`, head,
+    textsOf('.warp .state').forEach((head, w) => wrong(`the state of warp ${w}`, head,
       `m ${exact(lanes[32 * w].m)}  l ${exact(lanes[32 * w].l)}`));
     wrong('o', textsOf('.warp .lanes:last-child i').join(), lanes.map(({o}) => short(o)).join());
-    const out = textsOf('#shared div:last-child i');
+    const out = textsOf('#shared div:last-child i').slice(-HEAD_DIM);
     const last = writes.slice(-out.length).map(({bits}) => short(floatOf(bits)));
     wrong('out', out.join(), last.join());
     wrong('the oracle', /The oracle, .*, differs by less than 1e-6/.test(all[0]), true);
@@ -93,7 +95,8 @@ async function drive(seed, n) {
 await unfold();
 const [, seed, n] = location.search.match(/(\d+),(\d+)/) ?? [];
 if (seed) await drive(Number(seed), Number(n));
-for (let i = 0; !seed && i < Math.max(1, kernelAct.steps.length); i++) {
+if (!seed) say($('verdict').textContent), say($('names').hidden ? '' : $('names').textContent);
+for (let i = kernelAct.at; !seed && i < Math.max(1, kernelAct.steps.length); i++) {
   say($('tells').textContent);
   say(textsOf('.warp p').join('; '));
   click(document.querySelector('[data-move="1"]'));

@@ -83,4 +83,7 @@ $('pace').onclick = () => {
   race.player.stop();
   race.step();
 };
-calm.onchange = () => race.player.stop();
+calm.onchange = () => {
+  for (const {player} of [race, {player: teller}, kernelAct]) player.stop();
+  race.draw();
+};

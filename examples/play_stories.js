@@ -76,7 +76,7 @@ const STORIES = {
       ['b is newer, and gives way. And now?', ['release b', 'type a once upon'], codeOf, 'PAGED_OK',
         'b waits until a ends, and then all its tokens are computed again.']]},
   tales: {title: 'A real model', size: 4, count: 64,
-    chapter: '13-a-real-model-on-top', read: 'pool_plan', begin: ['begin a', 'tell 47'],
+    chapter: '13-a-real-model-on-top', read: 'pool_plan', begin: ['begin a', 'tell 48'],
     told: 'As the model writes a name, one of its heads looks where it stood before: such words ' +
       'are marked. Step to the next name. Or pick a word, fork there, and run.'},
   crowd: {title: 'Tales in a small pool', size: 4, count: 48,
@@ -89,10 +89,11 @@ function leads({story} = moment()) {
   const names = Object.keys(STORIES), next = names[(names.indexOf(story) + 1) % names.length];
   const {chapter, read} = STORIES[story], file = $('engine').textContent;
   const line = Object.keys(SOURCE).find(n => SOURCE[n].text.includes(` ${read}(`));
-  return ['Next: ', el('a', {href: `#${next}`}, STORIES[next].title), '. Read ',
-    el('a', {href: `../walkthrough.md#${chapter}`}, `chapter ${parseInt(chapter)}`), ' and ',
-    el('a', {href: `../${file}`}, `${read}(), line ${line} of ${file}`), '. Write it: ',
-    el('code', {}, 'make learn'), '.'];
+  const text = Object.keys(SOURCE).filter(n => SOURCE[n].fn === read).map(n => SOURCE[n].text);
+  return ['Next: ', el('a', {href: `#${next}`}, STORIES[next].title),
+    `. Read chapter ${parseInt(chapter)} of walkthrough.md, in the folder above this page. Write it: `,
+    el('code', {}, 'make learn'), '.', el('details', {}, el('summary', {}, `${read}(), line ${
+      line} of ${file}`), el('pre', {tabindex: 0, 'aria-label': read}, text.join('\n')))];
 }
 const alike = (a, b) => [...a].findIndex((letter, i) => letter !== b[i]);
 
