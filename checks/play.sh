@@ -125,14 +125,12 @@ engines() {  # WHO NAME...: these mistakes, or all that the table has for the pa
 calm() { look=--force-prefers-reduced-motion cases cases=race && grep 'motion: true' $out/cases; }
 forced() { look=--force-high-contrast cases cases=forced && grep 'colours: true' $out/cases; }
 leads() {  # to a chapter that there is, and to the text of a function, in its line
-    sed -n 's/^lead: //p' $out/cases | sort -u >$out/leads
-    for n in $(sed -n 's/.*chapter \([0-9]*\) of walkthrough.md.*/\1/p' $out/leads); do
-        grep -q "^## $n\. " walkthrough.md || { echo "there is no chapter $n" && return 1; }
-    done
-    sed -n 's/^\(seq_.*\)(), line \([0-9]*\) .*/\2 \1/p; s/^\(pool_.*\)(), line \([0-9]*\) .*/\2 \1/p' $out/leads >$out/lines
-    while read -r line name; do
+    sed -n 's/^lead: \(.*\)(), line \([0-9]*\) of paged.cu.c; chapter \([0-9]*\) .*/\1 \2 \3/p' \
+        $out/cases | sort -u >$out/leads
+    while read -r name line chapter; do
         sed -n "${line}p" paged.cu.c | grep -q " $name(" || { echo "$name: $line" && return 1; }
-    done <$out/lines
+        grep -q "^## $chapter\. " walkthrough.md || { echo "no chapter $chapter" && return 1; }
+    done <$out/leads
     grep -c . $out/leads
 }
 copied() {  # the calls that the last case copied compile, as their first line says, and run
@@ -154,8 +152,10 @@ lacking() {  # BEFORE LINE
     cat >$out/starting.js <<'END'
 </script><script>
 const starting = document.getElementById('starting');
-new MutationObserver(() => { console.log(starting.hidden ? 'it starts' : starting.textContent); console.log('END'); })
-  .observe(starting, {attributes: true, childList: true});
+new MutationObserver(() => {
+  console.log(starting.hidden ? 'it starts' : starting.textContent);
+  console.log('END');
+}).observe(starting, {attributes: true, childList: true});
 END
     (driver=$out/starting.js && console $out/lacking.html before | grep -x "$2")
 }
@@ -169,7 +169,7 @@ without_tales() {  # a model's story cannot be told: the first story can
     mv $out/tales.js $out/away.js
     (driver=$out/without.js && console docs/play.html tales >$out/all)
     mv $out/away.js $out/tales.js
-    grep -x 'sampling: tales.js is not beside this page.' $out/all
+    grep -x 'letters: tales.js is not beside this page.' $out/all
 }
 # tells PAGE: a tale, and one that branches off, are those of ./llama. The second is printed.
 told() { sed -n "$1p" $out/told | tr / '\n'; }
@@ -221,7 +221,8 @@ house() {
     sed -e 's|//.*||' -e '/ attend_tokens(const Job/,/^}/s/score/sum/g' paged.cu.c >$out/engine.c
     check "an engine of yours that is right tells what ./llama tells" right
     check "and its act agrees with the oracle" shows $out/engine.c act 'It agrees & differs by less'
-    sed -e '/ attend_tokens(const Job/,/^}/s/\([^a-z_.]\)\([mlo]\)\([^a-z_(]\)/\1my_\2\3/g' paged.cu.c >$out/engine.c
+    sed '/ attend_tokens(const Job/,/^}/s/\([^a-z_.]\)\([mlo]\)\([^a-z_(]\)/\1my_\2\3/g' paged.cu.c \
+        >$out/engine.c
     check "of a kernel with other names, its act says what it looks for" \
         shows $out/engine.c act 'It agrees & no variables named m, l and o'
     check "one that copies half a block mixes up names" mixed_up
@@ -244,7 +245,9 @@ planted() {
 
 case ${1-} in
 page) the_page ;;
-engines) can_make && engines page append-of-1e9 scale-forgotten && engines act barrier-before-merge kernel-not-rescaled ;;
+engines)
+    can_make && engines page append-of-1e9 scale-forgotten &&
+        engines act barrier-before-merge kernel-not-rescaled ;;
 house) house ;;
 planted)
     [ -n "$browser" ] || { skip "play: mistakes: there is no Chromium and no Firefox" && finish; }

@@ -9,6 +9,8 @@ const event = (type, more) => ({bubbles: true, cancelable: true, ...more});
 // The page has nothing left to do.
 async function ended() {
   for (let last; last !== queue;) await (last = queue);
+  for (const figure of [...quizzes, text])
+    for (let last; last !== figure.queue;) await (last = figure.queue);
 }
 
 // Chooses a value, or slides to it.
@@ -68,9 +70,13 @@ async function listen() {
   for (const {place} of race.sides) delete place.log;
   race.begun = false;
   if (runs) race.player.run();
-  place.worker.terminate();
-  place.worker = null;
+  for (const {place} of [bench, ...quizzes.map(({on}) => on), text.on]) {
+    place.worker.terminate();
+    place.worker = null;
+  }
   await run(moment());
+  for (const figure of [...quizzes, text]) await figure.begin();
+  $('bench').open = true;
 }
 function tell_log(place) {
   say(place.log ?? '');

@@ -12,32 +12,31 @@ async function drive(seed, n) {
   const moves = [...document.querySelectorAll('[data-move]'), $('running')];
   const line = () => Array.from({length: 1 + random(32)}, () => pick('once upon a time')).join('');
   const deed = {
-    type: () => later(() => act([`type ${hand} ${line()}`])),
+    type: () => later(() => grant([`type ${hand} ${line()}`])),
     fork: () => later(async () => {
       const child = free();
-      await act([`fork ${hand} ${random(1 + textOf(hand).length)}`]);
+      await grant([`fork ${hand} ${random(1 + textOf(hand).length)}`]);
       if (child) hand = child;
       const more = `${textOf(child)}${pick('abc')}`.slice(0, 32);
-      if (child && random(2)) await act([`type ${child} ${more}`]);
+      if (child && random(2)) await grant([`type ${child} ${more}`]);
     }),
     release: () => later(async () => {
-      await act([`release ${hand}`]);
+      await grant([`release ${hand}`]);
       hand = NAMES.find(isLive) ?? 'a';
     }),
     shape: () => resize('size', 1 << random(5)),
     step: () => { for (let i = random(9); i >= 0; i--) click(pick(moves)); },
-    slide: () => choose('when', random(kernelAct.steps.length + 1)),
+    slide: () => choose('when', random(kernel.steps.length + 1)),
     fault: () => choose('fault', pick([0, 0, 1, 2])),
     fold: () => unfold(!$('kernel').open),
-    story: () => open(pick(['sampling', 'draft', 'full'])),
+    story: () => goTo('letters'),
   };
   // What is shown of a step, in words; the same each time.
   const seen = {};
   const shown = () =>
     [$('tells').textContent, ...textsOf('#code .at, #tokens li, .warp, #shared div')];
   function judge() {
-    const {key, at, steps, writes, text, table, fault} = kernelAct;
-    const {size} = moment(), all = shown();
+    const {key, at, steps, writes, text, table, fault, size} = kernel, all = shown();
     const wrong = (what, is, should) => {
       if (is !== should) say(`! ${key}, step ${at}: ${what} is "${is}", not "${should}"`);
     };
@@ -79,13 +78,14 @@ async function drive(seed, n) {
   }
   seconds = 60;
   await listen();
+  await later(() => {});
   for (let i = 0; i < n; i++) {
     await deed[pick(Object.keys(deed))]();
     await unfold(random(4) ? $('kernel').open : true);
     tell_log(place);
     judge();
-    if (random(2)) choose('when', kernelAct.steps.length - 1), judge();
-    if (random(2)) choose('when', random(kernelAct.steps.length)), judge();
+    if (random(2)) choose('when', kernel.steps.length - 1), judge();
+    if (random(2)) choose('when', random(kernel.steps.length)), judge();
     if (random(8) === 0) choose('when', 1), judge();
     const {textContent} = $('message');
     if (textContent && !/OUT_OF_BLOCKS|TOO_LONG|six names/.test(textContent))
@@ -96,7 +96,7 @@ await unfold();
 const [, seed, n] = location.search.match(/(\d+),(\d+)/) ?? [];
 if (seed) await drive(Number(seed), Number(n));
 if (!seed) say($('verdict').textContent), say($('names').hidden ? '' : $('names').textContent);
-for (let i = kernelAct.at; !seed && i < Math.max(1, kernelAct.steps.length); i++) {
+for (let i = kernel.at; !seed && i < Math.max(1, kernel.steps.length); i++) {
   say($('tells').textContent);
   say(textsOf('.warp p').join('; '));
   click(document.querySelector('[data-move="1"]'));

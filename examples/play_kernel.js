@@ -4,10 +4,10 @@
 
 const WARP = 32, THREADS = 128, WARPS = [0, 1, 2, 3], HEAD_DIM = 16, SCALE = .25;
 const warpOf = id => Math.floor(id / WARP);
-// The lines of the kernels, and of functions of which a story tells: text, name of the function (of,
-// fn), global or device.
-const SOURCE = {};
-for (const line of $('source').textContent.trim().split('\n')) {
+// The lines of the kernels, and of functions to which a figure leads: text, name of the function
+// (of, fn), global or device.
+const SOURCE = {}, source = new TextDecoder().decode(await unpack($('source').textContent));
+for (const line of source.trim().split('\n')) {
   const [number, text] = line.split('\t'), [, kind, of] = text.match(/^__(\w+?)__.*?(\w+)\(/) ?? [];
   const [, fn] = text.match(/^\w+ (\w+)\(/) ?? [];
   SOURCE[number] = of ? {text, of, kind} : fn ? {text, fn} : {...SOURCE[number - 1], text};
@@ -88,11 +88,11 @@ function stepsOf({rounds, stuck, arrays, ...oracle}) {
       .filter(asks => asks.met === n);
     const shuffled = met.filter(({shuffles}) => shuffles), barrier = met.find(({all}) => all);
     const before = [], sums = lanes.map(lane => lane.sums);
-    for (const {id, bits, value, got} of shuffled) {  // the next shuffle of this token says what came
+    for (const {id, bits, value, got} of shuffled) {
       const {pieces = []} = rounds[n + 1]?.[id] ?? {}, next = pieces.at(-1)?.asks;
-      const sum = Math.fround(value + got), same = next?.shuffles && !pieces.some(({at}) => at >= 0);
-      before[id] = value;
-      lanes[id].score = same ? next.value : bits > 0 ? sum : value;
+      const sum = Math.fround(value + got), goesOn = !pieces.some(({at}) => at >= 0);
+      before[id] = value;  // what became of it, the next shuffle of the same token says
+      lanes[id].score = next?.shuffles && goesOn ? next.value : bits > 0 ? sum : value;
       if (Object.is(lanes[id].score, sum))
         lanes[id].sums = sums[id]?.map((times, i) => times + sums[id ^ bits][i]);
     }
@@ -109,7 +109,8 @@ function stepsOf({rounds, stuck, arrays, ...oracle}) {
 
 const FLT_MAX = 2 ** 128 - 2 ** 104;
 const HEADS = ['m', 'l', ...Array.from({length: HEAD_DIM}, (_, d) => `o${d}`)];  // of a state
-const floatOf = bits => bits === undefined ? NaN : new Float32Array(new Int32Array([bits]).buffer)[0];
+const floatOf = bits =>
+  bits === undefined ? NaN : new Float32Array(new Int32Array([bits]).buffer)[0];
 const differs = (is, should) => !(Math.abs(is - should) <= 1e-5 * Math.max(1, Math.abs(should)));
 
 // The state that these tokens make by the oracle's keys and values, in double precision.
@@ -153,8 +154,9 @@ const FLAWS = {
   merge(act, {lanes}, fresh) {
     const read = lanes.flatMap(lane => act.tokensOf(lane)), tokens = [...act.text].map((_, t) => t);
     const lost = tokens.find(t => !read.includes(t));
-    const flaw = act.compareState('The merged state', `all ${tokens.length} tokens make`, fresh, tokens);
-    if (flaw && lost !== undefined) flaw.why += ` No warp has read t = ${lost}, "${act.text[lost]}".`;
+    const flaw = act.compareState('The merged state', `all ${tokens.length} tokens make`, fresh,
+      tokens);
+    if (flaw && lost >= 0) flaw.why += ` No warp has read t = ${lost}, "${act.text[lost]}".`;
     return flaw;
   },
   finish: ({oracle}, step, fresh) => compare('The result', 'the oracle has', fresh.map(
@@ -164,7 +166,8 @@ const FLAWS = {
 
 // ---- the act ------------------------------------------------------------------------------------
 
-const EXAMPLE = 5;  // the lane whose part is told in numbers
+const EXAMPLE = 5;  // the lane whose part is told in numbers, of the first warp of these steps
+const SPOKEN_OF = ['read', 'shuffle', 'update', 'share'];
 const exact = (n, digits = 3) => n === undefined ? '–' : n < -1e38 ? '−FLT_MAX'
   : n.toFixed(digits).replace('-', '−');
 function short(n) {  // fits a cell
@@ -219,7 +222,7 @@ const SAYS = {
     const was = steps[at - 1].lanes[w * WARP], old = exact(was.l);
     return `A warp adds its token to its state. Warp ${w}: m = max(${exact(was.m)}, ${
       exact(score)}) = ${exact(m)}, l = ${was.l ? `${old} × exp(${exact(was.m - m)}) + ` : ''}exp(${
-      exact(score - m)}) = ${exact(l)}. The same for o: exp(score − m) times V, element i in lane i.`;
+      exact(score - m)}) = ${exact(l)}. So does o, with exp(score − m) times V, element i in lane i.`;
   },
   share({fault}, {warps: [w], lanes}) {
     const {m, l, waits} = lanes[w * WARP];
@@ -235,8 +238,9 @@ const SAYS = {
       return 'merge() reads the states of all four warps, but not all are written: it gets what ' +
         'was there before, here NaN. The barrier would have prevented that.';
     const m = WARPS.map(w => lanes[w * WARP].m), most = Math.max(...m);
+    const weights = isNaN(most) ? '' : `: ${list(m.map(m => exact(Math.exp(m - most))))}`;
     return 'merge() makes one state of four: thread i sums element i, each state times exp(its ' +
-      `m − ${exact(most)}): ${list(m.map(m => exact(Math.exp(m - most))))}.${
+      `m − the largest m)${weights}.${
         garbage ? ' It writes NaN.' : fault === 1
           ? ' All four are written: without the barrier, that is luck.' : ''}`;
   },
@@ -255,18 +259,20 @@ const SAYS = {
   },
 };
 
-const kernelAct = {
+const kernel = {
   steps: [], writes: [], state: {}, at: 0, key: '', wrong: -1, flaw: {},
 
   // Runs the kernel for the newest token of a sequence, unless that is what the act shows. One that
   // does not come back is not run again.
-  async look(name, text) {
-    const {size, count} = moment(), {table} = now().seqs[name] ?? {};
+  async attend(on, name) {
+    const {size, count, place, now: {seqs, tales}} = on;
+    const text = on.textOf(name), {table} = seqs[name] ?? {};
     const fault = Number($('fault').value), key = `${[name, text, table, size, count, fault]}`;
-    if (key === this.key || !place.worker || this.state.lost) return;
+    if (key === this.key || !place.worker || this.state.lost || tales) return;
     this.player.stop();
-    Object.assign(this, {name, text, table, fault, key, steps: [], at: 0, state: {}, wrong: -1});
-    if (!table || !text || text.includes('~') || now().tales) return;
+    Object.assign(this, {on, name, text, table, size, count, fault, key, steps: [], at: 0,
+      state: {}, wrong: -1, flaw: {}});
+    if (!table || !text || text.includes('~')) return;
     await place.ask(false, [make('lanes', name, {text}, fault)], state => {
       Object.assign(this, {state}, state.record && stepsOf(state.record));
     });
@@ -289,7 +295,7 @@ const kernelAct = {
 
   // The token whose K begins at this element of layer 1, and where that is.
   token(at) {
-    const {size, count} = moment(), row = at / 16 - count * size, block = Math.floor(row / size);
+    const {size, count} = this, row = at / 16 - count * size, block = Math.floor(row / size);
     const slot = row % size, entry = this.table.indexOf(block), t = entry * size + slot;
     return {block, slot, t: entry < 0 ? -1 : t, letter: this.text[t] ?? '?'};
   },
@@ -334,7 +340,6 @@ const kernelAct = {
     $('names').hidden = !step || steps.some(({lanes: [lane]}) => (lane.m ?? lane.l) !== undefined);
     $('gpu').hidden = !step;
     [$('when').max, $('when').value] = [steps.length - 1, at];
-    $('act').hidden = Boolean(now().tales);
     if (!step || !$('kernel').open) return;
     this.drawCode(step);
     this.drawTokens(step);
@@ -350,7 +355,7 @@ const kernelAct = {
     $('code').scrollTop = line ? line.offsetTop - $('code').clientHeight / 3 : 0;
   },
   drawTokens({lanes}) {
-    const {size} = moment(), reader = {};
+    const {size} = this, reader = {};
     lanes.forEach(({at}, id) => { if (at >= 0) reader[this.token(at).t] = warpOf(id); });
     const slot = t => el('span', {class: t in reader ? 'now' : ''}, this.text[t] ?? '',
       el('small', {}, t in reader ? `w${reader[t]}` : ''));
@@ -368,7 +373,7 @@ const kernelAct = {
     };
     const number = (name, value) => el('b', {class: this.places.includes(`${name} ${first}`)
       ? 'bad' : ''}, `${name} ${exact(value)}`);
-    const now = name => lanes.map(lane => lane.back && waits ? undefined : lane[name]);
+    const valuesOf = name => lanes.map(lane => lane.back && waits ? undefined : lane[name]);
     const path = (from, to, look) =>
       el('path', {d: `M${from + .5} 0L${to + .5} 10`, class: look});
     const lines = el('svg', {viewBox: '0 0 32 10', preserveAspectRatio: 'none'});
@@ -377,13 +382,16 @@ const kernelAct = {
     if (shuffles && w === warps[0]) lines.append(path(EXAMPLE ^ bits, EXAMPLE, 'mine'),
       path(EXAMPLE, EXAMPLE, 'mine'));
     const [q, key] = reads ? this.factors(lanes[first]) : [];
-    return el('div', {class: `warp ${waits ? 'waits' : ''} ${w === warps[0] ? 'spoken' : ''}`},
+    return el('div', {class: `warp ${waits ? 'waits' : ''} ${
+      w === warps[0] && SPOKEN_OF.includes(kind) ? 'spoken' : ''}`},
       el('p', {},
         el('span', {}, el('b', {}, `warp ${w}`), t >= 0 ? ` has "${letter}", t = ${t}` : ''),
         el('span', {class: 'state'}, number('m', m), '  ', number('l', l)),
-        waits ? el('span', {}, `waits at ${SOURCE[waits].text.match(/__\w+/)}(), line ${waits}`) : ''),
-      ...reads ? [row('q', q, q), row('K', key, key)] : shuffles ? [row('score', before), lines,
-        row('sum', now('score'))] : [row('score', now('score'))], row('o', now('o')));
+        waits ? `waits at ${SOURCE[waits].text.match(/__\w+/)}(), line ${waits}` : ''),
+      ...reads ? [row('q', q, q), row('K', key, key)]
+        : shuffles ? [row('score', before), lines, row('sum', valuesOf('score'))]
+          : [row('score', valuesOf('score'))],
+      row('o', valuesOf('o')));
   },
   drawShared({written}) {  // a row for what a warp has written side by side
     const cells = {}, rows = [];
@@ -393,7 +401,7 @@ const kernelAct = {
     });
     for (const array of Object.keys(cells).reverse())
       Object.entries(cells[array]).forEach(([index, {warp, value}], i, all) => {
-        const label = `${this.arrays[array]}: warp ${warp}`;
+        const label = `${this.arrays[array]}, warp ${warp}`;
         if (warp !== all[i - 1]?.[1].warp)
           rows.push(el('div', {class: 'lanes'}, el('small', {}, label)));
         rows.at(-1).append(cell(value, 1, this.places.includes(`${array} ${index}`)));
@@ -409,21 +417,22 @@ const kernelAct = {
   },
 };
 // A kind of step that has been shown before is shown for a shorter time. A wrong one is the end.
-kernelAct.player = new Player('running', () => {
-  const {steps, at, wrong} = kernelAct;
-  kernelAct.go(at < steps.length - 1 && at !== wrong ? at + 1 : 0);
-  return kernelAct.at < steps.length - 1 && kernelAct.at !== wrong;
+kernel.player = new Player('running', () => {
+  const {steps, at, wrong} = kernel;
+  kernel.go(at < steps.length - 1 && at !== wrong ? at + 1 : 0);
+  return kernel.at < steps.length - 1 && kernel.at !== wrong;
 }, () => {
-  const {steps, at} = kernelAct;
+  const {steps, at} = kernel;
   return steps.findIndex(({kind}) => kind === steps[at].kind) < at ? 700 : 2500;
 });
 $('act').onclick = ({target: {dataset: {move}}}) => {
   if (!move) return;
-  kernelAct.player.stop();
-  kernelAct.go(kernelAct.at + Number(move));
+  kernel.player.stop();
+  kernel.go(kernel.at + Number(move));
 };
 $('act').oninput = ({target: {id, value}}) => {
-  kernelAct.player.stop();
-  if (id === 'fault') later(() => {}); else kernelAct.go(Number(value));
+  kernel.player.stop();
+  if (id === 'when') kernel.go(Number(value));
+  if (id === 'fault') kernel.on.later(() => kernel.attend(kernel.on, kernel.name));
 };
-$('kernel').ontoggle = () => kernelAct.draw();
+$('kernel').ontoggle = () => kernel.draw();
