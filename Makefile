@@ -80,8 +80,8 @@ play:             ## docs/play.html, the page; ENGINE=learn/paged.cu.c: with you
 	    -DPAGED_NO_MAIN -DKERNEL='"build/kernel.c"' examples/play.c examples/play_gpu.c \
 	    $(EXPORT:%=-Wl,--export=%) -Wl,-z,stack-size=1048576 -o build/play.wasm
 	gzip -9nc build/play.wasm | base64 >build/play.base64
-	awk '/^@/ { while ((getline line <("examples/" substr($$0, 2))) > 0) print line; next } 1' \
-	    examples/play.html | sed -e '/id="source"/r build/source.base64' \
+	awk '/^@/ { while ((getline line <("examples/" substr($$0, 2))) > 0) \
+	        if (line !~ "^ *// ") print line; next } 1' examples/play.html | sed -e '/id="source"/r build/source.base64' \
 	    -e "s|ENGINE_NAME|$(firstword $(ENGINE))|; s|ENGINE_SUM|$$($(MAKE) -s play-sum)|" \
 	    -e '/id="wasm"/r build/play.base64' >build/page
 	mv build/page $(PAGE)
