@@ -7,9 +7,10 @@
     inside = 1
 }
 inside {
-    ends = /^[}]|^[^ ].*[}]$/
     sub(/ *\/\/.*/, "")
+    ends = $0 ~ /^[}]|^[^ ].*[}]$/
     source = source "@" FNR "@" $0  # @7@: line 7 begins
+    gsub(/\/\*[^*]*\*\//, "", source)
     if (ends) translate()
     inside = !ends
 }
@@ -124,7 +125,8 @@ function declared(s,    kind, name, i) {
     }
     if (name !~ /\[/) return name ": " type(kind)
     i = index(name, "[")
-    return substr(name, 1, i - 1) ": array<" type(kind) ", " substr(name, i + 1, length(name) - i - 1) ">"
+    sub(/\]/, ">", name)
+    return substr(name, 1, i - 1) ": array<" type(kind) ", " substr(name, i + 1)
 }
 function type(kind) {
     if (kind == "float") return "f32"

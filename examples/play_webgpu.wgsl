@@ -1,6 +1,6 @@
-// play_webgpu.wgsl: what the kernel needs around it in WGSL. After it comes the text that
-// play_webgpu.awk makes; before it, what play_webgpu.js knows of the adapter. In a Job, pointers are
-// numbers: k_plane and v_plane say where a plane begins in `planes`; tables and lse, if they are null.
+// play_webgpu.wgsl: what a kernel needs around it in WGSL. play_webgpu.js puts before it what it
+// knows of the adapter; after it comes the kernel, from play_webgpu.awk. In a Job, a pointer is a
+// number: k_plane and v_plane say where in `planes` they begin; tables and lse are 0 if null.
 struct PoolConfig { num_kv_heads: i32, head_dim: i32, block_size: i32, num_blocks: i32, dtype: i32 }
 struct SeqOffset { token: i32, entry: i32 }
 struct QueryToken { seq: i32, position: i32 }
@@ -40,16 +40,17 @@ fn attend(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_id) thr
     attend_paged(the_job);
 }
 
-// Rung 1: a copy of each sequence, in words, as WGSL does not store 16 bits alone. A thread block
-// copies a token.
+// Rung 1 copies K and V, here in words, as WGSL stores no 16 bits: a token in each thread block.
 @compute @workgroup_size(THREADS)
 fn gather(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) thread: u32) {
     let job = the_job;
-    let width = job.config.head_dim;
-    for (var i = i32(thread) * PER_WORD; i < job.config.num_kv_heads * width; i += THREADS * PER_WORD) {
-        let source = token_offset(job, job_offsets[block.y], i32(block.x), i / width) + i % width;
-        let copy = dense_offset(job, job_offsets[block.y], i32(block.x), i / width) + i % width;
-        copies[job.k_plane + copy / PER_WORD] = planes[job.k_plane + source / PER_WORD];
-        copies[job.v_plane + copy / PER_WORD] = planes[job.v_plane + source / PER_WORD];
+    let dim = job.config.head_dim;
+    let end = job.config.num_kv_heads * dim;
+    for (var i = PER_WORD * i32(thread); i < end; i += PER_WORD * THREADS) {
+        let begin = job_offsets[block.y];
+        let at = token_offset(job, begin, i32(block.x), i / dim) + i % dim;
+        let copy = dense_offset(job, begin, i32(block.x), i / dim) + i % dim;
+        copies[job.k_plane + copy / PER_WORD] = planes[job.k_plane + at / PER_WORD];
+        copies[job.v_plane + copy / PER_WORD] = planes[job.v_plane + at / PER_WORD];
     }
 }
