@@ -202,7 +202,7 @@ own_gpu() {
     fi
     check "a GPU in software is right in all ways, with shuffles and without" both_right
     on_gpu docs/play.html gpu=reasons >$out/reasons
-    while IFS='|' read -r what words; do check "it says why: $what" reason "$what" "$words"; done <<END
+    while IFS='|' read -r what words; do check "it says what is to be said: $what" reason "$what" "$words"; done <<END
 no WebGPU|This browser has no WebGPU
 no adapter|WebGPU finds no adapter
 no answer|The adapter did not answer in
@@ -210,6 +210,8 @@ lost|The GPU was lost
 too small|The cache needs .* bytes. A buffer of this device has at most
 a line|Line $(sed -n '/+ logf(l)/=' paged.cu.c) of paged.cu.c cannot be translated
 a shader|The shader does not compile
+costs|On it, paging costs 4.0 %; copying first costs 140.0 %. Sequences: 3 of 3
+noise|On it, times differ by 20.0 % from round to round, too much
 END
     python3 learn/plant.py list shader >$out/list
     while read -r name words; do

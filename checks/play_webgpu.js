@@ -9,6 +9,9 @@ async function hear(what, requestAdapter) {
   const value = requestAdapter && {requestAdapter};
   if (what) Object.defineProperty(navigator, 'gpu', {value, configurable: true});
   await useGpu();
+  print(what);
+}
+function print(what) {
   say([what, ...[...document.querySelectorAll('#gpu-says, #gpu-table tr')].map(
     ({textContent}) => textContent.replace(/\s+/g, ' '))].join(' | '));
 }
@@ -46,5 +49,11 @@ if (location.search === '?gpu=reasons') {
   await hear('a line', changed());
   $('wgsl').textContent = wgsl.replace('fn logf', 'logf');
   await hear('a shader', changed());
+  const of = (ms, noise = .01) => ({ms, noise, wrong: 0});
+  const gpu = {name: 'it', lanes: 32, bytes: 2 ** 25}, results = {contiguous: of(.25), copied: of(.6)};
+  show(gpu, {rows: 3, results: {...results, paged: of(.26)}});
+  print('costs');
+  show(gpu, {rows: 3, results: {...results, paged: of(.26, .2)}});
+  print('noise');
 }
 console.log('END');
