@@ -66,8 +66,8 @@ bench: examples/bench.c examples/util.h build/fast.o  ## speed against the machi
 WASM    = clang --target=wasm32-wasi
 PAGE    = $(if $(filter paged.cu.c,$(ENGINE)),docs,build)/play.html
 EXPORT  = start step report attention pool seqs malloc $(addprefix seq_,create append fork rewind \
-            release publish lookup) lanes gpu_lane __stack_pointer load model tale tell branch forget look \
-            $(addprefix cache_,create plane table difference)
+            release publish lookup) lanes gpu_lane __stack_pointer load model tale tell branch forget look
+EXPORT += $(addprefix cache_,create plane table difference)
 TALES   = $(dir $(PAGE))tales.js
 play:             ## docs/play.html, the page; ENGINE=learn/paged.cu.c: with yours
 	@mkdir -p build

@@ -202,7 +202,7 @@ own_gpu() {
     fi
     check "a GPU in software is right in all ways, with shuffles and without" both_right
     on_gpu docs/play.html gpu=reasons >$out/reasons
-    while IFS='|' read -r what words; do check "it says what is to be said: $what" reason "$what" "$words"; done <<END
+    while IFS='|' read -r what words; do check "on your own GPU, $what: it says so" reason "$what" "$words"; done <<END
 no WebGPU|This browser has no WebGPU
 no adapter|WebGPU finds no adapter
 no answer|The adapter did not answer in

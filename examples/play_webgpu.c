@@ -8,12 +8,12 @@ static Seq **all;  // an array of stb_ds
 static int fill(Seq *seq)  // with random K and V
 {
     int count = seq->length * cache->config.num_kv_heads * cache->config.head_dim;
-    float *k = malloc(2 * count * sizeof *k);
+    static float *k;  // then v; an array of stb_ds, too
+    arrsetlen(k, 2 * count);
     for (int i = 0; i < 2 * count; i++) k[i] = 2.0f * rand() / (float)RAND_MAX - 1;
     int error = pool_plan(cache, &(Batch){1, &seq, &seq->length});
-    if (!error) error = pool_write(cache, 0, k, k + count);
-    free(k);
-    return error;
+    if (error) return error;
+    return pool_write(cache, 0, k, k + count);
 }
 
 // The sequences take a block in random turns, so each has blocks of the others between its own.
@@ -42,7 +42,8 @@ int *cache_table(int seq) { return all[seq]->block_table; }
 double cache_difference(int seq, int num_q_heads, const float *q, const float *out)
 {
     int count = num_q_heads * cache->config.head_dim;
-    float *expected = malloc(count * sizeof *expected);
+    static float *expected;
+    arrsetlen(expected, count);
     double worst = 0;
     must(pool_plan(cache, &(Batch){1, &all[seq], &(int){1}}), "pool_plan");
     must(attend(cache, ATTEND_PAGED, 0, num_q_heads, 0, q, expected, NULL), "attend");
@@ -50,6 +51,5 @@ double cache_difference(int seq, int num_q_heads, const float *q, const float *o
         double difference = fabs((double)out[i] - expected[i]);
         if (!(difference <= worst)) worst = isnan(difference) ? INFINITY : difference;
     }
-    free(expected);
     return worst;
 }
