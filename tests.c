@@ -83,6 +83,8 @@ enum { NUM_WAYS = 4 };  // of attention: the flags 0 to 3
 #else
 enum { NUM_WAYS = 2 };  // ATTEND_FAST makes no difference
 #endif
+enum { ALL_WAYS = (1 << NUM_WAYS) - 1, NOT_GATHERED = 5 & ALL_WAYS, PAGED_ONLY = 1 };
+static int ways = ALL_WAYS;  // which of them attend_to_layer() takes: bit ATTEND_GATHER, ...
 
 #ifdef __CUDACC__
 enum { OTHER_DEVICE = PAGED_GPU };  // what this build has besides CPU pools
@@ -653,6 +655,7 @@ static void check_rows(Seq *seq, int layer, int num_tokens, int num_q_heads, flo
                 largest[seen % kv_row] = fmax(largest[seen % kv_row], fabs(v[seen]));
         if (!wild) CHECK(isfinite(expected[i]) && isfinite(expected_lse[row]));
         for (int way = 0; way < NUM_WAYS; way += 2) {  // gathered is the same in every bit
+            if (!(ways >> way & 1)) continue;
             CHECK_CLOSE(out[way][first * dim + i], expected[i], largest[column]);
             CHECK_CLOSE(lse[way][first + row], expected_lse[row], fabs(expected_lse[row]));
         }
@@ -696,6 +699,7 @@ static void attend_to_layer(int layer, Seq *const *seqs, const int *counts, int 
         if (wild && i % pool->config.head_dim == 0) q[i] = 1;
     }
     for (int way = 0; way < NUM_WAYS; way++) {
+        if (!(ways >> way & 1)) continue;
         out[way] = filled(size, 0);
         lse[way] = filled(rows, 0);
         attend_one_way(pool, way, layer, num_q_heads, scale, q, out[way], lse[way], rows);
@@ -1885,10 +1889,59 @@ TEST_ON(extreme_values_agree_with_the_oracle, ON_BOTH)
     }
 }
 
-// Each of the fast kernels: a dtype, groups of one, four and eight, head_dim up to 128 and beyond.
-// Tensor cores are for 16 bits, and vectors of at most 128 elements, a multiple of 8. Then lengths
-// around the ends of their splits, 128 to 512 tokens, and groups that fill a tile of query heads,
-// overflow it, or take several; the last two are as large as the CPU takes at once, and larger.
+// Sequences of n lengths, the longest last, each with its newest token as a query. They are forks of
+// one, of which the kernel writes the newest tokens. (The stand-in is slow: before, as on the CPU.)
+static void check_lengths(PoolConfig config, int num_q_heads, const int *lengths, int n)
+{
+    const int ones[] = {1, 1, 1, 1, 1, 1, 1, 1, 1}, newest = 2, longest = lengths[n - 1];
+    Seq *seqs[9];
+    config.num_blocks = ceil_div(longest, config.block_size) + n;
+    Pool *pool = new_pool(config);
+    shuffle_free_list(pool);
+    if (on_stand_in()) pool->config.device = PAGED_CPU;
+    Seq *seq = new_seq(pool, longest - newest);
+    pool->config.device = device;
+    append(seq, newest);
+    if (ways == ALL_WAYS) check_seq(seq);
+    for (int i = 0; i < n; i++) seqs[i] = fork_seq(seq, lengths[i]);
+    plan(pool, seqs, ones, n);
+    attend_to_layer(0, seqs, ones, n, num_q_heads, 0);
+    while (arrlen(pool->seqs) > 0) release(arrlast(pool->seqs));
+    end_pool(pool);
+    free_to(0);
+}
+
+// Which elements a thread has, and where the barriers and the ends of tiles and splits fall, depends
+// on head_dim, on how many tokens a row sees, and on the dtype. So each head_dim meets each dtype
+// and each of these lengths; block sizes and heads take turns. On the stand-in, by --quick or where
+// the plain code is all there is, the short ones meet attend_paged() alone, in one head.
+TEST_ON(every_shape_agrees_with_the_oracle, ON_BOTH)
+{
+    const int few[] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, many[] = {127, 128, 129, 257};
+    const int block_sizes[] = {1, 2, 3, 16};
+    const int heads[8][2] = {{1, 8}, {1, 1}, {2, 2}, {1, 1}, {1, 4}, {1, 1}, {2, 4}, {1, 1}};
+    const int brief = on_stand_in() && (quick || NUM_WAYS != 4);
+    for (int dim = 1; dim <= PAGED_MAX_HEAD_DIM; dim++) {
+        const int *kv_and_q = heads[brief ? 1 : dim % 8];
+        for (int dtype = PAGED_F32; dtype <= PAGED_BF16; dtype++) {
+            PoolConfig config = small_config(block_sizes[(dim + dtype) % 4], 0);
+            config.num_layers = 1;
+            config.num_kv_heads = kv_and_q[0];
+            config.head_dim = dim;
+            config.dtype = dtype;
+            note("head_dim %d, dtype %d, block size %d", dim, dtype, config.block_size);
+            ways = brief ? PAGED_ONLY : ALL_WAYS;
+            check_lengths(config, kv_and_q[1], few, 9);
+            ways = NOT_GATHERED;
+            if (!brief) check_lengths(config, kv_and_q[1], many, 4);
+        }
+    }
+}
+
+// Each of the fast kernels: tensor cores are for 16 bits, and vectors of at most 128 elements, a
+// multiple of 8; groups of one, four and eight in turn. Then lengths around the ends of their splits,
+// 128 to 512 tokens, and groups that fill a tile of query heads, overflow it, or take several; the
+// last two are as large as the CPU takes at once, and larger.
 TEST_ON(every_kernel_agrees_with_the_oracle, ON_BOTH)
 {
     const int dims[] = {64, 96, 136, 20}, groups[] = {1, 4, 8};
@@ -1899,11 +1952,11 @@ TEST_ON(every_kernel_agrees_with_the_oracle, ON_BOTH)
         {PAGED_F32, 8200, 1, 8},   {PAGED_F16, 20, 64, 128}, {PAGED_F32, 20, 65, 64},
         {PAGED_BF16, 2049, 2, 8},  {PAGED_F16, 16385, 1, 8}};
     int plain = on_stand_in() && NUM_WAYS != 4;  // there it is slow, and has no splits
-    for (int i = 0; i < 36 + (plain ? 2 : 14); i++) {
-        const int few[4] = {i / 12, 11, groups[i / 4 % 3], dims[i % 4]};
-        const int *shape = i < 36 ? few : more[i - 36], counts[] = {2, 1};
+    for (int i = 0; i < 12 + (plain ? 2 : 14); i++) {
+        const int few[4] = {i / 4, 11, groups[i % 3], dims[i % 4]};
+        const int *shape = i < 12 ? few : more[i - 12], counts[] = {2, 1};
         PoolConfig config = {1, 1, shape[3], 16, 3 + shape[1] / 16, shape[0], 1, PAGED_CPU};
-        if (i < 36) config.num_layers = config.num_kv_heads = 2;
+        if (i < 12) config.num_layers = config.num_kv_heads = 2;
         note("dtype %d, length %d, group %d, head_dim %d", shape[0], shape[1], shape[2], shape[3]);
         if (SEES_RACES && quick && (shape[1] > 150 || i % 4 == 3)) continue;
         Pool *pool = new_pool(config);
@@ -2162,8 +2215,7 @@ TEST_ON(any_shape_agrees_with_the_oracle, ON_BOTH)
     const int dims[] = {1, 3, 8, 16, 20, 32, 48, 64, 64, 80, 96, 112, 128, 128, 256};
     const int groups[] = {1, 1, 2, 3, 4, 5, 7, 8, 9, 17, 33, 63, 64, 65, 128, 129};
     const int heads[] = {1, 1, 2, 2, 3, 3, 8, 40};
-    int draws = on_stand_in() ? 30 : 200;
-    if (quick) draws = on_stand_in() ? 6 : 20;
+    int draws = on_stand_in() ? 6 : times(200, 10);
     for (int i = 0; i < draws; i++) {
         random_state = (seed + i) * 0x9e3779b97f4a7c15u;
         operation = 0;
@@ -2812,6 +2864,7 @@ static void clean_up_engine(int good)
     token_odds = wild = num_loans = 0;
     operation = 0;
     turns = 0;
+    ways = ALL_WAYS;
 #ifdef PAGED_FAST
     states_limit = STATES_LIMIT;
 #endif
