@@ -188,7 +188,7 @@ on_gpu() {  # PAGE QUERY
 both_right() {
     on_gpu docs/play.html gpu=results && [ "$(grep -c '|.*right |.*right |.*right$' $out/gpu)" = 2 ]
 }
-reason() { grep "^$1 | $2" $out/reasons | cut -c1-70; }
+reason() { grep -o "^$1 | $2.\{0,30\}" $out/reasons; }
 wrong_on_gpu() {
     python3 learn/plant.py edit $1 >$out/planted.html && on_gpu $out/planted.html gpu &&
         grep -o "$2.*" $out/gpu
