@@ -67,6 +67,7 @@ WASM    = clang --target=wasm32-wasi
 PAGE    = $(if $(filter paged.cu.c,$(ENGINE)),docs,build)/play.html
 EXPORT  = start step report attention pool seqs malloc $(addprefix seq_,create append fork rewind \
             release publish lookup) lanes k v q expected gpu_lane __stack_pointer load model tale tell branch forget look
+EXPORT += $(addprefix cache_,create plane table difference)
 TALES   = $(dir $(PAGE))tales.js
 play:             ## docs/play.html, the page; ENGINE=learn/paged.cu.c: with yours
 	@mkdir -p build
@@ -76,12 +77,16 @@ play:             ## docs/play.html, the page; ENGINE=learn/paged.cu.c: with you
 	sed -f examples/play_gpu.sed $(firstword $(ENGINE)) >build/kernel.c
 	awk '/^__[dg][a-z]*__.*[^}]$$|^[a-z]* seq_(append|fork|lookup|rewind)\(/, /^}/ { print NR "\t" $$0 }' \
 	    $(firstword $(ENGINE)) | gzip -9n | base64 >build/source.base64
+	(cat examples/play_webgpu.wgsl && awk -f examples/play_webgpu.awk $(firstword $(ENGINE))) \
+	    >build/kernel.wgsl
 	$(WASM) -mexec-model=reactor -Oz -s $(WARN) $(CPPFLAGS) -idirafter /usr/include -I. \
 	    -DPAGED_NO_MAIN -DKERNEL='"build/kernel.c"' examples/play.c examples/play_gpu.c \
+	    examples/play_webgpu.c \
 	    $(EXPORT:%=-Wl,--export=%) -Wl,-z,stack-size=1048576 -o build/play.wasm
 	gzip -9nc build/play.wasm | base64 >build/play.base64
 	awk '/^@/ { while ((getline line <("examples/" substr($$0, 2))) > 0) \
 	        if (line !~ "^ *// ") print line; next } 1' examples/play.html | sed -e '/id="source"/r build/source.base64' \
+	    -e '/id="wgsl"/r build/kernel.wgsl' \
 	    -e "s|ENGINE_NAME|$(firstword $(ENGINE))|; s|ENGINE_SUM|$$($(MAKE) -s play-sum)|" \
 	    -e '/id="wasm"/r build/play.base64' >build/page
 	mv build/page $(PAGE)

@@ -83,7 +83,7 @@ async function drive(seed, n, kinds) {
     },
     twice() {
       const button = pick([...document.querySelectorAll(
-        'button:not([hidden], [data-do=copy], #act *)')]);
+        'button:not([hidden], [data-do=copy], #act *, #own-gpu *)')]);
       button.click();
       button.click();
     },

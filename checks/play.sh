@@ -188,10 +188,52 @@ differs() {  # NAME: what the calls of the deeds do on an engine with this mista
     grep -q 'start(4' $out/log && ! cmp $out/page $out/log
 }
 right() { page_of $out/engine.c && tells $out/yours.html; }
-unwritten() {  # an engine with the functions of six stages
+written() {  # an engine with the functions of so many stages
     PYTHONPATH=learn python3 -c "import learn; from common import read
-print(learn.skeleton(read('paged.cu.c'), learn.read_stages(), 6))" >$out/bug.c
-    shows $out/bug.c act 'stage 7: write attend_paged()'
+print(learn.skeleton(read('paged.cu.c'), learn.read_stages(), $1))" >$out/bug.c
+}
+unwritten() {
+    written 6 && shows $out/bug.c act 'stage 7: write attend_paged()' &&
+        on_gpu $out/yours.html gpu | grep 'from stage 7 on'
+}
+early() { written 7 && page_of $out/bug.c && on_gpu $out/yours.html gpu | grep 'right |.*right |.*right$'; }
+# The section "On your own GPU": on a GPU of Chromium's, in software.
+on_gpu() {  # PAGE QUERY
+    (driver=checks/play_webgpu.js && look="--enable-unsafe-webgpu --enable-features=Vulkan \
+        --use-webgpu-adapter=swiftshader" && console "$@") | sed '/^END$/d' >$out/gpu && cat $out/gpu
+}
+both_right() {
+    on_gpu docs/play.html gpu=results && [ "$(grep -c '|.*right |.*right |.*right$' $out/gpu)" = 2 ]
+}
+reason() { grep -o "^$1 | $2.\{0,30\}" $out/reasons; }
+wrong_on_gpu() {
+    python3 learn/plant.py edit $1 >$out/planted.html && on_gpu $out/planted.html gpu &&
+        grep -o "$2.*" $out/gpu
+}
+in_firefox_says_why() { in_firefox on_gpu docs/play.html gpu | grep -E 'right$|WebGPU|adapter'; }
+own_gpu() {
+    [ -z "$firefox" ] || check "in Firefox, it says what it has, or why not" in_firefox_says_why
+    [ "$browser" = "$chromium" ] || { skip "play: WebGPU: there is no Chromium" && return; }
+    if on_gpu docs/play.html gpu | grep WebGPU; then
+        skip "play: this Chromium has no WebGPU" && return
+    fi
+    check "a GPU in software is right in all ways, with shuffles and without" both_right
+    on_gpu docs/play.html gpu=reasons >$out/reasons
+    while IFS='|' read -r what words; do check "on your own GPU, $what: it says so" reason "$what" "$words"; done <<END
+no WebGPU|This browser has no WebGPU
+no adapter|WebGPU finds no adapter
+no answer|The adapter did not answer in
+lost|The GPU was lost
+too small|The cache needs .* bytes. A buffer of this device has at most
+a line|Line $(sed -n '/+ logf(l)/=' paged.cu.c) of paged.cu.c cannot be translated
+a shader|The shader does not compile
+costs|On it, paging costs 4.0 %; copying first costs 140.0 %. Sequences: 3 of 3
+noise|On it, times differ by 20.0 % from round to round, too much
+END
+    python3 learn/plant.py list shader >$out/list
+    while read -r name words; do
+        check "a shader with $name is called wrong" wrong_on_gpu $name "$words"
+    done <$out/list
 }
 house() {
     if [ -n "$firefox" ]; then
@@ -210,6 +252,7 @@ house() {
     check "before its script runs, there is a sentence and no button" before
     check "without tales.js, the page says so and opens the first story" without_tales
     check "the page tells what ./llama tells" tells docs/play.html
+    own_gpu
     can_make || return
     for name in cow-not-in-table fork-not-counted rewind-keeps-a-block free-list-first-in-first \
         prefix-whole-prompt-hit prefix-evicted-first sum-not-rescaled; do
@@ -230,7 +273,8 @@ house() {
     engines act
     line=$(($(sed -n '/__shfl_xor_sync(ALL_LANES/=' paged.cu.c) - 1))
     check "of a deadlock, it says the line" says idle-lane-returns act "Deadlock: at lines $line and"
-    check "an engine of stage 6: the act says what to write" unwritten
+    check "an engine of stage 6: the act and the GPU say what to write" unwritten
+    check "one of stage 7 is right on the GPU, too, without f16" early
 }
 
 # planted NAME DEEDS: deeds of these kinds show this mistake in the page.
