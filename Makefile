@@ -69,6 +69,7 @@ EXPORT  = start step report attention pool seqs malloc $(addprefix seq_,create a
             release publish lookup) lanes k v q expected gpu_lane __stack_pointer load model tale tell branch forget look
 EXPORT += $(addprefix cache_,create plane table difference)
 TALES   = $(dir $(PAGE))tales.js
+# The parts of the page, @FILE, stand there without indentation and lines of comment: it is small.
 play:             ## docs/play.html, the page; ENGINE=learn/paged.cu.c: with yours
 	@mkdir -p build
 	@echo 'int main(void) { return 0; }' | $(WASM) -x c - -o build/play.wasm 2>/dev/null || { echo \
@@ -84,9 +85,9 @@ play:             ## docs/play.html, the page; ENGINE=learn/paged.cu.c: with you
 	    examples/play_webgpu.c \
 	    $(EXPORT:%=-Wl,--export=%) -Wl,-z,stack-size=1048576 -o build/play.wasm
 	gzip -9nc build/play.wasm | base64 >build/play.base64
-	awk '/^@/ { while ((getline line <("examples/" substr($$0, 2))) > 0) \
-	        if (line !~ "^ *// ") print line; next } 1' examples/play.html | sed -e '/id="source"/r build/source.base64' \
-	    -e '/id="wgsl"/r build/kernel.wgsl' \
+	awk '/^@/ { while ((getline line <("examples/" substr($$0, 2))) > 0) { \
+	        sub(/^ */, "", line); if (line !~ "^// ") print line } next } 1' examples/play.html | \
+	    sed -e '/id="source"/r build/source.base64' -e '/id="wgsl"/r build/kernel.wgsl' \
 	    -e "s|ENGINE_NAME|$(firstword $(ENGINE))|; s|ENGINE_SUM|$$($(MAKE) -s play-sum)|" \
 	    -e '/id="wasm"/r build/play.base64' >build/page
 	mv build/page $(PAGE)

@@ -116,6 +116,13 @@ const cases = {
       see('the arrow begins at the letter',
         Math.abs(end.x + wide('#typed-figure').x - from.x - 12 - (t + .5) * letterWidth()) < 2);
     }
+    $('typed').focus();
+    $('typed').setSelectionRange(9, 9);
+    await new Promise(done => setTimeout(done, 99));
+    $('typed').setSelectionRange(3, 3);
+    await new Promise(done =>
+      document.addEventListener('selectionchange', done, {once: true}));
+    same('the letter before the cursor', text.t, 2);
     await text.type('');
     same('the slots without a letter', $('typed-figure').querySelectorAll('.here, path').length, 0);
     await text.type('x'.repeat(17));

@@ -279,6 +279,10 @@ for (const input of [$('typed'), $('attends')]) {
   input.oninput = ({isComposing}) => { if (!isComposing) text.type(input.value); };
   input.addEventListener('compositionend', () => text.type(input.value));
 }
-$('typed').onpointermove = ({offsetX}) => text.point(Math.max(0, Math.min(
+$('typed').onpointermove = $('typed').onpointerdown = ({offsetX}) => text.point(Math.max(0, Math.min(
   $('typed').value.length - 1,
   Math.floor((offsetX - 12 + $('typed').scrollLeft) / letterWidth()))));
+document.addEventListener('selectionchange', () => {
+  const {id, selectionStart} = document.activeElement;
+  if (id === 'typed' && !text.pending) text.point(Math.max(0, selectionStart - 1));
+});

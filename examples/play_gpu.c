@@ -1,5 +1,5 @@
 // play_gpu.c: the engine as docs/play.html has it. The page is its stand-in for a GPU: standIn() in
-// play_kernel.js. KERNEL is the engine after play_gpu.sed. There, a kernel says now and then where
+// play_standin.js. KERNEL is the engine after play_gpu.sed. There, a kernel says now and then where
 // it is, and what m, l and o are, if it has such variables.
 
 #include <limits.h>
