@@ -188,10 +188,10 @@ differs() {  # NAME: what the calls of the deeds do on an engine with this mista
     grep -q 'start(4' $out/log && ! cmp $out/page $out/log
 }
 right() { page_of $out/engine.c && tells $out/yours.html; }
-unwritten() {  # an engine with the functions of six stages
+unwritten() {  # STAGES WHO WORDS: an engine with the functions of so many stages
     PYTHONPATH=learn python3 -c "import learn; from common import read
-print(learn.skeleton(read('paged.cu.c'), learn.read_stages(), 6))" >$out/bug.c
-    shows $out/bug.c act 'stage 7: write attend_paged()'
+print(learn.skeleton(read('paged.cu.c'), learn.read_stages(), $1))" >$out/bug.c
+    shows $out/bug.c $2 "$3"
 }
 house() {
     if [ -n "$firefox" ]; then
@@ -230,7 +230,10 @@ house() {
     engines act
     line=$(($(sed -n '/__shfl_xor_sync(ALL_LANES/=' paged.cu.c) - 1))
     check "of a deadlock, it says the line" says idle-lane-returns act "Deadlock: at lines $line and"
-    check "an engine of stage 6: the act says what to write" unwritten
+    check "an engine of stage 6: the act says what to write" \
+        unwritten 6 act 'stage 7: write attend_paged()'
+    check "an engine of stage 3: the page says what ~ is" \
+        unwritten 3 page 'stage 4: write write_token() & "~" is a slot without a letter'
 }
 
 # planted NAME DEEDS: deeds of these kinds show this mistake in the page.

@@ -153,6 +153,7 @@ const REASONS = {2: 'too few blocks are free. Release a sequence, or add blocks.
   3: 'that is more than the whole pool can hold.'};
 const refusal = ({call, code}) =>
   `${written(call)} = ${codeName(code)}: ${REASONS[code] ?? 'nothing has changed.'}`;
+const TILDE = '"~" is a slot without a letter: step() has not written it.';
 function complaint() {
   const {wrong, seqs} = now();
   const {call, code, stopped} = bench.states.slice(1 + moment().from).findLast(
@@ -161,9 +162,8 @@ function complaint() {
   const long = Object.keys(seqs).find(name => seqs[name].length !== bench.walk(name).length);
   const found = wrong || (stopped ? `${written(call)}: ${stopped}` : code ? refusal({call, code})
     : long ? `${long}->length is ${seqs[long].length}, but its table has ${
-      seqs[long].table.length} blocks.`
-    : unwritten ? `${unwritten}: "~" is a slot without a letter: step() has not written it.` : '');
-  return `${problem} ${found}`.trim();
+      seqs[long].table.length} blocks.` : '');
+  return `${problem} ${found} ${unwritten ? TILDE : ''}`.trim();
 }
 // What is wrong with the engine itself.
 function alarm() {
