@@ -192,10 +192,10 @@ written() {  # an engine with the functions of so many stages
     PYTHONPATH=learn python3 -c "import learn; from common import read
 print(learn.skeleton(read('paged.cu.c'), learn.read_stages(), $1))" >$out/bug.c
 }
-unwritten() {
-    written 6 && shows $out/bug.c act 'stage 7: write attend_paged()' &&
-        on_gpu $out/yours.html gpu | grep 'from stage 7 on'
+unwritten() {  # STAGES WHO WORDS: the page of such an engine, or its act, says these words
+    written $1 && shows $out/bug.c $2 "$3"
 }
+later_on_gpu() { on_gpu $out/yours.html gpu | grep 'from stage 7 on'; }
 early() { written 7 && page_of $out/bug.c && on_gpu $out/yours.html gpu | grep 'right |.*right |.*right$'; }
 # The section "On your own GPU": on a GPU of Chromium's, in software.
 on_gpu() {  # PAGE QUERY
@@ -273,8 +273,12 @@ house() {
     engines act
     line=$(($(sed -n '/__shfl_xor_sync(ALL_LANES/=' paged.cu.c) - 1))
     check "of a deadlock, it says the line" says idle-lane-returns act "Deadlock: at lines $line and"
-    check "an engine of stage 6: the act and the GPU say what to write" unwritten
     check "one of stage 7 is right on the GPU, too, without f16" early
+    check "an engine of stage 6: the act says what to write" \
+        unwritten 6 act 'stage 7: write attend_paged()'
+    check "and so does the section of the GPU" later_on_gpu
+    check "an engine of stage 3: the page says what ~ is" \
+        unwritten 3 page 'stage 4: write write_token() & "~" is a slot without a letter'
 }
 
 # planted NAME DEEDS: deeds of these kinds show this mistake in the page.

@@ -74,7 +74,7 @@ async function listen() {
     place.worker.terminate();
     place.worker = null;
   }
-  await run(moment());
+  await reach(moment());
   for (const figure of [...quizzes, text]) await figure.begin();
   $('bench').open = true;
 }

@@ -11,7 +11,7 @@ let at = 0, hand = 'a', sights = {}, blind = false;
 let problem = '';  // of what you did last
 const moment = () => past[at], now = () => bench.now, free = () => bench.free();
 const isLive = name => bench.isLive(name), textOf = name => bench.textOf(name);
-const run = ({story, ...more}) => bench.reach({start: modeOf(story).start, ...more});
+const reach = ({story, ...more}) => bench.reach({start: modeOf(story).start, ...more});
 
 // What attention sees of each token, for the newest one of the sequence in hand.
 async function look() {
@@ -35,22 +35,22 @@ async function grant(wishes, changes) {
   next.wishes = [...next.wishes, ...wishes];
   next.from = next.calls.length;
   const add = () => { past.length = ++at; past.push(next); };
-  if (changes) add(), await run(next);
+  if (changes) add(), await reach(next);
   for (const wish of bench.states[0]?.stopped ? [] : wishes) {  // without a pool, nothing
     const first = next.calls.length, {verb, what, how} = parsed(wish);
     for (const call of mode().wishes[verb]?.(bench, what, how) ?? []) {
       if (moment() !== next) add();
       if (/type|begin|find/.test(verb)) hand = what;
       next.calls.push(call);
-      await run(next);
+      await reach(next);
       if (now().lost) {  // it is left out, and the engine begun again
         problem = `${written(next.calls.pop())}: ${now().stopped}`;
-        return run(next);
+        return reach(next);
       }
       if (now().code && next.calls.slice(first).some(({fn}) => fn === 'seq_rewind')) {
         problem += ` ${refusal(now())} The text stays as it was.`;
         next.calls.length = first;  // the letters after a change come back
-        return run(next);
+        return reach(next);
       }
       if (now().code || now().stopped) break;
     }
@@ -153,6 +153,7 @@ const REASONS = {2: 'too few blocks are free. Release a sequence, or add blocks.
   3: 'that is more than the whole pool can hold.'};
 const refusal = ({call, code}) =>
   `${written(call)} = ${codeName(code)}: ${REASONS[code] ?? 'nothing has changed.'}`;
+const TILDE = '"~" is a slot without a letter: step() has not written it.';
 function complaint() {
   const {wrong, seqs} = now();
   const {call, code, stopped} = bench.states.slice(1 + moment().from).findLast(
@@ -161,9 +162,8 @@ function complaint() {
   const long = Object.keys(seqs).find(name => seqs[name].length !== bench.walk(name).length);
   const found = wrong || (stopped ? `${written(call)}: ${stopped}` : code ? refusal({call, code})
     : long ? `${long}->length is ${seqs[long].length}, but its table has ${
-      seqs[long].table.length} blocks.`
-    : unwritten ? `${unwritten}: "~" is a slot without a letter: step() has not written it.` : '');
-  return `${problem} ${found}`.trim();
+      seqs[long].table.length} blocks.` : '');
+  return `${problem} ${found} ${unwritten ? TILDE : ''}`.trim();
 }
 // What is wrong with the engine itself.
 function alarm() {
@@ -308,8 +308,8 @@ const resize = (id, value) => later(() => {
   return grant(wishes, {size, count, slots, calls: [], wishes: []});
 });
 const deeds = {
-  undo: () => later(() => run(past[at = Math.max(1, at - 1)])),
-  redo: () => later(() => run(past[at = Math.min(past.length - 1, at + 1)])),
+  undo: () => later(() => reach(past[at = Math.max(1, at - 1)])),
+  redo: () => later(() => reach(past[at = Math.min(past.length - 1, at + 1)])),
   step: () => later(() => grant(['tell 1'])),
   copy: () => later(() => navigator.clipboard.writeText([
     '// As calls.c, beside paged.cu.c: cc -DPAGED_NO_MAIN calls.c paged.cu.c -lm && ./a.out',

@@ -232,7 +232,8 @@ const text = Object.assign(new Figure('table', 4), {
       problem = '';
       await this.grant([`type a ${clean(letters)}`]);
       const {code, stopped} = this.on.now;
-      this.said = `${problem} ${stopped || (code ? refusal(this.on.now) : '')}`.trim();
+      this.said = `${problem} ${stopped || (code ? refusal(this.on.now) : '')} ${
+        this.on.textOf('a').includes('~') ? TILDE : ''}`.trim();
       if (code) await this.on.reach(Object.assign(this, {calls: this.good}));
       this.good = [...this.calls];
       await kernel.attend(this.on, 'a');
