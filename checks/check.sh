@@ -302,29 +302,18 @@ portability() {
 
 # ---- lint ----------------------------------------------------------------------------------------
 
-# The answers to findings: `what the message says # why it is no bug`.
-answers() {
-    cat <<'END'
-invalidPointerCast # one allocation holds a table and then floats, or K and V of any dtype
-(llama|bench).c.*[Nn]ull pointer # NULL is the empty array of stb_ds
-paged.cu.c.*global variable 'gpu' # the stand-in uses the job during launch() only
-check/wrong.c # planted here: a tool that does not find it would find nothing
-END
-}
-
-# analyse NAME COMMAND...: for each file of C; shows the findings that have no answer.
+# analyse NAME COMMAND...: for each file of C. A tool that does not find the mistake in wrong.c would
+# find nothing.
 analyse() {
     name=$1; shift
     command -v $1 >/dev/null || { skip "$name is not installed"; return; }
     echo 'int wrong(void) { int *p = 0; return *p; }' >$OUT/wrong.c
     for file in $OUT/wrong.c paged.cu.c examples/*.c; do
-        [ $file != examples/play_gpu.c ] || continue  # needs an engine that make play edits
+        case $file in examples/play_*) continue ;; esac  # these need what make play writes
         "$@" $file 2>&1
     done | grep -E '(warning|error|portability|performance|style):' | sort -u >$OUT/found-$1
-    grep -q check/wrong.c $OUT/found-$1 || { bad "$name finds nothing"; return; }
-    answers | sed 's/ # .*//' >$OUT/answered
-    if grep -vE -f $OUT/answered $OUT/found-$1; then bad "$name"; return; fi
-    ok "$name: $(($(wc -l <$OUT/found-$1))) findings, all answered in checks/check.sh"
+    grep -q check/wrong.c $OUT/found-$1 || { bad "$name misses wrong.c"; return; }
+    if grep -v check/wrong.c $OUT/found-$1; then bad "$name"; else ok "$name finds nothing else"; fi
 }
 
 lint() {
