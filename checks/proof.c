@@ -2,11 +2,11 @@
 // the engine, in which it has replaced each access to memory that threads share.
 //
 // Two threads of a thread block, any two, run a kernel, one after the other. Thread 1 leaves behind
-// one of its accesses, any one. If thread 2 touches the same address, with no barrier in between and
-// at least one of them writing, that is a race; CBMC looks for a choice that leads to one. (This is
-// the method of GPUVerify.) What is read from memory, and what a shuffle gives, may be any float.
+// one of its accesses, any one. If thread 2 touches the same address, with no barrier in between
+// and at least one of them writing, that is a race; CBMC looks for a choice that leads to one. (This
+// is the method of GPUVerify.) What is read from memory, and what a shuffle gives, may be any float.
 //
-// KERNEL is the kernel. PLACE looks at K and V: is each element that is loaded in its plane?
+// KERNEL is the kernel. The sequence has up to MANY splits, of which the last has up to 8 tokens.
 
 #define PAGED_NO_MAIN
 #define PAGED_NO_STANDIN
@@ -65,6 +65,9 @@ static void touch(Address at, int write)
     }
 }
 
+#ifndef MANY
+#define MANY 1
+#endif
 #include KERNELS  // written by proof.py
 
 static int any(int low, int high)  // at most 256 apart
@@ -85,7 +88,8 @@ static int run(int number, int index, Job job)
 
 int main(void)
 {
-    QueryToken query = {0, any(0, 7)};
+    int split = any(0, MANY - 1);
+    QueryToken query = {0, split * 128 + any(0, 7)};
     SeqOffset offsets[2] = {{0, 0}, {query.position + 1, query.position + 1}};
     int tables[8], first = any(0, THREADS - 1), second = any(0, THREADS - 1);
     float lse;
@@ -94,7 +98,8 @@ int main(void)
     job.config.num_layers = job.config.num_blocks = job.config.num_kv_heads = 1;
     job.config.block_size = 1;
     job.num_q_heads = 1;
-    job.splits = 1;
+    job.splits = MANY;
+    blockIdx.z = split;
     gridDim.y = 8;
 #ifdef PLACE
     job.config.num_layers = any(1, 3);
@@ -114,7 +119,7 @@ int main(void)
     plane *= (size_t)job.config.block_size * job.config.head_dim;
     sizes[Q] = sizes[OUT] = job.num_q_heads * job.config.head_dim;
     sizes[LSE] = job.num_q_heads;
-    sizes[SPLITS] = job.config.head_dim + 2;
+    sizes[SPLITS] = MANY * (job.config.head_dim + 2);
     sizes[K_PLANE] = (int)plane;
     sizes[DENSE_K] = (query.position + 1) * job.config.head_dim;
     __CPROVER_assume(first != second);
