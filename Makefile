@@ -1,4 +1,4 @@
-# make            builds ./paged and the others       make test       all tests, in 6 to 7 minutes
+# make            builds ./paged and the others       make test       all tests, in 2 to 3 minutes
 # make help       lists the other targets             make quick      tests an edit in seconds
 # The one-command build of the README needs none of this: cc -O2 paged.cu.c -o paged -lm
 # CPPFLAGS=-Ifolder says where stb_ds.h is, if it is neither here nor where the system has it.
@@ -251,7 +251,7 @@ pictures: replay build/draw  ## draws those of docs/ into build/: TRACE=file.csv
 	printf 'TIMESTAMP,ContextTokens,GeneratedTokens\n2000-01-01 00:00:00,4,12\n2000-01-01 00:00:00,6,5\n' | \
 	    ./replay /dev/stdin --saturate --block-size 4 --blocks 5 --life build/preempt.csv >build/log
 	build/draw preempt <build/preempt.csv >build/preempt.svg
-	for name in steps vectors free-list table walk softmax warps split copy publish; do \
+	for name in steps vectors free-list table walk softmax warps split copy publish whole loads; do \
 	    build/draw $$name >build/$$name.svg || exit; done
 
 format:           ## clang-format over the sources

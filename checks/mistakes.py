@@ -30,13 +30,17 @@ from plant import edit_body, look_up, place, read_mistakes  # noqa: E402
 TOP = f'build/mistakes-{os.getpid()}'
 # What looks for a mistake: commands, and how many seconds of the processor's each may take.
 CPU = {'tests --quick --cpu': 10, 'states 2 1 2': 10, 'states 3 1 2': 30, 'states 2 2 2': 60}
-KERNELS = {'tests --quick --standin': 120}
+SLOW = 'every|any_shape|any_company|extreme|random'  # these come last
+KERNELS = {f'tests --quick --standin $(tests --list | grep -vE "{SLOW}")': 30,
+           'tests --quick --standin': 120}
 STARTED = {'tests --quick --standin unused_slots_may_hold_anything '  # each kernel
            'every_kernel_agrees_with_the_oracle every_shape_agrees_with_the_oracle': 120}
+BLOCKS = {f'env PAGED_LANE_ORDER=2 {command}': seconds for command, seconds in STARTED.items()}
 OTHERS = {'tests-fast --quick --cpu': 20, 'build/llama-tests --quick': 120,
           'python3 checks/golden.py': 200}
 # Who has to notice: an option of the compiler, and what looks.
 WHO = {'tests': ('-O1', CPU), 'kernels': ('-O1', KERNELS), 'races': ('-fsanitize=thread', STARTED),
+       'blocks': ('-fsanitize=thread', BLOCKS),
        'overflows': ('-fsanitize=address', STARTED)}
 BEGINS = re.compile(r'(cpu|gpu|standin) +([a-z]\w*) +(?:\.\.\.)? *(.*)')  # the line of a test
 MISTAKES = dict(enumerate(read_mistakes().values(), 1))

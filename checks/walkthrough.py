@@ -22,6 +22,8 @@ failing console and gdb blocks as they ought to be. What it looks at:
     prose        what it names exists: functions, fields and other names of the code, files, links,
                  make targets, tests, options of programs, bugs, exercises, chapters, stages, scenes
     ```text      a drawing or a table: it is not checked
+    pictures     in docs/*.svg, a number after the word block is that of a block of the cache, unless
+                 it says thread block. In whole.svg: sections, what is in them, and what calls what
 """
 
 import argparse
@@ -43,13 +45,17 @@ from report import finish, report  # noqa: E402
 
 ENV = {**os.environ, 'LC_ALL': 'C', 'NO_COLOR': '1', 'TERM': 'dumb', 'DEBUGINFOD_URLS': '',
        'OMP_WAIT_POLICY': 'passive', 'MAKEFLAGS': '', 'TSAN_OPTIONS': '', 'ASAN_OPTIONS': ''}
-DOCUMENTS = ['walkthrough.md', 'README.md', 'docs/systems.md', 'checks/sessions.md']
+DOCUMENTS = ['walkthrough.md', 'README.md', 'docs/systems.md', 'checks/sessions.md',
+             *sorted(glob.glob('docs/*.svg'))]
 PLANTED = [  # edits of a document, in a block of each kind
     ('walkthrough.md', '// how many block tables name', '// how few block tables name'),
     ('walkthrough.md', '$1 = 2984', '$1 = 2985'),
     ('checks/sessions.md', '(size_t) 2984', '(size_t) 2985'),
     ('README.md', 'llama: 59 blocks', 'llama: 58 blocks'),
-    ('README.md', '`examples/llama.c` serves', '`examples/lama.c` serves')]
+    ('README.md', '`examples/llama.c` serves', '`examples/lama.c` serves'),
+    ('docs/split.svg', 'class="">1</text>', 'class="">block 1</text>'),
+    ('docs/whole.svg', 'attend() calls attend_row()', 'attend() calls attend_tokens()'),
+    ('docs/whole.svg', '<g><title>section numbers', '<g><title>section words')]
 PROGRAMS = ['build/debug', 'build/debug-tour']
 # The lldb of Debian 12 looks for its Python module in another place than this.
 LLDB_PATH = ':'.join(['/usr/lib/python3/dist-packages', *glob.glob(os.path.dirname(
@@ -118,6 +124,9 @@ class Block:
 def parse(path, text):
     """The fenced blocks of a document, and what lies between them as a block of kind prose."""
     blocks, prose, fence = [], Block(path, 1, 'prose'), None
+    if path.endswith('.svg'):
+        prose.kind, prose.lines = 'picture', text.split('\n')
+        return [prose]
     for number, line in enumerate(text.split('\n'), 1):
         is_fence = line.startswith('```')
         if is_fence and not fence:
@@ -294,7 +303,7 @@ IN_CODE = [
     (r'make exercise N=(\w+)', lambda x: f'"{x}"' in PREDICT or f'chapter {x}\n' in ANSWERS or
      exists(f'learn/{x}.c') and exists(f'learn/{x}.patch'), 'is no exercise'),
     (r'((?:\./|build/llama-)tests [a-z]\w*)', lambda x: x in tests(), 'is no test'),
-    (r'\bBUG=([\w-]+)', lambda x: x in plant.read_bugs(), 'is no bug'),
+    (r'\bBUG=([\w-]+)', lambda x: x in BUGS, 'is no bug'),
     (r'\bC=(\w+)', lambda x: f'\n  {x} ' in LISTED, 'is not in the list of make check'),
     (r'((?:\./|build/)[\w-]+(?: [^ |;&<>]+)* --[\w-]+)', lambda x: set(
         re.findall('--[a-z-]+', x)) <= set(OPTIONS.get(x.split()[0], ())), 'is no command'),
@@ -324,8 +333,30 @@ def check_prose(block):
         raise Failed('; '.join(wrong))
 
 
+def check_picture(block):
+    text, engine = '\n'.join(block.lines), SOURCES['paged.cu.c']
+    words = ' '.join(re.findall(r'>([^<]+)</', text))
+    if 'thread block' in words and re.search(r'(?<!thread )\bblock \d', words):
+        raise Failed('it is about thread blocks, so a block with a number has to be one')
+    if not block.path.endswith('whole.svg'):
+        return
+    pieces = re.split(r'^// ---- (.*?) -+$', engine, flags=re.M)[1:]
+    source = dict(zip(pieces[::2], pieces[1::2]))
+    shown = dict(re.findall(r'<title>section (.*?)</title>(.*?)</g>', text))
+    wrong = [f'{name} is no section, or not shown' for name in source.keys() ^ shown.keys()]
+    for section, names in shown.items():
+        wrong += [f'{name}() is not in section {section}' for name in re.findall(r'(\w+)\(\)', names)
+                  if not re.search(rf'^\w.*\b{name}\(.*[^;]$', source.get(section, ''), re.M)]
+    for caller, callee in re.findall(r'<title>(\w+)\(\) calls (\w+)\(\)</title>', text):
+        body = re.search(rf'^\w.*\b{caller}\([^;]*?\{{((.*\}}$)|(.|\n)*?^\}})', engine, re.M)
+        if not body or not re.search(rf'\b{callee}\b', body[1]):
+            wrong.append(f'{caller}() does not call {callee}()')
+    if wrong:
+        raise Failed('; '.join(wrong))
+
+
 KINDS = {'c': check_c, 'console': check_console, 'gdb': check_session, 'lldb': check_session,
-         'prose': check_prose}
+         'picture': check_picture, 'prose': check_prose}
 
 
 def judge(block):

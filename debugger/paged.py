@@ -3,11 +3,13 @@
 #     gdb -x debugger/paged.py build/debug
 #     lldb -Q -o "command script import debugger/paged.py" build/debug
 #
-# `help user-defined` lists them in gdb, and `help` in lldb; `help NAME` explains one. An argument
-# ends at a space, so write seq->length-1. They print what is in memory, and say what they compute.
-# They call no function of the program, so they work at any point, and on the core file of a program
-# that has panicked. Use -O0 -g3: at -O1, gdb's `next` over a barrier or a shuffle leaves its lane.
-# That of lldb always does: use `in-lane paged.cu.c:LINE 0 5`, with the next line, and `continue`.
+# `help user-defined` lists them in gdb, and `help` in lldb; `help NAME` explains one. For gdb's
+# `print a[6]@4`, lldb has `parray 4 &a[6]`. An argument ends at a space, so write seq->length-1.
+#
+# They print what is in memory, and say what they compute. They call no function of the program, so
+# they work at any point, and on the core file of a program that has panicked. Use -O0 -g3: at -O1,
+# gdb's `next` over a barrier or a shuffle leaves its lane. That of lldb always does:
+# use `in-lane paged.cu.c:LINE 0 5`, with the next line, and `continue`.
 
 python = 'A gdb without Python takes this line for a command, and says that it has none.'
 

@@ -20,7 +20,7 @@ int main(void)
     for (int i = 0; i < COUNT; i++) b[i] = (float)i;
     Job job = {.num_query_tokens = COUNT, .k = a, .v = b, .out = sum};
     LAUNCH(add, blocks, 1, 1, job);
-    printf("%d thread blocks of %d threads added %d numbers: the last one is %g + %g = %g\n",
+    printf("%d thread blocks of %d threads added %d numbers: the last is %g + %g = %g\n",
            blocks, (int)THREADS, (int)COUNT, a[COUNT - 1], b[COUNT - 1], sum[COUNT - 1]);
     return 0;
 }

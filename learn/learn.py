@@ -24,7 +24,7 @@ from plant import (CC, CPPFLAGS, call, debugger, find, functions, near, read,  #
 MINE = 'learn/paged.cu.c'
 BUILD = 'build/learn'
 LIMITS = 'ulimit -S -t 5; ulimit -v 2000000'  # of a program: seconds of processor time, KiB
-RACES = ['-O0', '-w', '-fsanitize=thread']
+RACES = ['-O0', '-w', '-fno-builtin-memcpy', '-fsanitize=thread']
 STOP = '''\
 // Each unwritten function calls this, which says what to write and aborts.
 __attribute__((noreturn, unused)) static void to_write(int stage, const char *name,

@@ -186,7 +186,7 @@ def hunt_command(options):
 
 def mutant_command(options):
     mistakes = {name: mistake for name, mistake in read_mistakes().items()
-                if {'tests', 'kernels', 'races', 'overflows'} & set(mistake.expect)}
+                if {'tests', 'kernels', 'races', 'blocks', 'overflows'} & set(mistake.expect)}
     name = ''.join(options.names)
     if not name:
         refuse('usage: make mutant BUG=name; the names are:\n' + textwrap.fill(
