@@ -53,8 +53,8 @@ EDITS = {
 }
 MODEL = ['checks/proof.c', '--no-standard-checks']
 SHORT = ['--unwindset', 'merge.2:3,finish.0:3,attend_tokens.4:3']  # loops that end early: faster
-KERNELS = {'attend_paged': SHORT, 'attend_split': SHORT,
-           'merge_splits': ['--unwindset', 'merge.0:5,merge.1:5,finish.0:3', '-DMANY=4'], 'write_kv': [], 'gather_kv': []}
+KERNELS = {'attend_paged': SHORT, 'attend_split': SHORT, 'write_kv': [], 'gather_kv': [],
+           'merge_splits': ['--unwindset', 'merge.0:5,merge.1:5,finish.0:3']}
 CLAIMS = ['f16_survives', 'bf16_is_nearest']  # of checks/proof_numbers.c
 # Mistakes of learn/mistakes.txt, each of which is a race in attend_paged().
 REFUSED = ['barrier-before-merge', 'barrier-before-result', 'states-of-two-warps',
