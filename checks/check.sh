@@ -23,7 +23,7 @@ make check C=...
   lanes        4 and 8 lanes of fast/fast.c: part of the house
   races        races of the kernels, in a thread block and between blocks: part of make test
   shapes       each head_dim, dtype and length in each kernel, likewise: part of the house
-  proof        every head_dim, any two threads: no race, by CBMC: three minutes
+  proof        every head_dim, any two threads: no race, by CBMC: minutes
   threads      the same for more tests, for threads of attend(), pools in two threads
   valgrind     the tests under valgrind
   compilers    all compilers here as C and C++, -O0 to -O3, fast paths or not
