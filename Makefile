@@ -77,8 +77,8 @@ play:             ## docs/play.html, the page; ENGINE=learn/paged.cu.c: with you
 	sed -f examples/play_gpu.sed $(firstword $(ENGINE)) >build/kernel.c
 	awk '/^__[dg][a-z]*__.*[^}]$$/, /^}/ { print NR "\t" $$0 } /^[a-z]* (seq|pool)_[a-z]*\(/ { \
 	    print NR "\t" $$0 }' $(firstword $(ENGINE)) >build/kernel.txt
-	(cat examples/play_webgpu.wgsl && awk -f examples/play_webgpu.awk $(firstword $(ENGINE))) \
-	    >build/kernel.wgsl
+	(cat examples/play_webgpu.wgsl && awk -f examples/play_webgpu.awk $(firstword $(ENGINE))) | \
+	    gzip -9n | base64 >build/wgsl.base64
 	$(WASM) -mexec-model=reactor -Oz -s $(WARN) $(CPPFLAGS) -idirafter /usr/include -I. \
 	    -DPAGED_NO_MAIN -DKERNEL='"build/kernel.c"' examples/play.c examples/play_gpu.c \
 	    examples/play_webgpu.c \
@@ -88,7 +88,7 @@ play:             ## docs/play.html, the page; ENGINE=learn/paged.cu.c: with you
 	    -e '/^PLAY_STORIES$$/{r examples/play_stories.js' -e d -e '}' \
 	    -e '/^PLAY_KERNEL$$/{r examples/play_kernel.js' -e d -e '}' \
 	    -e '/^PLAY_RACE$$/{r examples/play_race.js' -e d -e '}' -e '/id="source"/r build/kernel.txt' \
-	    -e '/^PLAY_WEBGPU$$/{r examples/play_webgpu.js' -e d -e '}' -e '/id="wgsl"/r build/kernel.wgsl' \
+	    -e '/^PLAY_WEBGPU$$/{r examples/play_webgpu.js' -e d -e '}' -e '/id="wgsl"/r build/wgsl.base64' \
 	    -e "s|ENGINE_NAME|$(firstword $(ENGINE))|; s|ENGINE_SUM|$$($(MAKE) -s play-sum)|" \
 	    -e '/id="wasm"/r build/play.base64' examples/play.html >build/page
 	mv build/page $(PAGE)

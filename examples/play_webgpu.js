@@ -66,13 +66,14 @@ async function findGpu() {
 
 // A warp has as many lanes as can shuffle on this GPU: one, if none can.
 async function compile({device, lanes}, dtype) {
+  ownGpu.wgsl ??= new TextDecoder().decode(await unpack($('wgsl').textContent));
   const code = `${lanes > 1 ? 'enable subgroups; diagnostic(off, subgroup_uniformity);' : ''}
     const WARP = ${lanes}; const THREADS = ${Math.min(128, 32 * lanes)};
     const PER_WORD = ${dtype ? 2 : 1}; const PAGED_MAX_HEAD_DIM = ${ownGpu.shape.headDim};
     fn shfl_xor_sync(mask: i32, x: f32, bits: i32) -> f32 {
       return ${lanes > 1 ? 'subgroupShuffleXor(x, u32(bits))' : 'x'};
     }
-    ${$('wgsl').textContent}`;
+    ${ownGpu.wgsl}`;
   const shader = device.createShaderModule({code}), {messages} = await shader.getCompilationInfo();
   const {lineNum, message} = messages.find(({type}) => type === 'error') ?? {};
   if (!message) return shader;
