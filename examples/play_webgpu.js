@@ -244,5 +244,6 @@ $('own-gpu').append(el('h2', {}, 'On your own GPU'),
     'blocks. The kernel is that of this engine, translated.'),
   el('div', {class: 'bar'}, el('button', {id: 'gpu-run'}, 'Run')),
   el('p', {id: 'gpu-says', role: 'status'}),
-  el('table', {id: 'gpu-table', style: 'border-spacing: 9px 2px; margin-left: -9px'}));
+  el('table', {id: 'gpu-table', style: 'font-size: 15px; overflow-wrap: normal; text-align: left; ' +
+    'border-spacing: 8px 2px; margin-left: -8px'}));
 $('gpu-run').onclick = useGpu;
