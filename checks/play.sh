@@ -179,7 +179,6 @@ written() {  # an engine with the functions of so many stages
 print(learn.skeleton(read('paged.cu.c'), learn.read_stages(), $1))" >$out/bug.c
 }
 unwritten() { written 6 && shows $out/bug.c $1 "$2"; }
-early() { written 7 && shows $out/bug.c gpu 'right | copied' && grep 'right |.*right |.*right$' $out/gpu; }
 # The section "On your own GPU": on a GPU of Chromium's, in software.
 on_gpu() {  # PAGE QUERY
     (driver=checks/play_webgpu.js && look="--enable-unsafe-webgpu --enable-features=Vulkan \
@@ -187,6 +186,9 @@ on_gpu() {  # PAGE QUERY
 }
 both_right() {
     on_gpu docs/play.html gpu=results && [ "$(grep -c '|.*right |.*right |.*right$' $out/gpu)" = 2 ]
+}
+early() {
+    written 7 && page_of $out/bug.c && on_gpu $out/yours.html gpu | grep 'right |.*right |.*right$'
 }
 reason() { grep -o "^$1 | $2.\{0,30\}" $out/reasons; }
 in_firefox_says_why() { in_firefox on_gpu docs/play.html gpu | grep -E 'right$|WebGPU|adapter'; }
@@ -199,7 +201,9 @@ own_gpu() {
     has_gpu=yes
     check "a GPU in software is right in all ways, with shuffles and without" both_right
     on_gpu docs/play.html gpu=reasons >$out/reasons
-    while IFS='|' read -r what words; do check "on your own GPU, $what: it says so" reason "$what" "$words"; done <<END
+    while IFS='|' read -r what words; do
+        check "on your own GPU, $what: it says so" reason "$what" "$words"
+    done <<END
 no WebGPU|This browser has no WebGPU
 no adapter|WebGPU finds no adapter
 no answer|The adapter did not answer in

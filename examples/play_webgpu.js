@@ -3,7 +3,7 @@
 
 const ownGpu = {
   shape: {seqs: 16, length: 1024, kvHeads: 8, qHeads: 32, headDim: 64, blockSize: 16},
-  ways: {contiguous: 'contiguous', copied: 'copied first', paged: 'through the table'},
+  ways: {contiguous: 'contiguous', copied: 'copied first', paged: 'paged'},
   software: /swiftshader|llvmpipe|lavapipe|software|basic render/i,
   patience: 30, seconds: 10, say(text) { $('gpu-says').textContent = text; },
 };
@@ -244,6 +244,6 @@ $('own-gpu').append(el('h2', {}, 'On your own GPU'),
     'blocks. The kernel is that of this engine, translated.'),
   el('div', {class: 'bar'}, el('button', {id: 'gpu-run'}, 'Run')),
   el('p', {id: 'gpu-says', role: 'status'}),
-  el('table', {id: 'gpu-table', style: 'font-size: 15px; overflow-wrap: normal; text-align: left; ' +
+  el('table', {id: 'gpu-table', style: 'white-space: nowrap; text-align: left; ' +
     'border-spacing: 8px 2px; margin-left: -8px'}));
 $('gpu-run').onclick = useGpu;
