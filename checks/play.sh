@@ -26,7 +26,7 @@ console() {
     [ "$browser" != "$firefox" ] || options="--no-remote --profile $out"
     "$browser" --headless $options "file://$PWD/$out/driven.html$url" >$out/console 2>&1 &
     tries=0
-    until grep -q '"END"' $out/console || [ $((tries += 1)) -gt ${limit-3000} ]; do sleep .2; done
+    until grep -q '"END"' $out/console || [ $((tries += 1)) -gt ${limit-1500} ]; do sleep .2; done
     kill $! && wait $! 2>/dev/null
     sed -n 's/^\[[^]]*CONSOLE[^]]*\] "\(.*\)", source: .*/\1/p
         /^console.log: /{s/^[^"]*"\(.*\)"$/\1/; s/\\\(["\\]\)/\1/g; p;}' $out/console
