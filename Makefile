@@ -78,8 +78,8 @@ play:             ## docs/play.html, the page; ENGINE=learn/paged.cu.c: with you
 	sed -f examples/play_gpu.sed $(firstword $(ENGINE)) >build/kernel.c
 	awk '/^__[dg][a-z]*__.*[^}]$$|^[a-z]* seq_(append|fork|lookup|rewind)\(/, /^}/ { print NR "\t" $$0 }' \
 	    $(firstword $(ENGINE)) | gzip -9n | base64 >build/source.base64
-	(cat examples/play_webgpu.wgsl && awk -f examples/play_webgpu.awk $(firstword $(ENGINE))) \
-	    >build/kernel.wgsl
+	(cat examples/play_webgpu.wgsl && awk -f examples/play_webgpu.awk $(firstword $(ENGINE))) | \
+	    gzip -9n | base64 >build/wgsl.base64
 	$(WASM) -mexec-model=reactor -Oz -s $(WARN) $(CPPFLAGS) -idirafter /usr/include -I. \
 	    -DPAGED_NO_MAIN -DKERNEL='"build/kernel.c"' examples/play.c examples/play_gpu.c \
 	    examples/play_webgpu.c \
@@ -87,7 +87,7 @@ play:             ## docs/play.html, the page; ENGINE=learn/paged.cu.c: with you
 	gzip -9nc build/play.wasm | base64 >build/play.base64
 	awk '/^@/ { while ((getline line <("examples/" substr($$0, 2))) > 0) { \
 	        sub(/^ */, "", line); if (line !~ "^// ") print line } next } 1' examples/play.html | \
-	    sed -e '/id="source"/r build/source.base64' -e '/id="wgsl"/r build/kernel.wgsl' \
+	    sed -e '/id="source"/r build/source.base64' -e '/id="wgsl"/r build/wgsl.base64' \
 	    -e "s|ENGINE_NAME|$(firstword $(ENGINE))|; s|ENGINE_SUM|$$($(MAKE) -s play-sum)|" \
 	    -e '/id="wasm"/r build/play.base64' >build/page
 	mv build/page $(PAGE)

@@ -1,10 +1,10 @@
 // Drives the section "On your own GPU" of docs/play.html, with a small cache: checks/play.sh adds
 // this to the end of its script. In the console appears what the section says. ?gpu=results: with
-// shuffles and without; ?gpu=reasons: why it cannot, of each kind; ?gpu: as things are.
+// shuffles and without; ?gpu=reasons: why it cannot, of each kind; otherwise: as things are.
 
 Object.assign(ownGpu.shape, {seqs: 3, length: 37});
 Object.assign(ownGpu, {seconds: 0, patience: 120});
-const present = navigator.gpu, wgsl = $('wgsl').textContent;
+const present = navigator.gpu;
 async function hear(what, requestAdapter) {
   const value = requestAdapter && {requestAdapter};
   if (what) Object.defineProperty(navigator, 'gpu', {value, configurable: true});
@@ -30,7 +30,7 @@ const changed = (changeAdapter, changeDevice) => async () => {
 const changedDevice = change => changed(null, change);
 
 race.player.stop();
-if (location.search === '?gpu') await hear('');
+if (!/=/.test(location.search)) await hear('');
 if (location.search === '?gpu=results') {
   await hear('with shuffles', changed());
   await hear('without', changed(adapter => replace(adapter, 'features', new Set())));
@@ -45,9 +45,10 @@ if (location.search === '?gpu=reasons') {
     replace(device.queue, 'submit', () => device.destroy())));
   await hear('too small', changedDevice(({limits}) =>
     replace(limits, 'maxStorageBufferBindingSize', 99)));
-  $('wgsl').textContent = wgsl.replace('fn logf', 'fn log2f');
+  const {wgsl} = ownGpu;
+  ownGpu.wgsl = wgsl.replace('fn logf', 'fn log2f');
   await hear('a line', changed());
-  $('wgsl').textContent = wgsl.replace('fn logf', 'logf');
+  ownGpu.wgsl = wgsl.replace('fn logf', 'logf');
   await hear('a shader', changed());
   const of = (ms, noise = .01) => ({ms, noise, wrong: 0});
   const gpu = {name: 'it', lanes: 32, bytes: 2 ** 25}, results = {contiguous: of(.25), copied: of(.6)};

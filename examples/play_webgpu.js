@@ -3,7 +3,7 @@
 
 const ownGpu = {
   shape: {seqs: 16, length: 1024, kvHeads: 8, qHeads: 32, headDim: 64, blockSize: 16},
-  ways: {contiguous: 'contiguous', copied: 'copied first', paged: 'through the table'},
+  ways: {contiguous: 'contiguous', copied: 'copied first', paged: 'paged'},
   software: /swiftshader|llvmpipe|lavapipe|software|basic render/i,
   patience: 30, seconds: 10, say(text) { $('gpu-says').textContent = text; },
 };
@@ -66,13 +66,14 @@ async function findGpu() {
 
 // A warp has as many lanes as can shuffle on this GPU: one, if none can.
 async function compile({device, lanes}, dtype) {
+  ownGpu.wgsl ??= new TextDecoder().decode(await unpack($('wgsl').textContent));
   const code = `${lanes > 1 ? 'enable subgroups; diagnostic(off, subgroup_uniformity);' : ''}
     const WARP = ${lanes}; const THREADS = ${Math.min(128, 32 * lanes)};
     const PER_WORD = ${dtype ? 2 : 1}; const PAGED_MAX_HEAD_DIM = ${ownGpu.shape.headDim};
     fn shfl_xor_sync(mask: i32, x: f32, bits: i32) -> f32 {
       return ${lanes > 1 ? 'subgroupShuffleXor(x, u32(bits))' : 'x'};
     }
-    ${$('wgsl').textContent}`;
+    ${ownGpu.wgsl}`;
   const shader = device.createShaderModule({code}), {messages} = await shader.getCompilationInfo();
   const {lineNum, message} = messages.find(({type}) => type === 'error') ?? {};
   if (!message) return shader;
@@ -243,5 +244,6 @@ $('own-gpu').append(el('h2', {}, 'On your own GPU'),
     'blocks. The kernel is that of this engine, translated.'),
   el('div', {class: 'bar'}, el('button', {id: 'gpu-run'}, 'Run')),
   el('p', {id: 'gpu-says', role: 'status'}),
-  el('table', {id: 'gpu-table', style: 'border-spacing: 9px 2px; margin-left: -9px'}));
+  el('table', {id: 'gpu-table', style: 'white-space: nowrap; text-align: left; ' +
+    'border-spacing: 8px 2px; margin-left: -8px'}));
 $('gpu-run').onclick = useGpu;
