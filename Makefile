@@ -206,7 +206,7 @@ $(eval $(call part,TEST,programs,sh checks/programs.sh,README.md paged tour chec
 $(eval $(call part,TEST,standin,./tests --standin,tests))
 $(eval $(call part,TEST,cpu,./tests --cpu,tests))
 $(eval $(call part,TEST,states,build/states 2 2 2,build/states))
-$(eval $(call part,TEST,python,python3 checks/golden.py,$(wildcard examples/*.py) checks/golden.py $(ENGINE)))
+$(eval $(call part,TEST,python,python3 checks/golden.py,$(wildcard examples/*.py learn/*.py) learn/mistakes.txt checks/golden.py $(ENGINE)))
 $(eval $(call part,TEST,model,python3 checks/true_tales.py,$(wildcard examples/*tales*) checks/true_tales.py))
 $(eval $(call part,TEST,replay,sh checks/replay.sh,checks/replay.sh README.md replay))
 $(eval $(call part,TEST,fast-cpu,./tests-fast --cpu,tests-fast))

@@ -38,7 +38,8 @@ def write(path, text):
 def copy_project(folder):
     """A copy of what is not built, without what a reader has downloaded or written in exercises."""
     left_out = shutil.ignore_patterns('.git', 'build', 'docs', '*.csv', 'stories*', 'tok512.bin',
-                                      'my-*')
+                                      'my-*', 'paged', 'tour', 'llama', 'replay', 'tests',
+                                      'tests-fast')
     shutil.copytree('.', folder, ignore=left_out)
 
 
