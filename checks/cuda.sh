@@ -174,8 +174,7 @@ run_sanitizer() {
     command -v compute-sanitizer >/dev/null || { lacks "compute-sanitizer for $1"; return; }
     sanitize() {
         timeout 500 compute-sanitizer --tool $1 --error-exitcode 9 $2 --gpu --quick \
-            rewind_may_end_in_a_shared_block unused_slots_may_hold_anything \
-            every_kernel_agrees_with_the_oracle >$LOG 2>&1
+            unused_slots_may_hold_anything every_kernel_agrees_with_the_oracle >$LOG 2>&1
     }
     case $1 in
     memcheck) bug=shared-memory-too-small ;;
