@@ -1492,20 +1492,20 @@ TEST_ON(float32_ends_where_the_header_says, ON_BOTH)
                 {0, 1e38f, 1e38f, 1e38f, INFINITY, FAST | KERNELS},  // 9 times that
                 {0, 3e37f, 3e37f, 3e37f, 0, 0},
                 {0, 1e-34f, 1e-34f, 1e-34f, 0, 0}};
-    for (int i = 0; i < 6 * 2; i++) {
-        const int row = i / 2;
+    for (int i = 0; i < 6 * 4; i++) {
+        const int row = i / 4, dtype = i / 2 % 2 ? PAGED_BF16 : PAGED_F32;
         const float q[8] = {1}, right = rows[row].right, limit = rows[row].limit;
         float k[9 * 8] = {0}, v[9 * 8] = {0}, out[8];
         for (int t = 0; t < 9; t++) {
             k[t * 8] = t == 4 ? 0 : rows[row].score;
             v[t * 8] = (i % 2 ? t : 8 - t) < 4 ? rows[row].v : rows[row].other_v;
         }
-        Seq *seq = seq_of(9, 8, i % 2 ? PAGED_BF16 : PAGED_F32, k, v);
+        Seq *seq = seq_of(9, 8, dtype, k, v);
         for (int flags = 0; flags < 4; flags++) {
             int here = KERNELS;
             if (device == PAGED_CPU) here = flags >= ATTEND_FAST && LANES > 0 ? FAST : PLAIN;
             CHECK_OK(t_attend(seq->pool, flags, 0, 1, 1, q, out, NULL));
-            note("row %d, dtype %d, flags %d: %g", row, i % 2, flags, out[0]);
+            note("row %d, dtype %d, flags %d: %g", row, dtype, flags, out[0]);
             if (rows[row].where & here && (limit == INFINITY || isnan(out[0]))) continue;
             CHECK(out[0] == right || fabsf(out[0] / right - 1) < 5e-3f);
         }
