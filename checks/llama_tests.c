@@ -1,6 +1,6 @@
 // llama_tests.c: what examples/llama.c promises, shown by starting it.
 //
-//     build/llama-tests [NAME...] [--list] [--quick] [--seed N]
+//     make build/llama-tests && build/llama-tests [NAME...] [--list] [--quick] [--seed N]
 //
 // The promise is that no way to serve a request changes a byte of its text. The first tests have
 // the rules of llama2.c once more, as plainly as can be, and draw the rest: the weights, the
@@ -10,9 +10,6 @@
 // skipped.
 //
 // The files of the last test stay in build/llama-tests-files.
-//
-//     cc -O2 -DPAGED_NO_MAIN checks/llama_tests.c paged.cu.c -o build/llama-tests -lm
-//     build/llama-tests
 
 #include "../paged.h"  // for the oracle
 #include "test.h"
@@ -722,22 +719,6 @@ TEST(files_of_another_kind_are_named)
                     "a checkpoint of version 2 of export.py; only version 0 is read here");
     files = format_text("%s/none none", folder);
     fails("", 1, format_text("llama: %s/none: No such file", folder));
-}
-
-// A file with a hole takes no room on the disk, but would take memory.
-TEST(weights_that_do_not_fit_into_memory_are_refused_at_once)
-{
-    const int numbers[] = {4096, 16384, 1, 32, 32, 32000, 1};
-    const long dim = 4096;
-    long floats = 32000 * dim + 4 * dim * dim + 3 * dim * 16384 + 3 * dim + 128;
-    if (system(format_text("(ulimit -v 300000 && %s --help) >/dev/null 2>&1", path)) != 0)
-        skip("a limit of memory, which this system or a sanitizer does not bear");
-    draw_model();
-    save("model", numbers, sizeof numbers);
-    CHECK_EQ(truncate(format_text("%s/model", folder), 28 + 4 * floats), 0);
-    CHECK_EQ(run(format_text("ulimit -v 300000; %s %s", path, files)), 1);
-    CHECK_HAS(err, "model: no memory for 1.6 GB of weights\n");
-    save("model", numbers, sizeof numbers);
 }
 
 TEST(what_may_surprise_is_said)
