@@ -23,6 +23,7 @@ make check C=...
   lanes        4 and 8 lanes of fast/fast.c: part of the house
   races        races of the kernels, in a thread block and between blocks: part of make test
   shapes       each head_dim, dtype and length in each kernel, likewise: part of the house
+  proof        every head_dim, any two threads: no race, by CBMC: minutes
   threads      the same for more tests, for threads of attend(), pools in two threads
   valgrind     the tests under valgrind
   compilers    all compilers here as C and C++, -O0 to -O3, fast paths or not
@@ -452,7 +453,8 @@ shown() {
 
 [ $# -gt 0 ] || { list; exit; }
 [ "$*" != all ] ||
-    set -- sanitizers threads valgrind compilers portability lint coverage states floats cuda planted
+    set -- sanitizers threads valgrind compilers portability lint coverage states floats cuda planted \
+        proof
 for part in "$@"; do
     case $part in
     lint | sanitizers | fuzz | lanes | races | shapes | threads | compilers | portability | coverage | \
@@ -463,6 +465,10 @@ for part in "$@"; do
     planted)
         shown "the planted mistakes" python3 checks/mistakes.py
         shown "mistakes in the page" sh checks/play.sh planted ;;
+    proof)
+        if command -v cbmc >/dev/null
+        then shown "the proof" python3 checks/proof.py
+        else skip "proof: cbmc is not installed"; fi ;;
     gpu) shown "on a GPU" sh checks/cuda.sh --gpu ${PART-} ;;
     *) echo "there is no check called $part"; list; exit 2 ;;
     esac

@@ -35,9 +35,11 @@ unset MAKEFLAGS MFLAGS  # the jobs are those of whoever runs this
 : >$parts/$name.began
 began=$(date +%s)
 python3 -c 'import sys; sys.exit(sys.version_info < (3, 7))' 2>/dev/null && python=yes || python=no
+limit=
+if command -v timeout >/dev/null; then limit="timeout 2400"; fi  # what hangs fails, after all
 case $1$python in
 python3no) printf 'skip  %s: no python3 from 3.7 on\n0 passed, 0 failed, 1 skipped\n' "$*" ;;
-*) "$@" || echo "FAIL  $*: exit status $?" ;;
+*) $limit "$@" || echo "FAIL  $*: exit status $?" ;;
 esac >$log 2>&1 </dev/null
 last=$(tail -n 1 $log)
 case $last in

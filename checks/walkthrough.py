@@ -301,7 +301,7 @@ IN_CODE = [
      lambda x: x in WORDS or x == 'quit' or exists(x), 'is no word of the sources'),
     (r'(?:^|[;&] )make ([a-z][a-z-]*)', lambda x: x in TARGETS, 'is no target of make'),
     (r'make exercise N=(\w+)', lambda x: f'"{x}"' in PREDICT or f'chapter {x}\n' in ANSWERS or
-     exists(f'learn/{x}.c') and exists(f'learn/{x}.patch'), 'is no exercise'),
+     exists(f'learn/{x}.patch'), 'is no exercise'),
     (r'((?:\./|build/llama-)tests [a-z]\w*)', lambda x: x in tests(), 'is no test'),
     (r'\bBUG=([\w-]+)', lambda x: x in BUGS, 'is no bug'),
     (r'\bC=(\w+)', lambda x: f'\n  {x} ' in LISTED, 'is not in the list of make check'),

@@ -521,7 +521,8 @@ def copy_for(name, original, stages):
     """Makes the reader's file for an exercise of code, and prints the task. It is a copy of a file
     of learn/ or of an engine: the reader's if there is one, as the finished one has all solutions.
     Returns its path, or None if the reader's engine does not go so far yet."""
-    path = 'learn/my-%s.c' % name
+    task_path = next(path for path in ('learn/%s.c' % name, original) if os.path.exists(path))
+    path = 'learn/my-%s' % os.path.basename(task_path)
     if os.path.exists(path):
         return path
     if original == 'paged.cu.c' and os.path.exists(MINE):
@@ -532,7 +533,7 @@ def copy_for(name, original, stages):
             return None
         original = MINE
     write(path, read(original))
-    task = re.sub('^// ?', '', read('learn/%s.c' % name).partition('\n\n')[0], flags=re.M)
+    task = re.sub('^(//|#) ?', '', read(task_path).partition('\n\n')[0], flags=re.M)
     print(fold(task) + 'Your copy of %s: %s' % (original, path))
     return path
 
@@ -555,6 +556,10 @@ def exercise(name, answer, stages):
         path = copy_for(name, original, stages)
         if not path:
             return 1
+        if path.endswith('.py'):
+            status, text = call([sys.executable, path])
+            say(text, 0)
+            return status
         source = [path]
         if original == 'paged.cu.c':
             source = ['-DENGINE="my-%s.c"' % name, '-I.', 'learn/%s.c' % name]
