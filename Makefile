@@ -66,26 +66,30 @@ bench: examples/bench.c examples/util.h build/fast.o  ## speed against the machi
 WASM    = clang --target=wasm32-wasi
 PAGE    = $(if $(filter paged.cu.c,$(ENGINE)),docs,build)/play.html
 EXPORT  = start step report attention pool seqs malloc $(addprefix seq_,create append fork rewind \
-            release publish lookup) lanes gpu_lane __stack_pointer load model tale tell branch forget look
+            release publish lookup) lanes k v q expected gpu_lane __stack_pointer load model tale tell branch forget look
+EXPORT += $(addprefix cache_,create plane table difference)
 TALES   = $(dir $(PAGE))tales.js
+# The parts of the page, @FILE, stand there without indentation and lines of comment: it is small.
 play:             ## docs/play.html, the page; ENGINE=learn/paged.cu.c: with yours
 	@mkdir -p build
 	@echo 'int main(void) { return 0; }' | $(WASM) -x c - -o build/play.wasm 2>/dev/null || { echo \
 	    "There is no compiler for WebAssembly:" \
 	    "sudo apt-get install clang lld wasi-libc libclang-rt-dev-wasm32"; exit 1; }
 	sed -f examples/play_gpu.sed $(firstword $(ENGINE)) >build/kernel.c
-	awk '/^__[dg][a-z]*__.*[^}]$$/, /^}/ { print NR "\t" $$0 } /^[a-z]* (seq|pool)_[a-z]*\(/ { \
-	    print NR "\t" $$0 }' $(firstword $(ENGINE)) >build/kernel.txt
+	awk '/^__[dg][a-z]*__.*[^}]$$|^[a-z]* seq_(append|fork|lookup|rewind)\(/, /^}/ { print NR "\t" $$0 }' \
+	    $(firstword $(ENGINE)) | gzip -9n | base64 >build/source.base64
+	(cat examples/play_webgpu.wgsl && awk -f examples/play_webgpu.awk $(firstword $(ENGINE))) | \
+	    gzip -9n | base64 >build/wgsl.base64
 	$(WASM) -mexec-model=reactor -Oz -s $(WARN) $(CPPFLAGS) -idirafter /usr/include -I. \
 	    -DPAGED_NO_MAIN -DKERNEL='"build/kernel.c"' examples/play.c examples/play_gpu.c \
+	    examples/play_webgpu.c \
 	    $(EXPORT:%=-Wl,--export=%) -Wl,-z,stack-size=1048576 -o build/play.wasm
 	gzip -9nc build/play.wasm | base64 >build/play.base64
-	sed -e '/^PLAY_CSS$$/{r examples/play.css' -e d -e '}' \
-	    -e '/^PLAY_STORIES$$/{r examples/play_stories.js' -e d -e '}' \
-	    -e '/^PLAY_KERNEL$$/{r examples/play_kernel.js' -e d -e '}' \
-	    -e '/^PLAY_RACE$$/{r examples/play_race.js' -e d -e '}' -e '/id="source"/r build/kernel.txt' \
+	awk '/^@/ { while ((getline line <("examples/" substr($$0, 2))) > 0) { \
+	        sub(/^ */, "", line); if (line !~ "^// ") print line } next } 1' examples/play.html | \
+	    sed -e '/id="source"/r build/source.base64' -e '/id="wgsl"/r build/wgsl.base64' \
 	    -e "s|ENGINE_NAME|$(firstword $(ENGINE))|; s|ENGINE_SUM|$$($(MAKE) -s play-sum)|" \
-	    -e '/id="wasm"/r build/play.base64' examples/play.html >build/page
+	    -e '/id="wasm"/r build/play.base64' >build/page
 	mv build/page $(PAGE)
 	echo 'const tales = [`' >$(TALES)
 	gzip -9nc examples/tales.bin | base64 | tr -d '\n' >>$(TALES)

@@ -1913,14 +1913,14 @@ static void check_lengths(PoolConfig config, int num_q_heads, const int *lengths
 
 // Which elements a thread has, and where the barriers and the ends of tiles and splits fall, depends
 // on head_dim, on how many tokens a row sees, and on the dtype. So each head_dim meets each dtype
-// and each of these lengths; block sizes and heads take turns. On the stand-in, by --quick or where
-// the plain code is all there is, the short ones meet attend_paged() alone, in one head.
+// and each of these lengths; block sizes and heads take turns. By --quick, and on a stand-in with the
+// plain code alone, the short ones meet attend_paged() only, in one head.
 TEST_ON(every_shape_agrees_with_the_oracle, ON_BOTH)
 {
     const int few[] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, many[] = {127, 128, 129, 257};
     const int block_sizes[] = {1, 2, 3, 16};
     const int heads[8][2] = {{1, 8}, {1, 1}, {2, 2}, {1, 1}, {1, 4}, {1, 1}, {2, 4}, {1, 1}};
-    const int brief = on_stand_in() && (quick || NUM_WAYS != 4);
+    const int brief = quick || (on_stand_in() && NUM_WAYS != 4);
     for (int dim = 1; dim <= PAGED_MAX_HEAD_DIM; dim++) {
         const int *kv_and_q = heads[brief ? 1 : dim % 8];
         for (int dtype = PAGED_F32; dtype <= PAGED_BF16; dtype++) {

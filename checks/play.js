@@ -11,10 +11,13 @@ async function drive(seed, n, kinds) {
       [texts([row.querySelector('label')]), now().tales
         ? texts(part(row, 'words-').querySelectorAll('span')) : part(row).value,
       texts(part(row, 'table-').children, ' ')]);
-    const pool = [...$('blocks').children].map(({firstChild, lastChild}) =>
-      [...firstChild.children].map(slot => slot.textContent || '~').join('') + texts([lastChild]));
-    return [...lines, texts($('free').childNodes, ' '), ...pool].join('; ');
+    return [...lines, texts($('free').childNodes, ' '), ...poolShown($('blocks'))].join('; ');
   }
+  const poolShown = ({children}) => [...children].map(({firstChild, lastChild}) =>
+    [...firstChild.children].map(slot => slot.textContent || '~').join('') + texts([lastChild]));
+  const poolToBeShown = (blocks, words = {}) => blocks.map(({slots, ref_count, serial}, i) =>
+    slots.map((slot, j) => slot ?? words[[i, j]] ?? '~')
+      .join('') + (ref_count ? ` ×${ref_count}` : '') + (serial ? ` #${serial}` : ''));
   function to_be_shown({seqs, tales = seqs, blocks, free}, {size}) {
     const lines = Object.keys(tales).sort().map(name => {
       const {length = 0, table = []} = seqs[name] ?? {}, {words} = tales[name];
@@ -25,10 +28,7 @@ async function drive(seed, n, kinds) {
     for (const [name, {table}] of tales === seqs ? [] : Object.entries(seqs))
       table.forEach((block, i) => tales[name].words.slice(i * size, i * size + size).forEach(
         (word, slot) => { if (i * size + slot < seqs[name].length) words[[block, slot]] = word; }));
-    const pool = blocks.map(({slots, ref_count, serial}, i) => slots.map((slot, j) =>
-      slot ?? words[[i, j]] ?? '~')
-      .join('') + (ref_count ? ` ×${ref_count}` : '') + (serial ? ` #${serial}` : ''));
-    return [...lines, free.join(' ') || 'empty', ...pool].join('; ');
+    return [...lines, free.join(' ') || 'empty', ...poolToBeShown(blocks, words)].join('; ');
   }
   function story(link) {  // its event comes later
     if (link && link.hash !== location.hash) coming++;
@@ -83,20 +83,22 @@ async function drive(seed, n, kinds) {
     },
     twice() {
       const button = pick([...document.querySelectorAll(
-        'button:not([hidden], [data-do=copy], #act *)')]);
+        'button:not([hidden], [data-do=copy], #act *, #own-gpu *)')]);
       button.click();
       button.click();
     },
     undo: () => document.querySelector(`[data-do=${pick(['undo', 'redo'])}]`).click(),
-    look: () => pick([...$('look').parentNode.querySelectorAll('button')]
-      .filter(one => one.checkVisibility()))?.click(),
+    look: () => pick([...document.querySelectorAll('[data-answer]')].filter(visible)).click(),
+    text() {  // in the figure of one text
+      const input = $(pick(['typed', 'attends']));
+      input.focus();
+      for (let i = random(5); i >= 0; i--) press(random(3) ? pick('once upon') : 'Backspace');
+    },
     race() {  // its engines work beside the page's
       $('speed').value = random(5);
       $(pick(['racing', 'pace', 'pace'])).click();
     },
-    lead: () => random(3) || story([...$('leads').querySelectorAll('a')].find(({hash}) =>
-      STORIES[hash.slice(1)])),
-    story: () => random(3) || story(pick([...$('stories').children])),
+    story: () => random(3) || story(pick([...document.links])),
     shape() {
       const box = pick([$('size'), $('count')]);
       if (random(3) || box.disabled) return;
@@ -144,7 +146,15 @@ async function drive(seed, n, kinds) {
     if (shown() !== wanted) say(`! it shows "${shown()}", not "${wanted}"`.replaceAll('\n', '/'));
     if ($('blocks').children.length > 64) say('! more than 64 blocks');
     if (document.activeElement === document.body) say('! the focus is lost');
-    if (moment().answer.includes('in this engine')) say(`! ${moment().answer}`);
+    for (const {id, verdict, on, blocks} of quizzes) {
+      if (verdict.includes('in this engine')) say(`! ${id}: ${verdict}`);
+      if (`${poolShown(blocks)}` !== `${poolToBeShown(on.now.blocks)}`)
+        say(`! ${id} shows ${poolShown(blocks)}`);
+    }
+    const letters = [...$('typed-table').children].map(({lastChild: {textContent: block}}) =>
+      poolShown($('typed-blocks'))[block].slice(0, 4)).join('').replace(/~*$/, '');
+    for (const id of ['typed', 'attends'])
+      if ($(id).value !== letters) say(`! ${id}: "${$(id).value}", not "${letters}"`);
   }
   let coming = 0;  // clicks on stories: their events come later
   addEventListener('hashchange', () => { coming--; });
@@ -162,25 +172,23 @@ async function drive(seed, n, kinds) {
   await judge_race();
   race.player.stop();
   await race.stepping;
-  for (const {place} of race.sides) tell_log(place);
+  for (const {place} of [...race.sides, ...quizzes.map(({on}) => on), text.on]) tell_log(place);
 }
 
 // For engines that are wrong on purpose: looks twice, types, and tells what the page says.
 async function tell_message() {
   race.player.stop();
   await race.stepping;
-  deeds.look();
-  deeds.look();
-  await ended();
-  const answer = $('says').textContent;
+  const [sharing] = quizzes;
+  for (let i = 0; i < 2; i++) await sharing.later(() => sharing.answer(SHOW));
   actInRow('a', 'release');
   await ended();
   $('a').value = 'hi';
   actInRow('a', 'begin');
   await ended();
-  const said = [$('message'), $('calls'), $('lap')].map(({textContent}) =>
+  const said = [$('alarm'), $('message'), $('calls'), $('lap'), sharing.says].map(({textContent}) =>
     textContent.replace(/\s+/g, ' '));
-  console.log([...said, answer].join(' | '));
+  console.log(said.join(' | '));
 }
 
 // A tale, one that is forked from it, and what both begin with.

@@ -46,7 +46,7 @@ agrees() {
     console "$1" "$2" >$out/all && grep -v '^!' $out/all | sed '/^END$/d' >$out/log
     judged $out/log paged.cu.c >$out/judged
     grep '^!' $out/all && return 1
-    grep -E '"code":[1456]|"wrong":"[^"]|"agrees":0' $out/log && return 1
+    grep -E '"code":[1456]|"wrong":"[^"]|"differs"' $out/log && return 1
     tail -n 1 $out/judged | grep 'The judge' && return 1
     grep -q '^END' $out/all || { echo 'it does not come to an end' && return 1; }
     cmp $out/log $out/judged && grep -c '^[a-z]' $out/log
@@ -86,6 +86,7 @@ the_page() {
     [ -n "$browser" ] || { skip "play: there is no Chromium and no Firefox" && return; }
     deeds ${SEED-1} ${DEEDS-100}
     check "what was wrong once is right" cases cases=
+    check "in a browser that lacks something, it says so or does without" old_browsers
 }
 
 # ---- engines -------------------------------------------------------------------------------------
@@ -101,9 +102,12 @@ can_make() {
 # shows ENGINE WHO WORDS: the page of this engine, or its act of the kernel, says these words.
 shows() (
     page_of "$1" || return
-    [ $2 = page ] || driver=checks/play_kernel.js
-    console $out/yours.html $2 >$out/says
-    sed '/^END$/d' $out/says | cut -c1-300
+    case $2 in
+    gpu) on_gpu $out/yours.html gpu ;;
+    act) driver=checks/play_kernel.js && console $out/yours.html act ;;
+    page) console $out/yours.html page ;;
+    esac >$out/says
+    sed '/^END$/d' $out/says | cut -c1-500
     echo "$3" | awk '{ gsub(/ & /, "\n"); print }' >$out/words
     while read -r words; do grep -F -o -e "$words" $out/says || return; done <$out/words
 )
@@ -123,14 +127,13 @@ engines() {  # WHO NAME...: these mistakes, or all that the table has for the pa
 
 calm() { look=--force-prefers-reduced-motion cases cases=race && grep 'motion: true' $out/cases; }
 forced() { look=--force-high-contrast cases cases=forced && grep 'colours: true' $out/cases; }
-leads() {  # to a chapter that there is, and a function in its line
-    sed -n 's/^lead: //p' $out/cases | sort -u >$out/leads
-    sed -n 's/^## //p' walkthrough.md | tr 'A-Z ' 'a-z-' | tr -d '.,:' >$out/chapters
-    sed -n 's/^walkthrough.md#\(.*\): .*/\1/p' $out/leads | grep -v -x -F -f $out/chapters && return 1
-    sed -n 's/^paged.cu.c: \(.*\)(), line \([0-9]*\) .*/\2 \1/p' $out/leads >$out/lines
-    while read -r line name; do
+leads() {  # to a chapter that there is, and to the text of a function, in its line
+    sed -n 's/^lead: \(.*\)(), line \([0-9]*\) of paged.cu.c; chapter \([0-9]*\) .*/\1 \2 \3/p' \
+        $out/cases | sort -u >$out/leads
+    while read -r name line chapter; do
         sed -n "${line}p" paged.cu.c | grep -q " $name(" || { echo "$name: $line" && return 1; }
-    done <$out/lines
+        grep -q "^## $chapter\. " walkthrough.md || { echo "no chapter $chapter" && return 1; }
+    done <$out/leads
     grep -c . $out/leads
 }
 copied() {  # the calls that the last case copied compile, as their first line says, and run
@@ -146,13 +149,30 @@ before() {
         '.map(one => one.localName).join()); console.log("END")' >$out/before.js
     (driver=$out/before.js && console docs/play.html before | grep -x p)
 }
+# A browser that lacks something says so, or does without. BEFORE is done as the page begins.
+lacking() {  # BEFORE LINE
+    sed "s|<header>|<script>$1</script>&|;t" docs/play.html >$out/lacking.html
+    cat >$out/starting.js <<'END'
+</script><script>
+const starting = document.getElementById('starting');
+new MutationObserver(() => {
+  console.log(starting.hidden ? 'it starts' : starting.textContent);
+  console.log('END');
+}).observe(starting, {attributes: true, childList: true});
+END
+    (driver=$out/starting.js && console $out/lacking.html before | grep -x "$2")
+}
+old_browsers() {
+    lacking 'delete window.DecompressionStream' 'The engine cannot start in this browser: .*Decomp.*' &&
+        lacking 'WebAssembly.Module = null; delete Element.prototype.checkVisibility' 'it starts'
+}
 without_tales() {  # a model's story cannot be told: the first story can
     echo 'console.log(`${moment().story}: ${$("message").textContent}`); console.log("END")' \
         >$out/without.js
     mv $out/tales.js $out/away.js
     (driver=$out/without.js && console docs/play.html tales >$out/all)
     mv $out/away.js $out/tales.js
-    grep -x 'sampling: tales.js is not beside this page.' $out/all
+    grep -x 'letters: tales.js is not beside this page.' $out/all
 }
 # tells PAGE: a tale, and one that branches off, are those of ./llama. The second is printed.
 told() { sed -n "$1p" $out/told | tr / '\n'; }
@@ -171,10 +191,48 @@ differs() {  # NAME: what the calls of the deeds do on an engine with this mista
     grep -q 'start(4' $out/log && ! cmp $out/page $out/log
 }
 right() { page_of $out/engine.c && tells $out/yours.html; }
-unwritten() {  # an engine with the functions of six stages
+written() {  # an engine with the functions of so many stages
     PYTHONPATH=learn python3 -c "import learn; from common import read
-print(learn.skeleton(read('paged.cu.c'), learn.read_stages(), 6))" >$out/bug.c
-    shows $out/bug.c act 'stage 7: write attend_paged()'
+print(learn.skeleton(read('paged.cu.c'), learn.read_stages(), $1))" >$out/bug.c
+}
+unwritten() {  # STAGES WHO WORDS: the page of such an engine, or its act, says these words
+    written $1 && shows $out/bug.c $2 "$3"
+}
+# The section "On your own GPU": on a GPU of Chromium's, in software.
+on_gpu() {  # PAGE QUERY
+    (driver=checks/play_webgpu.js && look="--enable-unsafe-webgpu --enable-features=Vulkan \
+        --use-webgpu-adapter=swiftshader" && console "$@") | sed '/^END$/d' >$out/gpu && cat $out/gpu
+}
+both_right() {
+    on_gpu docs/play.html gpu=results && [ "$(grep -c '|.*right |.*right |.*right$' $out/gpu)" = 2 ]
+}
+early() {
+    written 7 && page_of $out/bug.c && on_gpu $out/yours.html gpu | grep 'right |.*right |.*right$'
+}
+reason() { grep -o "^$1 | $2.\{0,30\}" $out/reasons; }
+in_firefox_says_why() { in_firefox on_gpu docs/play.html gpu | grep -E 'right$|WebGPU|adapter'; }
+own_gpu() {
+    [ -z "$firefox" ] || check "in Firefox, it says what it has, or why not" in_firefox_says_why
+    [ "$browser" = "$chromium" ] || { skip "play: WebGPU: there is no Chromium" && return; }
+    if on_gpu docs/play.html gpu | grep WebGPU; then
+        skip "play: this Chromium has no WebGPU" && return
+    fi
+    has_gpu=yes
+    check "a GPU in software is right in all ways, with shuffles and without" both_right
+    on_gpu docs/play.html gpu=reasons >$out/reasons
+    while IFS='|' read -r what words; do
+        check "on your own GPU, $what: it says so" reason "$what" "$words"
+    done <<END
+no WebGPU|This browser has no WebGPU
+no adapter|WebGPU finds no adapter
+no answer|The adapter did not answer in
+lost|The GPU was lost
+too small|The cache needs .* bytes. A buffer of this device has at most
+a line|Line $(sed -n '/+ logf(l)/=' paged.cu.c) of paged.cu.c cannot be translated
+a shader|The shader does not compile
+costs|On it, paging costs 4.0 %; copying first costs 140.0 %. Sequences: 3 of 3
+noise|On it, times differ by 20.0 % from round to round, too much
+END
 }
 house() {
     if [ -n "$firefox" ]; then
@@ -193,6 +251,7 @@ house() {
     check "before its script runs, there is a sentence and no button" before
     check "without tales.js, the page says so and opens the first story" without_tales
     check "the page tells what ./llama tells" tells docs/play.html
+    own_gpu
     can_make || return
     for name in cow-not-in-table fork-not-counted rewind-keeps-a-block free-list-first-in-first \
         prefix-whole-prompt-hit prefix-evicted-first sum-not-rescaled; do
@@ -203,13 +262,24 @@ house() {
     # An engine that is right, without comments, and with another name in a kernel.
     sed -e 's|//.*||' -e '/ attend_tokens(const Job/,/^}/s/score/sum/g' paged.cu.c >$out/engine.c
     check "an engine of yours that is right tells what ./llama tells" right
-    check "and its act agrees with the oracle" shows $out/engine.c act 'differs by less'
+    check "and its act agrees with the oracle" shows $out/engine.c act 'It agrees & differs by less'
+    sed '/ attend_tokens(const Job/,/^}/s/\([^a-z_.]\)\([mlo]\)\([^a-z_(]\)/\1my_\2\3/g' paged.cu.c \
+        >$out/engine.c
+    check "of a kernel with other names, its act says what it looks for" \
+        shows $out/engine.c act 'It agrees & no variables named m, l and o'
     check "one that copies half a block mixes up names" mixed_up
     engines page
     engines act
     line=$(($(sed -n '/__shfl_xor_sync(ALL_LANES/=' paged.cu.c) - 1))
     check "of a deadlock, it says the line" says idle-lane-returns act "Deadlock: at lines $line and"
-    check "an engine of stage 6: the act says what to write" unwritten
+    check "an engine of stage 6: the act says what to write" \
+        unwritten 6 act 'stage 7: write attend_paged()'
+    check "an engine of stage 3: the page says what ~ is" \
+        unwritten 3 page 'stage 4: write write_token() & "~" is a slot without a letter'
+    [ "${has_gpu-}" ] || return
+    engines gpu
+    check "an engine of stage 6: a GPU says when it can run" unwritten 6 gpu 'from stage 7 on'
+    check "one of stage 7 is right on a GPU, too, without f16" early
 }
 
 # planted NAME DEEDS: deeds of these kinds show this mistake in the page.
@@ -224,7 +294,9 @@ planted() {
 
 case ${1-} in
 page) the_page ;;
-engines) can_make && engines page append-of-1e9 append-panics && engines act barrier-before-merge ;;
+engines)
+    can_make && engines page append-of-1e9 scale-forgotten &&
+        engines act barrier-before-merge kernel-not-rescaled ;;
 house) house ;;
 planted)
     [ -n "$browser" ] || { skip "play: mistakes: there is no Chromium and no Firefox" && finish; }

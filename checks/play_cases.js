@@ -8,7 +8,7 @@ const width = document.documentElement.clientWidth;
 const same = (what, is, should) => see(`${what}: "${is}", not "${should}"`, is === should);
 const wide = selector => document.querySelector(selector).getBoundingClientRect();
 async function to(link) {
-  open(link);
+  goTo(link);
   await ended();
 }
 async function follow(link) {
@@ -56,7 +56,7 @@ const cases = {
     same('the words after a step from the end', words(), 2);
   },
   async 'keys do what the buttons say'() {
-    await to('sampling');
+    await to('letters');
     $('a').focus();
     for (const [key, ctrl, fn] of [['Enter', false, 'seq_fork'], ['Enter', true, 'seq_publish'],
       ['Delete', true, 'seq_release'], ['Enter', false, 'step'], ['Enter', false, 'seq_fork']]) {
@@ -75,48 +75,124 @@ const cases = {
     await ended();
     same('the call after Ctrl+y', now().call.fn, 'seq_fork');
   },
-  async 'an answer is right or wrong, and then the look'() {
-    for (const [story, i, said, taken] of [['sampling', 0, 'Right: none. ', 2],
-      ['sampling', 2, 'No: none. ', 2], ['full', 2, 'Right: PAGED_TOO_LONG. ', 3]]) {
-      await to(story);
-      const button = document.querySelectorAll('[data-do=answer]')[i];
+  async 'an answer is right or wrong, and then it is shown'() {
+    for (const [id, i, said, taken] of [['sampling', 0, 'Right: none. ', 2],
+      ['sampling', 2, 'No: one. ', 3], ['full', 2, 'Right: PAGED_TOO_LONG. ', 3]]) {
+      const quiz = quizzes.find(quiz => quiz.id === id), button = quiz.bar.children[i];
       button.focus();
       button.click();
       await ended();
-      see(`"${$('says').textContent}"`, $('says').textContent.startsWith(said));
-      same('blocks taken', now().blocks.length - now().free.length, taken);
+      see(`"${quiz.verdict}"`, quiz.says.textContent === quiz.verdict && quiz.verdict.startsWith(said));
+      same('blocks taken', quiz.on.now.blocks.length - quiz.on.now.free.length, taken);
       see('the focus is lost', document.activeElement === button);
     }
-    deeds.look();
-    await ended();
-    const button = document.querySelector('[data-do=answer]');
+    const [quiz] = quizzes, [button] = quiz.bar.children;
     button.focus();
     button.click();
     await ended();
-    see('the focus is lost at the end', document.activeElement.closest('#leads'));
+    see('the focus is lost at the end', document.activeElement === quiz.bar.lastChild);
+    for (const quiz of quizzes) await quiz.begin();
   },
   async 'the second click of two counts for Step, and not for an answer'() {
-    const second = selector => document.querySelector(selector).dispatchEvent(
+    const second = element => element.dispatchEvent(
       new MouseEvent('click', event('', {detail: 2})));
-    await to('crowd');
+    await to('tales');
     const {steps} = now();
-    second('#step');
+    second($('step'));
     await ended();
     same('the steps', now().steps, steps + 1);
-    await to('draft');
-    second('[data-do=answer]');
+    second(quizzes[0].bar.firstChild);
     await ended();
-    same('the questions that are answered', moment().asked, 0);
+    same('the questions that are answered', quizzes[0].asked, 0);
   },
-  async 'the end of a story leads on'() {
-    for (const story of Object.keys(STORIES)) {
-      await to(story);
-      while (question()) deeds.look(), await ended();
-      for (const {hash, href, textContent} of $('leads').querySelectorAll('a')) {
-        say(`lead: ${href.replace(/.*\//, '')}: ${textContent}`);
-        see(`${hash}`, !href.includes('play') && !href.includes('driven')
-          || Object.hasOwn(STORIES, hash.slice(1)));
-      }
+  async 'an arrow leads from a letter to its slot'() {
+    await text.type('once upon');
+    for (const t of [0, 5, 8]) {
+      text.point(t);
+      const here = $('typed-blocks').querySelector('.here'), [block, slot] = text.on.walk('a')[t];
+      same('the slot', here.dataset.at, `${block},${slot}`);
+      same('its letter', here.textContent, 'once upon'[t]);
+      const end = $('typed-arrow').firstChild.getPointAtLength(0), from = wide('#typed');
+      see('the arrow begins at the letter',
+        Math.abs(end.x + wide('#typed-figure').x - from.x - 12 - (t + .5) * letterWidth()) < 2);
+    }
+    $('typed').focus();
+    $('typed').setSelectionRange(9, 9);
+    await new Promise(done => setTimeout(done, 99));
+    $('typed').setSelectionRange(3, 3);
+    await new Promise(done =>
+      document.addEventListener('selectionchange', done, {once: true}));
+    same('the letter before the cursor', text.t, 2);
+    await text.type('');
+    same('the slots without a letter', $('typed-figure').querySelectorAll('.here, path').length, 0);
+    await text.type('x'.repeat(17));
+    see($('typed-says').textContent, /TOO_LONG/.test($('typed-says').textContent));
+    same('the text', $('typed').value, '');
+    await text.type('once up');
+  },
+  async 'the kernel attends for the text that was typed last'() {
+    await text.type('hi');
+    same('the text', kernel.text, 'hi');
+    await to('letters');
+    same('the text', kernel.text, textOf('a'));
+    see($('verdict').textContent, $('verdict').textContent.startsWith('✓'));
+    choose('fault', 2);
+    await ended();
+    see($('verdict').textContent, $('verdict').textContent.startsWith('✗'));
+    see($('tells').textContent, $('tells').matches('.bad') && /Deadlock/.test($('tells').textContent));
+    choose('fault', 0);
+    await ended();
+    same('the step', kernel.at, 0);
+  },
+  async 'a link of 3,000 letters fits its window'() {
+    await follow(`#${'x'.repeat(3000)}`);
+    see('it is not said', $('message').textContent.length > 3000);
+    same('the width', document.documentElement.scrollWidth, width);
+  },
+  async 'letters that find no room are left out, and that is said'() {
+    const said = () => $('message').textContent;
+    await to('letters');
+    await put('a', 'x'.repeat(10000));
+    same('the letters of a', textOf('a').length, 32);
+    see(said(), /the last 9974 of yours are left out/.test(said()));
+    $('a').focus();
+    $('a').setSelectionRange(32, 32);
+    press('y');
+    await ended();
+    same('the letters of a', textOf('a'), 'x'.repeat(32));
+    see(said(), /the last 1 of yours is left out/.test(said()));
+  },
+  async 'the story of a model opens on its climax'() {
+    await to('tales');
+    see(sights.weights, Math.max(...sights.weights) > .9);
+  },
+  async 'reduced motion, once asked for, stops what moves'() {
+    await to('tales');
+    teller.run();
+    race.player.run();
+    calm.dispatchEvent(new Event('change'));
+    await ended();
+    same('what moves', [teller, race.player, kernel.player].filter(({turn}) => turn).length, 0);
+  },
+  async 'without checkVisibility(), the focus is kept'() {
+    const {checkVisibility} = Element.prototype;
+    delete Element.prototype.checkVisibility;
+    await to('letters');
+    const button = document.querySelector('[data-name=a] [data-do=release]');
+    button.focus();
+    button.click();
+    await ended();
+    see('the focus is lost', document.activeElement !== document.body && !problem);
+    Element.prototype.checkVisibility = checkVisibility;
+  },
+  async 'no link leaves the page'() {
+    for (const {href} of document.links) see(href, href.split('#')[0] === location.href.split('#')[0]);
+  },
+  async 'a figure leads on'() {
+    for (const {id, read} of quizzes) {
+      const {textContent: code} = $(id).querySelector('pre');
+      see(`the text of ${read}()`, code.includes(` ${read}(`) && code.endsWith('}'));
+      say(`lead: ${$(id).querySelector('summary').textContent}`);
     }
   },
   async 'Run draws each word and can be stopped; another shape has the same tale'() {
@@ -139,10 +215,10 @@ const cases = {
     same('what is told', now().tales.a.words.join(''), words.join(''));
   },
   async 'a link to nothing opens the first story, and says so'() {
-    for (const link of ['__proto__', 'constructor', '%', 'lines']) {
-      await to('beam');
+    for (const link of ['__proto__', 'constructor', '%', 'size']) {
+      await to('tales');
       await to(link);
-      same(`the story of #${link}`, moment().story, 'sampling');
+      same(`the story of #${link}`, moment().story, 'letters');
       same(`the blocks after #${link}`, now().blocks.length, 16);
       see(`#${link} is not named: ${$('message').textContent}`,
         $('message').textContent.includes(`"${link}"`));
@@ -150,46 +226,48 @@ const cases = {
   },
   async 'a link to a part of the page leaves the focus somewhere'() {
     $('a').focus();
-    for (const link of ['#lines', '#beam', '#gpu']) {
+    for (const link of ['#lines', '#tales', '#full', '#gpu']) {
       await follow(link);
       see(`after ${link} the focus is lost`, document.activeElement !== document.body);
     }
   },
   async 'Undo over the beginning of a story: the link is that of the story'() {
-    await follow('#draft');
-    await follow('#prefix');
-    for (let i = 0; i < 9 && moment().story === 'prefix'; i++) deeds.undo(), await ended();
-    same('the link', location.hash, '#draft');
+    await follow('#tales');
+    await follow('#letters');
+    for (let i = 0; i < 9 && moment().story === 'letters'; i++) deeds.undo(), await ended();
+    same('the link', location.hash, '#tales');
   },
   async 'another block_size and back: the pool is the old one'() {
-    await to('crowd');
-    for (const size of [1, 16, 4]) choose('size', size), await ended();
-    same('the blocks', now().blocks.length, STORIES.crowd.count);
+    await to('tales');
+    for (const size of [8, 16, 4]) choose('size', size), await ended();
+    same('the blocks', now().blocks.length, MODES.tales.count);
     choose('count', '');
     await ended();
-    same('the blocks after no number', now().blocks.length, STORIES.crowd.count);
+    same('the blocks after no number', now().blocks.length, MODES.tales.count);
   },
   async 'what is begun can be typed on'() {
-    await to('sampling');
+    await to('letters');
     document.querySelector('[data-name=b] [data-do=begin]').focus();
     document.activeElement.click();
     await ended();
     same('the focus', document.activeElement.id, 'b');
   },
   async 'a text that does not fit stays out, and nothing is lost'() {
-    await to('full');
-    for (let i = 0; i < 3; i++) deeds.look(), await ended();
+    await to('letters');
+    choose('count', 5);
+    await ended();
+    await grant(['type a once upo', 'type b he was her']);
     const text = textOf('a');
-    await put('a', 'é'.repeat(15));
+    await put('a', 'é'.repeat(25));
     same('the text', textOf('a'), text);
     same('the line', $('a').value, text);
     for (const part of ['PAGED_TOO_LONG', '"é'])
       see(`no ${part} in "${$('message').textContent}"`, $('message').textContent.includes(part));
   },
   async 'nor when the end of the text was shared'() {
-    await to('sampling');
+    await to('letters');
     const long = 'x'.repeat(43);
-    await act(['type a 0123456789', 'fork a 10', `type c ${long}`]);  // three blocks are shared
+    await grant(['type a 0123456789', 'fork a 10', `type c ${long}`]);  // three blocks are shared
     choose('count', 14);
     await ended();
     const text = textOf('a');
@@ -198,7 +276,7 @@ const cases = {
     see(`no code in "${$('message').textContent}"`, /OUT_OF_BLOCKS/.test($('message').textContent));
   },
   async 'that the calls are copied is said until something else is done'() {
-    await to('sampling');
+    await to('letters');
     Object.defineProperty(navigator, 'clipboard', {configurable: true, value: {
       writeText: async text => text.split('\n').forEach(line => say(`copied: ${line}`))}});
     deeds.copy();
@@ -217,23 +295,20 @@ const cases = {
   async 'only a line has a text box; it has a name that says what is in it'() {
     await to('tales');
     same('text boxes of tales', document.querySelectorAll('.seq input:not([hidden])').length, 0);
-    await to('sampling');
+    await to('letters');
     see(`"${$('a').ariaLabel}"`, /\w+ .*\ba\b/.test($('a').ariaLabel));
   },
-  async 'the buttons of a story stay in place'() {
-    for (const link of ['sampling', 'beam', 'draft', 'prefix', 'full']) {
-      await to(link);
+  async 'the buttons of a figure stay in place'() {
+    for (const quiz of quizzes) {
       const tops = new Set();
-      for (let i = 0; question(); i++) {
-        tops.add(Math.round(wide('#look').top - wide('#story').top));
-        deeds.look();
-        await ended();
-      }
-      same(`#${link}: the places of Look`, [...tops].join(' '), `${[...tops][0]}`);
+      for (; quiz.questions[quiz.asked]; await quiz.later(() => quiz.answer(SHOW)))
+        tops.add(Math.round(quiz.bar.getBoundingClientRect().top - wide(`#${quiz.id}`).top));
+      same(`#${quiz.id}: the places of its buttons`, [...tops].join(' '), `${[...tops][0]}`);
+      await quiz.begin();
     }
   },
   async 'it fits its window, with blocks of any size'() {
-    for (const link of ['sampling', 'crowd', 'tales'])
+    for (const link of ['letters', 'tales'])
       for (const size of [1, 8, 16]) {
         await to(link);
         choose('size', size);
@@ -244,7 +319,9 @@ const cases = {
     $('kernel').open = false;
   },
   async 'who holds a slot is visible in forced colours'() {
-    await to('beam');
+    await to('letters');
+    await grant(['fork a 6']);
+    await later(() => {});
     const look = node => ['backgroundImage', 'backgroundColor'].map(name =>
       getComputedStyle(node)[name]).join();
     for (const kind of ['.seq label', '.seq span .chip', '#blocks .held'])
@@ -254,9 +331,9 @@ const cases = {
     say(`forced colours: ${matchMedia('(forced-colors: active)').matches}`);
   },
   async 'nothing covers the controls of the kernel'() {
-    await to('sampling');
+    await to('letters');
     await unfold();
-    for (const button of document.querySelectorAll('#act .bar button')) {
+    for (const button of document.querySelectorAll('#act .bar button, #act .bar input')) {
       for (const block of ['start', 'center', 'end', 'nearest']) {
         button.scrollIntoView({block});
         const {x, y} = button.getBoundingClientRect();
@@ -279,6 +356,7 @@ async function driveCases() {
     say(`${width}: ${name}`);
   }
 }
+$('bench').open = true;
 await driveCases();
 if (window === top)
   for (const width of location.search.startsWith('?narrow') ? [320, 390] : []) {

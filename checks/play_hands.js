@@ -9,6 +9,8 @@ const event = (type, more) => ({bubbles: true, cancelable: true, ...more});
 // The page has nothing left to do.
 async function ended() {
   for (let last; last !== queue;) await (last = queue);
+  for (const figure of [...quizzes, text])
+    for (let last; last !== figure.queue;) await (last = figure.queue);
 }
 
 // Chooses a value, or slides to it.
@@ -37,7 +39,6 @@ function press(key, ctrlKey = false, repeat = false) {
     data: remove ? null : key});
   if (key.length > 1 && !remove) return;
   if (!input.dispatchEvent(new InputEvent('beforeinput', more))) return;
-  if (!remove && input.value.length > 31) return;
   input.setRangeText(remove ? '' : key, Math.max(0, from - (remove && from === to)), to, 'end');
   input.dispatchEvent(new InputEvent('input', more));
 }
@@ -69,9 +70,13 @@ async function listen() {
   for (const {place} of race.sides) delete place.log;
   race.begun = false;
   if (runs) race.player.run();
-  place.worker.terminate();
-  place.worker = null;
-  await run(moment());
+  for (const {place} of [bench, ...quizzes.map(({on}) => on), text.on]) {
+    place.worker.terminate();
+    place.worker = null;
+  }
+  await reach(moment());
+  for (const figure of [...quizzes, text]) await figure.begin();
+  $('bench').open = true;
 }
 function tell_log(place) {
   say(place.log ?? '');

@@ -12,32 +12,31 @@ async function drive(seed, n) {
   const moves = [...document.querySelectorAll('[data-move]'), $('running')];
   const line = () => Array.from({length: 1 + random(32)}, () => pick('once upon a time')).join('');
   const deed = {
-    type: () => later(() => act([`type ${hand} ${line()}`])),
+    type: () => later(() => grant([`type ${hand} ${line()}`])),
     fork: () => later(async () => {
       const child = free();
-      await act([`fork ${hand} ${random(1 + textOf(hand).length)}`]);
+      await grant([`fork ${hand} ${random(1 + textOf(hand).length)}`]);
       if (child) hand = child;
       const more = `${textOf(child)}${pick('abc')}`.slice(0, 32);
-      if (child && random(2)) await act([`type ${child} ${more}`]);
+      if (child && random(2)) await grant([`type ${child} ${more}`]);
     }),
     release: () => later(async () => {
-      await act([`release ${hand}`]);
+      await grant([`release ${hand}`]);
       hand = NAMES.find(isLive) ?? 'a';
     }),
     shape: () => resize('size', 1 << random(5)),
     step: () => { for (let i = random(9); i >= 0; i--) click(pick(moves)); },
-    slide: () => choose('when', random(kernelAct.steps.length + 1)),
+    slide: () => choose('when', random(kernel.steps.length + 1)),
     fault: () => choose('fault', pick([0, 0, 1, 2])),
     fold: () => unfold(!$('kernel').open),
-    story: () => open(pick(['sampling', 'draft', 'full'])),
+    story: () => goTo('letters'),
   };
   // What is shown of a step, in words; the same each time.
   const seen = {};
   const shown = () =>
     [$('tells').textContent, ...textsOf('#code .at, #tokens li, .warp, #shared div')];
   function judge() {
-    const {key, at, steps, writes, text, table, fault} = kernelAct;
-    const {size} = moment(), all = shown();
+    const {key, at, steps, writes, text, table, fault, size} = kernel, all = shown();
     const wrong = (what, is, should) => {
       if (is !== should) say(`! ${key}, step ${at}: ${what} is "${is}", not "${should}"`);
     };
@@ -60,30 +59,33 @@ async function drive(seed, n) {
       .match(/, (-?[\d.]+) \+ (-?[\d.]+) = (-?[\d.]+)\. /)?.slice(1).map(Number) ?? [0, 0, 0];
     wrong('the sum of a shuffle', Math.abs(a + b - sum) < .002, true);
     if (steps[at]?.kind === 'shuffle') wrong('that a sum is shown', /\d \+ .*=/.test(all[0]), true);
-    if (at === 1) wrong('the states', new Set(textsOf('.warp span + span')).size, 1);
+    if (at === 1) wrong('the states', new Set(textsOf('.warp .state')).size, 1);
     if (at < steps.length - 1) return;
     wrong('a deadlock', all[0].includes('Deadlock'), fault === 2);
     // Without the barrier: right if warp 0, which merges, comes after all the others.
     if (fault === 1) wrong('garbage', all[0].includes('garbage'), text.length % 4 !== 1);
+    wrong('the verdict', $('verdict').textContent[0],
+      fault === 2 || fault === 1 && text.length % 4 !== 1 ? '✗' : '✓');
     if (fault) return;
     const {lanes} = steps[at];  // whose bits are those of ./paged: see bitsOf()
-    textsOf('.warp span + span').forEach((head, w) => wrong(`the state of warp ${w}`, head,
+    textsOf('.warp .state').forEach((head, w) => wrong(`the state of warp ${w}`, head,
       `m ${exact(lanes[32 * w].m)}  l ${exact(lanes[32 * w].l)}`));
     wrong('o', textsOf('.warp .lanes:last-child i').join(), lanes.map(({o}) => short(o)).join());
-    const out = textsOf('#shared div:last-child i');
+    const out = textsOf('#shared div:last-child i').slice(-HEAD_DIM);
     const last = writes.slice(-out.length).map(({bits}) => short(floatOf(bits)));
     wrong('out', out.join(), last.join());
     wrong('the oracle', /The oracle, .*, differs by less than 1e-6/.test(all[0]), true);
   }
   seconds = 60;
   await listen();
+  await later(() => {});
   for (let i = 0; i < n; i++) {
     await deed[pick(Object.keys(deed))]();
     await unfold(random(4) ? $('kernel').open : true);
     tell_log(place);
     judge();
-    if (random(2)) choose('when', kernelAct.steps.length - 1), judge();
-    if (random(2)) choose('when', random(kernelAct.steps.length)), judge();
+    if (random(2)) choose('when', kernel.steps.length - 1), judge();
+    if (random(2)) choose('when', random(kernel.steps.length)), judge();
     if (random(8) === 0) choose('when', 1), judge();
     const {textContent} = $('message');
     if (textContent && !/OUT_OF_BLOCKS|TOO_LONG|six names/.test(textContent))
@@ -93,7 +95,8 @@ async function drive(seed, n) {
 await unfold();
 const [, seed, n] = location.search.match(/(\d+),(\d+)/) ?? [];
 if (seed) await drive(Number(seed), Number(n));
-for (let i = 0; !seed && i < Math.max(1, kernelAct.steps.length); i++) {
+if (!seed) say($('verdict').textContent), say($('names').hidden ? '' : $('names').textContent);
+for (let i = kernel.at; !seed && i < Math.max(1, kernel.steps.length); i++) {
   say($('tells').textContent);
   say(textsOf('.warp p').join('; '));
   click(document.querySelector('[data-move="1"]'));

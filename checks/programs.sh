@@ -233,7 +233,7 @@ help_lists_all() {
 }
 
 page_has_all_parts() {
-    there play WASM=./wasm PAGE=build/play.html && ! grep '^PLAY_' "$copy/build/play.html"
+    there play WASM=./wasm PAGE=build/play.html && ! grep '^@play' "$copy/build/play.html"
 }
 
 bmake_is_told() {

@@ -1,7 +1,8 @@
 // play_gpu.c: the engine as docs/play.html has it. The page is its stand-in for a GPU: standIn() in
-// play_kernel.js. KERNEL is the engine after play_gpu.sed. There, a kernel says now and then where
+// play_standin.js. KERNEL is the engine after play_gpu.sed. There, a kernel says now and then where
 // it is, and what m, l and o are, if it has such variables.
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -13,7 +14,8 @@ static float o[] = {NAN}, gpu_none[] = {NAN};
 PAGE(see) void page_see(unsigned thread, int line, float m, float l, float o);
 PAGE(found) size_t page_found(size_t at);  // returns `at`
 PAGE(share) void page_share(const char *name, const void *array, size_t bytes);
-PAGE(meet) float page_meet(int line, int bits, float value, float m, float l, float o);
+PAGE(meet)
+float page_meet(int line, int bits, unsigned mask, float value, float m, float l, float o);
 PAGE(launch) void page_launch(unsigned x, unsigned y, unsigned z, int fault);
 
 typedef struct Job Job;
@@ -24,9 +26,10 @@ static int gpu_fault;
 #define __shared__ static
 #define LAUNCH(kernel, x, y, z, job) \
     (gpu_kernel = kernel, gpu_job = &(job), page_launch(x, y, z, gpu_fault))
-#define __syncthreads() (void)page_meet(__LINE__, 0, 0, M_L_O)
-#define __syncwarp() (void)page_meet(__LINE__, -1, 0, M_L_O)
-#define __shfl_xor_sync(mask, value, bits) page_meet(__LINE__, bits, value, M_L_O)
+enum { BARRIER = INT_MAX, WARP_BARRIER = INT_MIN };  // in the place of the bits of a shuffle
+#define __syncthreads() (void)page_meet(__LINE__, BARRIER, ~0u, 0, M_L_O)
+#define __syncwarp() (void)page_meet(__LINE__, WARP_BARRIER, ~0u, 0, M_L_O)
+#define __shfl_xor_sync(mask, value, bits) page_meet(__LINE__, bits, mask, value, M_L_O)
 #endif
 
 #define SHARED(array) page_share(#array, array, sizeof array)
@@ -39,7 +42,7 @@ static int gpu_fault;
 #include KERNEL
 
 extern float q[];  // these are in play.c
-void ask(Seq *seq, const char *text);
+int ask(Seq *seq, const char *text);
 void compare_with_oracle(const float *out);
 
 // The kernel attends for the newest token, in layer 1; the page sees what each lane does. `fault`:
@@ -47,7 +50,8 @@ void compare_with_oracle(const float *out);
 int lanes(Seq *seq, const char *text, int fault)
 {
     static float out[PAGED_MAX_HEAD_DIM];
-    ask(seq, text);
+    int error = ask(seq, text);
+    if (error) return error;
     Pool standin = *seq->pool;  // as it is planned now; its memory is that of the CPU
     standin.config.device = PAGED_STANDIN;
     page_share("out", out, standin.config.head_dim * sizeof *out);

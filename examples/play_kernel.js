@@ -1,114 +1,16 @@
 // The kernel, lane by lane: a part of the script of docs/play.html.
 
-// Runs a kernel, in the Worker, one thread at a time, and notes what each one does, in pieces. A
-// thread that has to meet others is left by an exception. When all have arrived, each is run again
-// from its start, with the answers that it has by then and the shared memory that it saw: only what
-// is new is noted. `fault`: see lanes().
-function standIn(exports) {
-  const WARP = 32, THREADS = 128, LEFT = Symbol(), UNWRITTEN = 0x7fa00000;  // a signaling NaN
-  let arrays = [], memory = [], shown, thread, rounds, stuck, fault;
-  const words = ({at, size}) => new Int32Array(exports().memory.buffer, at, size / 4);
-  const isNew = () => thread.next === thread.answers.length;
-  const enter = () => {  // what comes next, in the memory as it was or, the first time, as it is
-    const view = thread.views[thread.next] ??= memory;
-    if (view !== shown) view.forEach((copy, i) => words(arrays[i]).set(copy));
-    shown = view;
-  };
-  const begin = (from, asks) => thread.pieces.push(thread.piece = {from, asks, writes: []});
-  const note = (values, to) => {  // what a piece has changed, which ends at this line
-    for (const name in values)
-      if (!isNaN(values.m ?? 0) && values[name] !== thread[name])
-        thread[name] = thread.piece[name] = values[name];
-    if (to && thread.piece) thread.piece.to = to;
-    arrays.forEach((array, i) => {
-      const now = words(array), was = memory[i];
-      if (now.every((word, j) => word === was[j])) return;
-      now.forEach((word, j) => { if (word !== was[j]) thread.piece.writes.push([i, j, word]); });
-      memory = memory.map((copy, n) => n === i ? now.slice() : copy);
-    });
-  };
-  function run(one, block, gx, gy) {
-    const {gpu_lane, __stack_pointer: stack} = exports(), {value} = stack;
-    thread = Object.assign(one, {next: 0, barriers: 0, pieces: []});
-    enter();
-    try {
-      gpu_lane(block % gx, Math.floor(block / gx) % gy, Math.floor(block / gx / gy), one.id);
-      note();
-      one.done = true;
-    } catch (error) { if (error !== LEFT) throw error; } finally { stack.value = value; }
-    shown = memory;
-    return {pieces: one.pieces, done: one.done};
-  }
-  function answer(group, meets) {
-    const asks = group.map(one => one.asks), [first] = asks;
-    if (!asks.every(one => one?.line === first?.line && one?.bits === first?.bits)) return;
-    if (first && meets(first.bits)) group.forEach((one, i) => {
-      one.answers.push(first.bits > 0 ? asks[i ^ first.bits].value : 0);
-      Object.assign(asks[i], {met: rounds.length, got: one.answers.at(-1)});
-      one.asks = null;
-    });
-  }
-  return {
-    see(id, line, m, l, o) {
-      if (!isNew()) return;
-      note({m, l, o}, line);
-      begin(line);
-    },
-    found(at) {
-      if (isNew()) thread.piece.at = at;
-      return at;
-    },
-    share(name, at, size) {
-      if (arrays.some(array => array.at === at)) return;
-      const bytes = new Uint8Array(exports().memory.buffer);
-      const text = String.fromCharCode(...bytes.slice(name, bytes.indexOf(0, name)));
-      arrays.push({at, size, name: text});
-      memory = shown = [...memory, words(arrays.at(-1)).fill(UNWRITTEN).slice()];
-    },
-    meet(line, bits, value, m, l, o) {
-      if (fault === 1 && bits === 0 && thread.barriers++ === 0) return 0;
-      if (bits >= WARP) throw Error(`the shuffle in line ${line} reaches beyond its warp`);
-      if (!isNew()) {
-        const answer = thread.answers[thread.next++];
-        enter();
-        if (isNew()) begin(line + 1);
-        return answer;
-      }
-      note({m, l, o}, line);
-      if (bits > 0) note({score: value});
-      if (fault === 2 && thread.id === THREADS - 1) thread.done = true;
-      else begin(line, thread.asks = {line, bits, value});
-      throw LEFT;
-    },
-    launch(gx, gy, gz, asked) {
-      [rounds, fault] = [[], asked];
-      for (let block = 0; block < gx * gy * gz; block++) {
-        const threads = Array.from({length: THREADS}, (_, id) => ({id, answers: [], views: []}));
-        for (let round = [1]; round.some(ran => ran); rounds.push(round)) {
-          round = threads.map(one => one.asks || one.done ? null : run(one, block, gx, gy));
-          for (let i = 0; i < THREADS; i += WARP)
-            answer(threads.slice(i, i + WARP), bits => bits !== 0);
-          answer(threads, bits => bits === 0);
-        }
-        stuck = !threads.every(one => one.done);
-      }
-    },
-    take() {  // what a launch has left
-      const record = rounds && {rounds, stuck, arrays: arrays.map(({name}) => name)};
-      [arrays, memory, rounds] = [[], [], null];
-      return record && {record};
-    },
-  };
-}
-
 // ---- what a record shows ------------------------------------------------------------------------
 
-const WARP = 32, THREADS = 128, WARPS = [0, 1, 2, 3];
+const WARP = 32, THREADS = 128, WARPS = [0, 1, 2, 3], HEAD_DIM = 16, SCALE = .25;
 const warpOf = id => Math.floor(id / WARP);
-const SOURCE = {};  // the lines of the kernels: text, name of the function, global or device
-for (const line of $('source').textContent.trim().split('\n')) {
+// The lines of the kernels, and of functions to which a figure leads: text, name of the function
+// (of, fn), global or device.
+const SOURCE = {}, source = new TextDecoder().decode(await unpack($('source').textContent));
+for (const line of source.trim().split('\n')) {
   const [number, text] = line.split('\t'), [, kind, of] = text.match(/^__(\w+?)__.*?(\w+)\(/) ?? [];
-  SOURCE[number] = of ? {text, of, kind} : {...SOURCE[number - 1], text};
+  const [, fn] = text.match(/^\w+ (\w+)\(/) ?? [];
+  SOURCE[number] = of ? {text, of, kind} : fn ? {text, fn} : {...SOURCE[number - 1], text};
 }
 
 // A piece ends where the next one begins, at the latest at a blank line.
@@ -120,12 +22,12 @@ function linesOf({from, to, asks}) {
 }
 
 // What a piece is for, as its effects show. Those at the start have none; later, such are left out.
-function kindOf({from, asks, writes: [write], at, m, l, o}, {began, found}, arrays) {
+function kindOf({from, asks, writes: [write], at, m, l, o}, {began, read}, arrays) {
   if (asks) return '';
   if (write && arrays[write[0]] === 'out') return 'finish';
   if (write) return SOURCE[from].of === 'merge' ? 'merge' : 'share';
   if (at >= 0) return 'read';
-  if ((m ?? l ?? o) !== undefined) return found ? 'update' : 'query';
+  if ((m ?? l ?? o) !== undefined) return read ? 'update' : 'query';
   return began ? '' : SOURCE[from].kind === 'global' ? 'launch' : 'start';
 }
 // In a round, the warps do first what no other thread sees, side by side. Then they write, one
@@ -133,8 +35,9 @@ function kindOf({from, asks, writes: [write], at, m, l, o}, {began, found}, arra
 const ASIDE = ['launch', 'start', 'query', 'update', 'read'];
 const WRITING = ['share', 'merge', 'finish'];
 
-// The steps of a record, each with the state of all lanes after it.
-function stepsOf({rounds, stuck, arrays}) {
+// The steps of a record, each with the state of all lanes after it. Of a lane, `read` is where it
+// has found keys, and `sums` says how often the product of each lane of its warp is in its score.
+function stepsOf({rounds, stuck, arrays, ...oracle}) {
   const lanes = Array.from({length: THREADS}, () => ({})), writes = [], steps = [];
   const show = (kind, lines, more) => steps.push({kind, lines: new Set(lines), warps: [],
     of: SOURCE[lines[0]]?.of, written: writes.length, lanes: lanes.map(lane => ({...lane})),
@@ -143,10 +46,11 @@ function stepsOf({rounds, stuck, arrays}) {
     let parts = [];  // what is to be shown yet
     round.forEach((entry, id) => {
       const lane = lanes[id];
+      let read = Boolean(lane.read);
       for (const piece of entry?.pieces ?? []) {
-        const kind = kindOf(piece, lane, arrays);
+        const kind = kindOf(piece, {...lane, read}, arrays);
         if (kind) parts.push({id, piece, kind});
-        lane.found ||= piece.at >= 0;
+        read ||= piece.at >= 0;
         lane.began ||= kind && kind !== 'launch' && kind !== 'start';
       }
       lane.began = true;
@@ -155,7 +59,7 @@ function stepsOf({rounds, stuck, arrays}) {
       if (!entry || parts.some(part => part.id === id)) return;
       const {asks} = entry.pieces.at(-1) ?? {};
       if (entry.done) lanes[id].back = true;
-      if (asks?.bits === 0 || asks && asks.met !== n) lanes[id].waits = asks.line;
+      if (asks?.all || asks && asks.met !== n) lanes[id].waits = asks.line;
     });
     const go = (kind, warps) => {
       const done = parts.filter(part => part.kind === kind && warps.includes(warpOf(part.id)));
@@ -165,6 +69,8 @@ function stepsOf({rounds, stuck, arrays}) {
       for (const {id, piece} of done) {
         for (const name of ['m', 'l', 'o', 'score', 'at'])
           if (name in piece) lanes[id][name] = piece[name];
+        if (kind === 'read') Object.assign(lanes[id], {read: [...lanes[id].read ?? [], piece.at],
+          sums: Array.from({length: WARP}, (_, i) => Number(i === id % WARP))});
         for (const [array, index, bits] of piece.writes)
           writes.push({array, index, bits, warp: warpOf(id)});
       }
@@ -180,86 +86,170 @@ function stepsOf({rounds, stuck, arrays}) {
 
     const met = round.map((entry, id) => ({id, ...entry?.pieces.at(-1)?.asks}))
       .filter(asks => asks.met === n);
-    const shuffled = met.filter(({bits}) => bits > 0), barrier = met.find(({bits}) => bits === 0);
-    const before = [];  // the score of each lane that shuffles
-    for (const {id, value, got} of shuffled) {
-      before[id] = value;
-      lanes[id].score = Math.fround(value + got);
+    const shuffled = met.filter(({shuffles}) => shuffles), barrier = met.find(({all}) => all);
+    const before = [], sums = lanes.map(lane => lane.sums);
+    for (const {id, bits, value, got} of shuffled) {
+      const {pieces = []} = rounds[n + 1]?.[id] ?? {}, next = pieces.at(-1)?.asks;
+      const sum = Math.fround(value + got), goesOn = !pieces.some(({at}) => at >= 0);
+      before[id] = value;  // what became of it, the next shuffle of the same token says
+      lanes[id].score = next?.shuffles && goesOn ? next.value : bits > 0 ? sum : value;
+      if (Object.is(lanes[id].score, sum))
+        lanes[id].sums = sums[id]?.map((times, i) => times + sums[id ^ bits][i]);
     }
-    if (shuffled.length) show('shuffle', [shuffled[0].line], {bits: shuffled[0].bits, before});
+    if (shuffled.length) show('shuffle', [shuffled[0].line], {bits: shuffled[0].bits, before,
+      warps: WARPS.filter(w => w * WARP in before)});
     for (const lane of barrier ? lanes : []) delete lane.waits;
     if (barrier) show('barrier', [barrier.line]);
   });
   if (stuck) show('stuck', lanes.flatMap(lane => lane.waits ?? []));
-  return {steps, writes, arrays};
+  return {steps, writes, arrays, oracle};
 }
+
+// ---- what is wrong ------------------------------------------------------------------------------
+
+const FLT_MAX = 2 ** 128 - 2 ** 104;
+const HEADS = ['m', 'l', ...Array.from({length: HEAD_DIM}, (_, d) => `o${d}`)];  // of a state
+const floatOf = bits =>
+  bits === undefined ? NaN : new Float32Array(new Int32Array([bits]).buffer)[0];
+const differs = (is, should) => !(Math.abs(is - should) <= 1e-5 * Math.max(1, Math.abs(should)));
+
+// The state that these tokens make by the oracle's keys and values, in double precision.
+function partial({q, k, v}, tokens) {
+  const scores = tokens.map(t =>
+    q.reduce((sum, x, d) => sum + x * k[HEAD_DIM * t + d], 0) * SCALE);
+  const m = Math.max(-FLT_MAX, ...scores), weights = scores.map(score => Math.exp(score - m));
+  const sum = valueOf => weights.reduce((all, weight, i) => all + weight * valueOf(tokens[i]), 0);
+  return [m, sum(() => 1), ...q.map((_, d) => sum(t => v[HEAD_DIM * t + d]))];
+}
+
+// What is wrong with the numbers of a step: a sentence, and the places of these numbers. Nothing if
+// they are right. A number has a place, a name, a value, and the value that is right.
+function compare(whose, source, numbers) {
+  const wrong = numbers.filter(([, , is, should]) => is !== undefined && differs(is, should));
+  if (!wrong.length) return null;
+  const [[, name, is, should]] = wrong, digits = exact(is) === exact(should) ? 7 : 3;
+  return {places: wrong.map(([place]) => place), why: `${whose} is wrong from here: it has ${
+    name} = ${exact(is, digits)}, ${source} ${exact(should, digits)}.`};
+}
+const FLAWS = {
+  read(act, {warps, lanes}) {
+    const all = lanes.flatMap(({read = []}, id) => id % WARP ? [] : read);
+    for (const w of warps) {
+      const {at} = lanes[w * WARP], {t, block, slot} = act.token(at);
+      const why = act.text[t] === undefined
+        ? `slot ${slot} of block ${block}, in which there is no token of ${act.name}`
+        : all.indexOf(at) < all.lastIndexOf(at) ? `t = ${t}, "${act.text[t]}", once more` : '';
+      if (why) return {places: [`t ${t}`], why: `Warp ${w} is wrong from here: it reads ${why}.`};
+    }
+    return null;
+  },
+  update: (act, {warps, lanes}) => warps.map(w => {
+    const first = w * WARP, [m, l, ...o] = partial(act.oracle, act.tokensOf(lanes[first]));
+    return compare(`Warp ${w}`, act.tokensMake(lanes[first]), lanes.slice(first, first + WARP)
+      .flatMap((lane, i) => [[`m ${first}`, 'm', lane.m, m], [`l ${first}`, 'l', lane.l, l],
+        [`o ${first + i}`, `o${i}`, lane.o, o[i] ?? 0]]));
+  }).find(Boolean),
+  share: (act, {warps: [w], lanes}, fresh) => act.compareState(`The state of warp ${w}`,
+    act.tokensMake(lanes[w * WARP]), fresh, act.tokensOf(lanes[w * WARP])),
+  merge(act, {lanes}, fresh) {
+    const read = lanes.flatMap(lane => act.tokensOf(lane)), tokens = [...act.text].map((_, t) => t);
+    const lost = tokens.find(t => !read.includes(t));
+    const flaw = act.compareState('The merged state', `all ${tokens.length} tokens make`, fresh,
+      tokens);
+    if (flaw && lost >= 0) flaw.why += ` No warp has read t = ${lost}, "${act.text[lost]}".`;
+    return flaw;
+  },
+  finish: ({oracle}, step, fresh) => compare('The result', 'the oracle has', fresh.map(
+    ({array, index, bits}) => [`${array} ${index}`, `out[${index}]`, floatOf(bits),
+      oracle.expected[index]])),
+};
 
 // ---- the act ------------------------------------------------------------------------------------
 
-const EXAMPLE = 5;  // the lane whose part in a shuffle is marked
-const exact = n => n === undefined ? '–' : n < -1e38 ? '−FLT_MAX' : n.toFixed(3).replace('-', '−');
+const EXAMPLE = 5;  // the lane whose part is told in numbers, of the first warp of these steps
+const SPOKEN_OF = ['read', 'shuffle', 'update', 'share'];
+const exact = (n, digits = 3) => n === undefined ? '–' : n < -1e38 ? '−FLT_MAX'
+  : n.toFixed(digits).replace('-', '−');
 function short(n) {  // fits a cell
   if (n === undefined) return '';
   return isNaN(n) ? 'NaN' : `${+n.toFixed(1)}`.replace('0.', '.').replace('-', '−');
 }
-function cell(value, most) {
+function cell(value, most, wrong) {
   const tint = Math.round(60 * Math.min(1, Math.abs(value) / most)) || 0;
-  const sign = value === undefined ? 'empty' : value < 0 ? 'minus' : 'plus';
+  const sign = value === undefined ? 'empty' : wrong || isNaN(value) ? 'wrong'
+    : value < 0 ? 'minus' : 'plus';
   return el('i', {class: sign, style: `--w: ${tint}%`, title: exact(value)}, short(value));
 }
-const floatOf = bits => new Float32Array(new Int32Array([bits]).buffer)[0];
+const heads = (label, names) => el('div', {class: 'lanes heads'}, el('small', {}, label),
+  ...names.map(name => el('i', {}, name)));
 const list = names => names.join(', ').replace(/, ([^,]*)$/, ' and $1');
 
-// What a step does, and why. `garbage`: it has written NaN.
+// What a step does, and why, with the numbers of one of its warps. `garbage`: it has written NaN.
 const SAYS = {
   launch: ({name, text}) => `The newest token of ${name}, "${text.at(-1)}", attends to all ${
     text.length}. 128 threads start: 4 warps of 32 lanes. All of them run these lines.`,
   start: () => 'Each thread finds out who it is. Thread 37, for example, is lane 5 of warp 1.',
-  query: () => 'Lane i of each warp takes element i of the query. There are 16: lanes 16 to 31 ' +
-    'have none, but stay, as a shuffle needs all 32.',
+  query: ({oracle: {q}}) => `Lane i of each warp takes element i of the query, times the scale. ` +
+    `Lane ${EXAMPLE}: ${exact(q[EXAMPLE])} × ${exact(SCALE)} = ${exact(q[EXAMPLE] * SCALE)}. ` +
+    'There are 16 elements: lanes 16 to 31 have none, but stay, as a shuffle needs all 32.',
   read(act, {warps, lanes}) {
     const tokens = warps.map(w => {
       const {letter, block, slot} = act.token(lanes[w * WARP].at);
       return `warp ${w} "${letter}" in slot ${slot} of block ${block}`;
     });
+    const [q, k] = act.factors(lanes[warps[0] * WARP]).map(row => row[EXAMPLE]);
     return `Through the block table, a warp finds a token of its own: ${list(tokens)}. Lane i ` +
-      'multiplies element i of the query and of that key.';
+      `multiplies element i of the query and of that key. Lane ${EXAMPLE} of warp ${warps[0]}: ${
+        exact(q)} × ${exact(k)} = ${exact(q * k)}.`;
   },
-  shuffle(act, {bits, before, lanes}) {
-    const [mine] = WARPS.map(w => w * WARP + EXAMPLE).filter(id => id in before);
-    return `A shuffle: lane i adds what lane i xor ${bits} has. In lane ${EXAMPLE} of warp ${
-      warpOf(mine)}, ${exact(before[mine])} + ${exact(before[mine ^ bits])} = ${
-      exact(lanes[mine].score)}. Each has the sum of ${WARP / bits} lanes${bits > 1 ? '.'
-      : ': all 32 know the score of their token.'}`;
+  shuffle(act, {bits, before, lanes, warps: [w]}) {
+    const mine = w * WARP + EXAMPLE, other = w * WARP + (EXAMPLE ^ bits), {sums = []} = lanes[mine];
+    const summed = sums.filter(times => times > 0).length, twice = sums.some(times => times > 1);
+    if (bits === 0) return 'A shuffle of 0 bits: each lane gets its own number.';
+    return `A shuffle: lane i adds what lane i xor ${bits} has. In lane ${EXAMPLE} of warp ${w}, ${
+      exact(before[mine])} + ${exact(before[other])} = ${exact(lanes[mine].score)}. It has the ` +
+      `sum of ${summed} lanes${twice ? ', some of which count more than once.'
+        : summed < WARP ? '.' : ': all 32 know the score of their token.'}`;
   },
-  update(act, {warps, lanes}) {
-    const split = warps.filter(w => lanes.slice(w * WARP, w * WARP + WARP)
-      .some(({score}) => score !== lanes[w * WARP].score));
-    return split.length ? `The lanes of warp ${list(split)} do not agree on the score: the ` +
-      'shuffles have not summed all 32.' : 'A warp that has a token adds it to its state: m is ' +
-      'the largest score so far, l the sum of exp(score − m), o that of exp(score − m) V, ' +
-      'element i in lane i.';
+  update({steps, at}, {warps, lanes}) {
+    const own = w => lanes.slice(w * WARP, w * WARP + WARP);
+    const split = warps.filter(w => own(w).some(({score}) => !Object.is(score, own(w)[0].score)));
+    if (split.length) return `The lanes of warp ${list(split)} do not agree on the score: the ` +
+      'shuffles have not summed all 32.';
+    const lost = warps.filter(w => isNaN(own(w)[0].score)), [w] = warps, {m, l, score} = own(w)[0];
+    if (lost.length) return `The score of warp ${list(lost)} is NaN: where it reads, no token ` +
+      'has been written.';
+    const was = steps[at - 1].lanes[w * WARP], old = exact(was.l);
+    return `A warp adds its token to its state. Warp ${w}: m = max(${exact(was.m)}, ${
+      exact(score)}) = ${exact(m)}, l = ${was.l ? `${old} × exp(${exact(was.m - m)}) + ` : ''}exp(${
+      exact(score - m)}) = ${exact(l)}. So does o, with exp(score − m) times V, element i in lane i.`;
   },
   share({fault}, {warps: [w], lanes}) {
-    const {l, waits} = lanes[w * WARP];
+    const {m, l, waits} = lanes[w * WARP];
     return `Warp ${w} has no token left${l === 0 ? ', and never had one: its l is 0' : ''}. It ` +
-      `writes m, l and o to shared memory, where others can read them${
+      `writes m = ${exact(m)}, l = ${exact(l)} and o to shared memory, where others can read them${
       waits ? `, and waits${fault ? ' at the next barrier' : ''}` : fault ? ', and goes on' : ''}.`;
   },
   barrier: ({steps, at}) => steps.slice(0, at).some(({kind}) => kind === 'merge')
     ? 'All 128 threads meet once more: thread 0 has merged l, and all are going to read it.'
     : 'All 128 threads have arrived: all four states are written. The barrier opens.',
-  merge({fault, steps, at}, step, garbage) {
+  merge({fault, steps, at}, {lanes}, garbage) {
     if (garbage && steps.slice(at).some(({kind}) => kind === 'share'))
       return 'merge() reads the states of all four warps, but not all are written: it gets what ' +
         'was there before, here NaN. The barrier would have prevented that.';
+    const m = WARPS.map(w => lanes[w * WARP].m), most = Math.max(...m);
+    const weights = isNaN(most) ? '' : `: ${list(m.map(m => exact(Math.exp(m - most))))}`;
     return 'merge() makes one state of four: thread i sums element i, each state times exp(its ' +
-      `m − the largest m).${garbage ? ' It writes NaN.' : fault === 1
-        ? ' All four are written: without the barrier, that is luck.' : ''}`;
+      `m − the largest m)${weights}.${
+        garbage ? ' It writes NaN.' : fault === 1
+          ? ' All four are written: without the barrier, that is luck.' : ''}`;
   },
-  finish: ({fault, state}, step, garbage) => `The result is o / l, element i in thread i${garbage
-    ? ': garbage.' : fault ? '.'
-    : `. The oracle, without blocks, differs by ${state.agrees ? 'less' : 'more'} than 1e-6.`}`,
+  finish(act, step, garbage) {
+    const [, l, o] = act.merged(), [out] = act.fresh().filter(({index}) => index === 0);
+    return `The result is o / l, element i in thread i${garbage ? ': garbage.' : !out ? '.'
+      : `: ${exact(o)} / ${exact(l)} = ${exact(floatOf(out.bits))} in thread 0.`}${
+      act.wrong < 0 ? ' The oracle, without blocks, differs by less than 1e-6.' : ''}`;
+  },
   stuck(act, {lines, lanes}) {
     const back = lanes.flatMap((lane, id) => lane.back ? [id] : []);
     const whom = !back.length ? 'each other' : back.length > 1 ? `${back.length} that have returned`
@@ -269,42 +259,92 @@ const SAYS = {
   },
 };
 
-const kernelAct = {
-  steps: [], writes: [], state: {}, at: 0, key: '',
+const kernel = {
+  steps: [], writes: [], state: {}, at: 0, key: '', wrong: -1, flaw: {},
 
-  // Runs the kernel for the newest token of a sequence, unless that is what the act shows.
-  async look(name, text) {
-    const {size, count} = moment(), {table} = now().seqs[name] ?? {};
+  // Runs the kernel for the newest token of a sequence, unless that is what the act shows. One that
+  // does not come back is not run again.
+  async attend(on, name) {
+    const {size, count, place, now: {seqs, tales}} = on;
+    const text = on.textOf(name), {table} = seqs[name] ?? {};
     const fault = Number($('fault').value), key = `${[name, text, table, size, count, fault]}`;
-    if (!$('kernel').open || key === this.key || !place.worker) return;
+    if (key === this.key || !place.worker || this.state.lost || tales) return;
     this.player.stop();
-    Object.assign(this, {name, text, table, fault, key, steps: [], at: 0, state: {}});
-    if (!table || !text || text.includes('~') || now().tales) return;
+    Object.assign(this, {on, name, text, table, size, count, fault, key, steps: [], at: 0,
+      state: {}, wrong: -1, flaw: {}});
+    if (!table || !text || text.includes('~')) return;
     await place.ask(false, [make('lanes', name, {text}, fault)], state => {
       Object.assign(this, {state}, state.record && stepsOf(state.record));
     });
+    this.judge();
   },
+  // Finds the first step that is wrong, and stops there. If the result is right, no step is wrong:
+  // a kernel may have states of its own kind.
+  judge() {
+    const {steps, state, oracle} = this, out = [];
+    if (!steps.length) return;
+    for (const {array, index, bits} of this.writes)
+      if (this.arrays[array] === 'out') out[index] = floatOf(bits);
+    const right = oracle.expected.every((should, d) => !differs(out[d], should));
+    if (right && !state.stopped && steps.at(-1).kind !== 'stuck') return;
+    const flaws = steps.map((step, at) => FLAWS[step.kind]?.(this, step, this.fresh(at)));
+    const first = flaws.findIndex(Boolean);
+    this.at = this.wrong = first < 0 ? steps.length - 1 : first;
+    this.flaw = flaws[this.at] ?? {places: [], why: ''};
+  },
+
   // The token whose K begins at this element of layer 1, and where that is.
   token(at) {
-    const {size, count} = moment(), row = at / 16 - count * size, block = Math.floor(row / size);
-    const slot = row % size, t = this.table.indexOf(block) * size + slot;
-    return {block, slot, t, letter: this.text[t] ?? '?'};
+    const {size, count} = this, row = at / 16 - count * size, block = Math.floor(row / size);
+    const slot = row % size, entry = this.table.indexOf(block), t = entry * size + slot;
+    return {block, slot, t: entry < 0 ? -1 : t, letter: this.text[t] ?? '?'};
+  },
+  tokensOf({read = []}) { return read.map(at => this.token(at).t); },
+  tokensMake({read = []}) {
+    return read.length === 1 ? 'its token makes' : `its ${word(read.length)} tokens make`;
+  },
+  // The numbers that a lane and its neighbours multiply: of the query, and of the key that is read.
+  factors({at}) {
+    const {q, k} = this.oracle, first = HEAD_DIM * this.token(at).t;
+    return [q.map(x => x * SCALE), k.slice(first, first + HEAD_DIM)];
+  },
+  // What a step has written.
+  fresh(at = this.at) {
+    return this.writes.slice(this.steps[at - 1]?.written ?? 0, this.steps[at]?.written);
+  },
+  merged() {
+    return this.fresh(this.steps.findLastIndex(({kind}) => kind === 'merge'))
+      .map(({bits}) => floatOf(bits));
+  },
+  compareState(whose, source, fresh, tokens) {  // it is written as m, l, o
+    const first = Math.min(...fresh.map(({index}) => index));
+    return compare(whose, source, partial(this.oracle, tokens).map((should, i) => {
+      const {bits} = fresh.find(({index}) => index === first + i) ?? {};
+      return [`${fresh[0].array} ${first + i}`, HEADS[i], floatOf(bits), should];
+    }));
   },
 
   draw() {
-    const {steps, writes, at, state} = this, step = steps[at];
-    const fresh = writes.slice(steps[at - 1]?.written ?? 0, step?.written);
-    const garbage = fresh.some(({bits}) => isNaN(floatOf(bits)));
-    const stopped = at < steps.length - 1 ? '' : state.stopped ?? '';
-    $('tells').textContent = step ? `${SAYS[step.kind](this, step, garbage)} ${stopped}`
+    const {steps, at, state, wrong} = this, step = steps[at];
+    const stopped = at < steps.length - 1 ? '' : state.stopped ?? '', {why, places} = this.flaw;
+    const garbage = this.fresh().some(({bits}) => isNaN(floatOf(bits)));
+    const says = step ? `${SAYS[step.kind](this, step, garbage)} ${stopped}`
       : stopped || 'There is no token yet.';
+    const bad = wrong >= 0 || Boolean(state.stopped);
+    this.places = at === wrong ? places : [];
+    $('tells').textContent = at === wrong ? `${why} ${says}`.trim() : says;
+    $('tells').classList.toggle('bad', bad && at >= wrong);
+    $('verdict').className = bad ? 'bad' : 'good';
+    $('verdict').textContent = bad ? `✗ ${why || 'it does not come to its end.'}`
+      : steps.length ? '✓ It agrees with the oracle.' : '';
+    $('names').hidden = !step || steps.some(({lanes: [lane]}) => (lane.m ?? lane.l) !== undefined);
     $('gpu').hidden = !step;
     [$('when').max, $('when').value] = [steps.length - 1, at];
-    $('act').hidden = Boolean(now().tales);
     if (!step || !$('kernel').open) return;
     this.drawCode(step);
     this.drawTokens(step);
-    $('warps').replaceChildren(...WARPS.map(w => this.drawWarp(w, step)));
+    $('warps').replaceChildren(heads('lane', Array.from({length: WARP}, (_, i) => i)),
+      ...WARPS.map(w => this.drawWarp(w, step)));
     this.drawShared(step);
   },
   drawCode({of, lines}) {
@@ -315,7 +355,7 @@ const kernelAct = {
     $('code').scrollTop = line ? line.offsetTop - $('code').clientHeight / 3 : 0;
   },
   drawTokens({lanes}) {
-    const {size} = moment(), reader = {};
+    const {size} = this, reader = {};
     lanes.forEach(({at}, id) => { if (at >= 0) reader[this.token(at).t] = warpOf(id); });
     const slot = t => el('span', {class: t in reader ? 'now' : ''}, this.text[t] ?? '',
       el('small', {}, t in reader ? `w${reader[t]}` : ''));
@@ -323,28 +363,35 @@ const kernelAct = {
       el('div', {class: 'slots'}, ...Array.from({length: size}, (_, i) => slot(entry * size + i))),
       el('small', {}, `table[${entry}] = ${block}`))));
   },
-  drawWarp(w, {bits, before = [], lanes}) {
-    const own = numbers => numbers.slice(w * WARP, w * WARP + WARP);
+  drawWarp(w, {kind, bits, before = [], lanes, warps}) {
+    const first = w * WARP, own = numbers => numbers.slice(first, first + WARP);
     const [{m, l, at, waits}] = own(lanes), {letter, t} = at >= 0 ? this.token(at) : {};
-    const row = (label, numbers) => {
+    const row = (label, numbers, shown = own(numbers)) => {
       const most = Math.max(1e-9, ...numbers.filter(n => !isNaN(n)).map(Math.abs));
-      return el('div', {class: 'lanes'}, el('small', {}, label),
-        ...own(numbers).map(number => cell(number, most)));
+      return el('div', {class: 'lanes'}, el('small', {}, label), ...shown.map((number, i) =>
+        cell(number, most, this.places.includes(`${label} ${first + i}`))));
     };
-    const now = name => lanes.map(lane => lane.back && waits ? undefined : lane[name]);
+    const number = (name, value) => el('b', {class: this.places.includes(`${name} ${first}`)
+      ? 'bad' : ''}, `${name} ${exact(value)}`);
+    const valuesOf = name => lanes.map(lane => lane.back && waits ? undefined : lane[name]);
     const path = (from, to, look) =>
       el('path', {d: `M${from + .5} 0L${to + .5} 10`, class: look});
     const lines = el('svg', {viewBox: '0 0 32 10', preserveAspectRatio: 'none'});
-    const shuffles = w * WARP in before;
-    if (shuffles) lines.append(...own(lanes).map((_, i) => path(i ^ bits, i, '')),
-      path(EXAMPLE ^ bits, EXAMPLE, 'mine'), path(EXAMPLE, EXAMPLE, 'mine'));
-    return el('div', {class: `warp ${waits ? 'waits' : ''}`},
+    const reads = kind === 'read' && warps.includes(w), shuffles = first in before;
+    if (shuffles) lines.append(...own(lanes).map((_, i) => path(i ^ bits, i, '')));
+    if (shuffles && w === warps[0]) lines.append(path(EXAMPLE ^ bits, EXAMPLE, 'mine'),
+      path(EXAMPLE, EXAMPLE, 'mine'));
+    const [q, key] = reads ? this.factors(lanes[first]) : [];
+    return el('div', {class: `warp ${waits ? 'waits' : ''} ${
+      w === warps[0] && SPOKEN_OF.includes(kind) ? 'spoken' : ''}`},
       el('p', {},
         el('span', {}, el('b', {}, `warp ${w}`), t >= 0 ? ` has "${letter}", t = ${t}` : ''),
-        el('span', {}, `m ${exact(m)}  l ${exact(l)}`)),
-      shuffles ? row('score', before) : el('div', {class: 'lanes'}, waits
-        ? el('b', {}, `waits at ${SOURCE[waits].text.match(/__\w+/)}(), line ${waits}`) : ''),
-      lines, row(shuffles ? 'sum' : 'score', now('score')), row('o', now('o')));
+        el('span', {class: 'state'}, number('m', m), '  ', number('l', l)),
+        waits ? `waits at ${SOURCE[waits].text.match(/__\w+/)}(), line ${waits}` : ''),
+      ...reads ? [row('q', q, q), row('K', key, key)]
+        : shuffles ? [row('score', before), lines, row('sum', valuesOf('score'))]
+          : [row('score', valuesOf('score'))],
+      row('o', valuesOf('o')));
   },
   drawShared({written}) {  // a row for what a warp has written side by side
     const cells = {}, rows = [];
@@ -353,13 +400,15 @@ const kernelAct = {
       Object.assign(cell, {warp}, i < written && {value: floatOf(bits)});
     });
     for (const array of Object.keys(cells).reverse())
-      Object.values(cells[array]).forEach(({warp, value}, i, all) => {
-        const label = `${this.arrays[array]}: warp ${warp}`;
-        if (warp !== all[i - 1]?.warp)
+      Object.entries(cells[array]).forEach(([index, {warp, value}], i, all) => {
+        const label = `${this.arrays[array]}, warp ${warp}`;
+        if (warp !== all[i - 1]?.[1].warp)
           rows.push(el('div', {class: 'lanes'}, el('small', {}, label)));
-        rows.at(-1).append(cell(value, 1));
+        rows.at(-1).append(cell(value, 1, this.places.includes(`${array} ${index}`)));
       });
-    $('shared').replaceChildren(...rows);
+    for (const row of rows)  // the result has no m and l
+      if (row.childElementCount === HEAD_DIM + 1) row.firstChild.after(el('i'), el('i'));
+    $('shared').replaceChildren(heads('', HEADS), ...rows);
   },
 
   go(to) {
@@ -367,22 +416,23 @@ const kernelAct = {
     this.draw();
   },
 };
-// A kind of step that has been shown before is shown for a shorter time.
-kernelAct.player = new Player('running', () => {
-  const {steps, at} = kernelAct;
-  kernelAct.go(at < steps.length - 1 ? at + 1 : 0);
-  return kernelAct.at < steps.length - 1;
+// A kind of step that has been shown before is shown for a shorter time. A wrong one is the end.
+kernel.player = new Player('running', () => {
+  const {steps, at, wrong} = kernel;
+  kernel.go(at < steps.length - 1 && at !== wrong ? at + 1 : 0);
+  return kernel.at < steps.length - 1 && kernel.at !== wrong;
 }, () => {
-  const {steps, at} = kernelAct;
+  const {steps, at} = kernel;
   return steps.findIndex(({kind}) => kind === steps[at].kind) < at ? 700 : 2500;
 });
 $('act').onclick = ({target: {dataset: {move}}}) => {
   if (!move) return;
-  kernelAct.player.stop();
-  kernelAct.go(kernelAct.at + Number(move));
+  kernel.player.stop();
+  kernel.go(kernel.at + Number(move));
 };
 $('act').oninput = ({target: {id, value}}) => {
-  kernelAct.player.stop();
-  if (id === 'fault') later(() => {}); else kernelAct.go(Number(value));
+  kernel.player.stop();
+  if (id === 'when') kernel.go(Number(value));
+  if (id === 'fault') kernel.on.later(() => kernel.attend(kernel.on, kernel.name));
 };
-$('kernel').ontoggle = () => later(() => {});
+$('kernel').ontoggle = () => kernel.draw();

@@ -1,6 +1,6 @@
-// The race: a part of the script of docs/play.html. Two engines tell the same six tales in the same
-// memory. One has blocks of 16 tokens. To the other, a block is what the longest tale may need: so
-// works a server that reserves.
+// The race: a part of the script of docs/play.html, which stands after play_figures.js, as it uses
+// word() and capital(). Two engines tell the same six tales in the same memory. One has blocks of 16
+// tokens. To the other, a block is what the longest tale may need: so works a server that reserves.
 
 const SLOTS = 512, STRIP = 16, PAUSES = [1000, 400, 120, 40, 0];
 const race = {
@@ -69,10 +69,10 @@ const race = {
         el('span', {class: 'tail'}, el('span', {}, text)));
     };
     const used = running.reduce((sum, name) => sum + seqs[name].length, 0);
-    const count = (number, what) => el('span', {}, el('b', {}, number), ` ${what}`);
-    return el('div', {class: 'side'}, el('h2', {}, `${title}: ${size} slots ${why}`),
+    const count = (number, what) => el('span', {}, el('b', {}, number), what);
+    return el('div', {class: 'side'}, el('h3', {}, `${title}: ${size} slots ${why}`),
       el('p', {class: 'counts'}, count(running.length, 'running'),
-        count(used, `of ${SLOTS} slots used`), count(this.named(side, 'waiting').length, 'waiting'),
+        count(used, 'slots used'), count(this.named(side, 'waiting').length, 'waiting'),
         count(this.named(side, 'ended').length, 'told')),
       el('div', {class: 'strips'}, ...strips), el('ol', {}, ...NAMES.map(row)));
   },
@@ -83,4 +83,7 @@ $('pace').onclick = () => {
   race.player.stop();
   race.step();
 };
-calm.onchange = () => race.player.stop();
+calm.onchange = () => {
+  for (const player of [race.player, teller, kernel.player]) player.stop();
+  race.draw();
+};

@@ -174,10 +174,11 @@ int look(Seq **seq)
 {
     const Request *r = tale_of(seq, 0);
     const Model *m = &server.model;
-    if (!r) return PAGED_BAD_ARGUMENT;
-    if (r->seq && arrlen(r->tokens) > r->given)  // it has chosen a token
-        weigh(r->seq, LOOK_LAYER, LOOK_HEAD / (m->num_heads / m->num_kv_heads),
-              asked + r->id * m->head_dim);
+    if (!r || (r->seq && !fits(r->seq))) return PAGED_BAD_ARGUMENT;
+    if (!r->seq || arrlen(r->tokens) == r->given) return PAGED_OK;  // it has chosen no token
+    must(seq_gather(r->seq, LOOK_LAYER, k, v), "seq_gather");
+    weigh(r->seq->length, LOOK_HEAD / (m->num_heads / m->num_kv_heads),
+          asked + r->id * m->head_dim);
     return PAGED_OK;
 }
 
