@@ -205,7 +205,6 @@ INLINE void attend_tile(const Tile *tile, const Tile *next, Query *query, int to
             }
             for (int first = 0; first < n; first += k_count) {
                 EACH (i, SUMS) dot[i] = (Vec){0};
-#pragma GCC unroll 4
                 for (int d = 0; d <= last; d++) {
                     Vec x[RUNS];
                     if (first > 0) {
