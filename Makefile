@@ -102,7 +102,7 @@ play-sum:         # of what the page is made of, without comments
 	@sed 's|//.*||' $(firstword $(ENGINE)) paged.h examples/play[._]* examples/llama*.[ch] \
 	    examples/decoding.h examples/util.h | tr -d '[:space:]' | cksum
 
-cuda: $(ENGINE)   ## builds build/cuda-paged with nvcc, for sm_75 and later or ARCH=sm_90
+cuda: $(ENGINE)   ## build/cuda-paged, by nvcc, for sm_75 and later or ARCH=sm_90
 	@mkdir -p build
 	@$(NVCC) paged.cu.c -o build/cuda-paged
 
@@ -223,7 +223,7 @@ $(eval $(call part,HOUSE,lanes,sh checks/check.sh lanes,$(TESTS) $(SHELLS)))
 $(eval $(call part,HOUSE,more-states,build/states 3 1 2,build/states))
 KEEP_ON = $(MAKE) -k --no-print-directory $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
-test: all  ## what a reader relies on: two to three minutes, less after an edit
+test: all  ## all that a reader relies on: 2 to 3 minutes, less after an edit
 	+@$(KEEP_ON) $(TEST); sh checks/part.sh sum $(notdir $(TEST))
 
 house: all  # make check C=house: the same, and what else must be right
@@ -255,7 +255,7 @@ pictures: replay build/draw  ## draws those of docs/ into build/: TRACE=file.csv
 	printf 'TIMESTAMP,ContextTokens,GeneratedTokens\n2000-01-01 00:00:00,4,12\n2000-01-01 00:00:00,6,5\n' | \
 	    ./replay /dev/stdin --saturate --block-size 4 --blocks 5 --life build/preempt.csv >build/log
 	build/draw preempt <build/preempt.csv >build/preempt.svg
-	for name in steps vectors free-list table walk softmax warps split copy publish whole loads; do \
+	for name in steps vectors free-list table walk softmax warps split copy publish loads; do \
 	    build/draw $$name >build/$$name.svg || exit; done
 
 format:           ## clang-format over the sources

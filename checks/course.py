@@ -17,7 +17,6 @@ import contextlib
 import glob
 import io
 import os
-import pty
 import re
 import shutil
 import subprocess
@@ -68,11 +67,8 @@ def in_pairs(function, items):
 
 
 def copy_project(folder, engine='#error "unfinished"\n'):
-    """What a reader needs, beside an engine that is not finished."""
-    for path in ['Makefile', 'paged.cu.c', 'paged.h', 'tests.c', 'walkthrough.md',
-                 'checks/test.h', *glob.glob('fast/*.c'), *glob.glob('learn/*.*')]:
-        if not re.match('learn/(my-|paged)', path):  # of whoever runs this
-            write('%s/%s' % (folder, path), read(path))
+    """A copy of the project with an engine that is not finished."""
+    plant.copy_project(folder)
     write(folder + '/learn/paged.cu.c', engine)
 
 
@@ -207,24 +203,6 @@ def check_wrong(wrong):
         report('wrong body of stage %d: %s' % (one.stage, one.name), problems)
 
 
-# A program that starts only where addresses are not random, as with an old ThreadSanitizer.
-FIXED = '''grep -q 40000 /proc/$$/personality && exec "$@"
-echo FATAL: ThreadSanitizer: unexpected memory mapping; exit 66'''
-
-
-def check_races(wrong):
-    """Such a program finds a race by `setarch -R`. One that never starts is skipped, aloud."""
-    test = 'races_attention_like_the_oracle'
-    number, = [one.number for one in wrong if one.name == 'barrier-before-result']
-    if plant.works('-fsanitize=thread') and call(['sh', '-c', 'setarch -R true'])[0] == 0:
-        said = learn.run_races(test, ['sh', '-c', FIXED, 'sh', *on_track('races', 7, 0, number)])
-        report_text('race without random addresses', said or '', ['no barrier between them'])
-    else:
-        report('race without random addresses', skipped='no setarch -R, or no ThreadSanitizer')
-    expect('race test that does not start', '', [test + ': skipped: '],
-           learn.run_races, test, ['sh', '-c', 'exit 66'])
-
-
 def check_stories():
     """From the stage that has a story, llama tells it as with the finished engine; before, it stops
     at a function of that stage."""
@@ -241,21 +219,6 @@ def check_stories():
                   (told != finished or not told[1], '%s\nis not\n%s' % (told, finished)),
                   ('free list' not in '\n'.join(told[0]), 'no tale'),
                   ('stage %d: write ' % stage.number not in '\n'.join(before[0]), str(before)))
-
-
-# A line that make show draws in each stage. All letters are read from the bytes of the pool.
-DRAWN = {1: '          |be..|  |b...|  |...k|* |....|  |....|  |....|  |....|  |....|',
-         2: 'free list 0* 1  2  3  5  6  7  4',
-         3: 'B: table  1 ....* 0 ....* 2 ..*',
-         4: '          |be_k|  |ind_|* |hi..|  |to..|*  ....    ....    ....    ....',
-         5: '            #                              ##',
-         6: 'weights   largest score m: 2.000   sum l: 1.406',
-         7: '= 14',
-         8: '          |be_k|  |ite.|* |ind.|   ....    ....    ....    ....    ....',
-         9: 'B: table  0 be_k  2 ing*',
-         10: 'serial         1       0*      0       0       0       0       0       0',
-         11: 'free list 3* 4  5  6  7',
-         12: '= 512'}
 
 
 def draw(stage, written):
@@ -276,21 +239,11 @@ def check_show():
         report_if('show of stage %d' % stage.number,
                   (status != 0 or 'WRONG' in text, text),
                   (max(map(len, text.splitlines())) > 80, 'too wide:\n' + text),
-                  (DRAWN[stage.number] not in text.splitlines(), 'no ' + DRAWN[stage.number]),
                   (draw(stage, len(STAGES)) != (text, status), 'the finished engine differs'),
                   (stage.write and not stops, before))
     quoted = re.search(r'```text\n(A gets n(?:.*\n)*?)```', read('README.md'))
     text, _ = draw(STAGES[7], 8)
     report_if('the frame in README.md', (not quoted or quoted[1] not in text, text))
-
-    terminal, output = pty.openpty()
-    ended = subprocess.run([*on_track('show', 2), '2'], input=b'\n', stdout=output, check=False)
-    text = os.read(terminal, 100000).decode()
-    os.close(output)
-    os.close(terminal)
-    calls = re.findall(r'> (\w+)', text)  # one Enter: it asks, calls, and asks
-    report_if('show in a terminal', (ended.returncode != 2, 'exit status %d' % ended.returncode),
-              (calls != ['pool_create', 'free_list_remove'], text))
 
 
 def check_text():
@@ -363,10 +316,6 @@ STAGE_SAYS = {
         'HD static int ceil_div', 1, ['The tests have a release, too']),
     'return forgotten': (1, 'return i * c->head_dim;', ';', 1, [
         'error:', 'return-type', 'does not compile'])}
-CRASHES = {  # by the function that the debugger names
-    'attend_row': (5, 'double m = -DBL_MAX;', 'double m = *(volatile float *)8;'),
-    'attend_tokens': (7, 'q[i] * load_element(job->k_plane, at + d',  # calls what is given
-                      'q[i] * load_element((void *)8, at + d')}
 # What make story says: {name: (stages that are written, an edit, N, exit status, parts)}.
 STORY_SAYS = {
     'no story yet': (4, '', '', 0, 1, [
@@ -405,14 +354,11 @@ def check_commands():
     expect('show the copy', 0, ['before stage 11: remove', 'block_copy(pool, own, last)'],
            learn.show, 8, 'seq_append', STAGES)
     check_debugger(plant.LLDB, '-x', '--batch')
-    gdb = check_debugger(plant.GDB, '-nx', '-batch', '-iex', 'set debuginfod enabled off')
-    for function, edit in CRASHES.items():
-        reader_has(*edit)
-        where = ['It crashes in %s(), at %s' % (function, learn.MINE)] if gdb else []
-        expect('crash in ' + function, 1, ['signal 11', *where],
-               learn.stage_command, edit[0], STAGES)
+    check_debugger(plant.GDB, '-nx', '-batch', '-iex', 'set debuginfod enabled off')
 
     reader_has(7)
+    expect('a race test that does not start', '', [': skipped: ThreadSanitizer does not start'],
+           learn.run_races, 'races_attention_like_the_oracle', ['sh', '-c', 'exit 66'])
     run_races, learn.run_races = learn.run_races, lambda *_: ''
     expect('skipped races', 0, [
         'Stages 1 to 7: no test fails. Skipped: races_attention_like_the_oracle.', 'Next: stage 8'],
@@ -421,11 +367,11 @@ def check_commands():
 
 
 def check_debugger(debugger, *options):
-    """make debug-stage stops in the reader's function; whether it does."""
+    """make debug-stage stops in the reader's function."""
     name = debugger.name
     if not shutil.which(name):
         report(name, skipped='there is no ' + name)
-        return False
+        return
     learn.debugger = lambda: debugger
     with contextlib.redirect_stdout(io.StringIO()):
         words = learn.debug(3, STAGES, lambda name, arguments: arguments)
@@ -435,7 +381,6 @@ def check_debugger(debugger, *options):
     cannot = re.search('ptrace|personality', text)
     report(name, [] if stopped else [name + ' does not stop there:\n' + text],
            name + ' cannot run a program here' if cannot else '')
-    return bool(stopped)
 
 
 def check_make_show():
@@ -462,25 +407,13 @@ def check_refusals():
         report_if('make %s runs no command of N' % target,
                   (os.path.exists('%s/run-%s' % (folder, target)), text))
 
-    def refuses(name, part, *arguments):
-        status, text = make_in(folder, *arguments)
-        report_text(name, text, [part], ('Traceback' in text, 'a traceback'),
-                    (status == 0 and arguments[0] != 'hunt', 'exit status 0'))  # hunt: of a filter
-
-    refuses('no such exercise', 'There is no exercise 99.', 'exercise', 'N=99')
-    refuses('no such stage', 'There are stages 1 to 12.', 'stage', 'N=99')
-    shutil.rmtree(folder + '/build')
-    write(folder + '/build', 'nothing can be written here')
-    refuses('make stage where nothing can be written', 'build/learn: ', 'stage')
-    refuses('make hunt there', 'build: ', 'hunt', 'N=1')
+    for target, says in (('exercise', 'There is no exercise 99.'),
+                         ('stage', 'There are stages 1 to 12.')):
+        status, text = make_in(folder, target, 'N=99')
+        report_text('make %s N=99' % target, text, [says], ('Traceback' in text, 'a traceback'),
+                    (status == 0, 'exit status 0'))
 
 
-GERMAN = """#!/bin/sh
-# A compiler that speaks German, but for LC_ALL=C. In German it says no more than this.
-[ "$LC_ALL" = C ] && exec %s "$@"
-echo "Fehler"
-exit 1
-"""
 NO_LIMIT = """#!/bin/sh
 # A shell without ulimit -v, such as that of macOS.
 shift
@@ -493,16 +426,12 @@ exec /bin/sh -c "$script" "$@"
 
 
 def check_other_systems():
-    """A compiler that speaks another language; a shell without a limit."""
+    """A shell without a limit of memory."""
     folder = os.path.abspath(SCRATCH + '/other')
-    engine = ENGINE.replace('__shfl_xor_sync(ALL_LANES, score', '__shfl_down_sync(ALL_LANES, score')
-    copy_project(folder, learn.skeleton(engine, STAGES, 7))
-    for name, text in ('german', GERMAN % ' '.join(plant.CC)), ('sh', NO_LIMIT):
-        write(f'{folder}/{name}', text)
-        os.chmod(f'{folder}/{name}', 0o755)
-    text = make_in(folder, 'stage', 'N=7', 'CC=./german', LC_ALL='de_DE.UTF-8')[1]
-    report_text('no such shuffle, in German', text, ['The stand-in has __shfl_xor_sync()'])
+    copy_project(folder)
     os.remove(folder + '/learn/paged.cu.c')
+    write(folder + '/sh', NO_LIMIT)
+    os.chmod(folder + '/sh', 0o755)
     path = folder + ':' + os.environ['PATH']
     for target, says in ('show', 'Stage 1.'), ('stage', 'The first one that fails'):
         text = make_in(folder, target, 'N=1', 'SHELL=./sh', PATH=path)[1]
@@ -514,7 +443,6 @@ def check_without_standin():
     """In a build without a stand-in, all stages can be reached, and what needs one says so."""
     folder = SCRATCH + '/no-standin'
     copy_project(folder, learn.skeleton(ENGINE, STAGES, 12))
-    shutil.copytree('examples', folder + '/examples')
     flags = 'CPPFLAGS=' + ' '.join([*plant.CPPFLAGS, '-DPAGED_NO_STANDIN'])
 
     def says(parts, *arguments, only=False):
@@ -552,9 +480,7 @@ def check_read():
         '1. one two\n   three four `five six seven` eight\n2. nine\n'))[1]
     right = ('9 and sixty-four are\nln 4. So there.\n\n' + table + '1. one two three four\n'
              '   `five six seven`\n   eight\n2. nine\n')
-    wide = call(['awk', '-v', 'width=300', '-f', 'learn/read.awk'], input='four\n4. ' * 40)[1]
-    report_if('lines are folded', (folded != right, folded),
-              (len(wide.splitlines()[0]) != 100, wide))
+    report_if('lines are folded', (folded != right, folded))
 
 
 # ---- exercises ----
@@ -600,14 +526,7 @@ def check_numbers():
     report_if('list of exercises', (listed != there, '%s is not %s' % (listed, there)))
     for name in NUMBERS:
         report('exercise ' + name, list(number_problems(program, name)))
-    expect('thousands', 0, ['14a: solved'], learn.exercise, '14a', '16,384,000, 24,576,000', STAGES)
     expect('commas', 0, ['1a: solved'], learn.exercise, '1a', '40,160,20,40,160', STAGES)
-
-
-# What a solution of code may lack: {exercise: (old, new, what it prints then)}.
-WRONG_CODE = {
-    '5b': ('= (size_t)n *', '= (size_t)from->num_computed_tokens *', 'heap-buffer-overflow'),
-    '13a': ('        if (count == 0) continue;\n', '', 'not left out')}
 
 
 def code_problems(path):
@@ -640,10 +559,6 @@ def code_problems(path):
     if text:
         problems.append('patch: ' + text)
     says('%s: solved' % name)
-    if name == '13a' or name == '5b' and plant.works('-fsanitize=address'):
-        old, new, part = WRONG_CODE[name]
-        write(folder + '/' + mine, read(folder + '/' + mine).replace(old, new))
-        says(part)
     return problems
 
 
@@ -651,8 +566,6 @@ def check_code():
     if not shutil.which('patch'):
         report('exercises of code', skipped='there is no patch')
         return
-    if not plant.works('-fsanitize=address'):
-        report('exercise 5b with a mistake', skipped='no AddressSanitizer')
     patches = sorted(glob.glob('learn/[0-9]*.patch'))
     if call([sys.executable, '-c', 'import z3'])[0]:
         patches.remove('learn/12b.patch')
@@ -748,7 +661,6 @@ def house():
     wrong = wrong_bodies()
     if build_track(wrong):
         check_wrong(wrong)
-        check_races(wrong)
     check_commands()
     check_make_show()
     check_refusals()

@@ -23,10 +23,11 @@ except ImportError:
     sys.exit()
 
 os.chdir(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.path.insert(0, "examples")
+sys.path[:0] = "examples", "learn"
 sys.dont_write_bytecode = True
 os.environ.pop("MAKEFLAGS", None)  # of the make that runs this: its own would warn
 import paged  # noqa: E402  (after the path is set)
+import plant  # noqa: E402
 from report import finish, report  # noqa: E402
 from paged import BF16, CPU, F16, F32, FAST, GATHER, STANDIN  # noqa: E402
 
@@ -196,18 +197,9 @@ def judge(source):
     return done.stdout, done.returncode
 
 
-WRONG_KERNELS = [  # edits of examples/judge.py
-    ("HEAD_DIM ** .5", "8.001"),
-    ("weights / total", "weights"),
-    ("top + np.log(total)", "top"),
-    ("out[row] =", "out[row] = np.nan *"),
-    ("range(length - new + 1, length + 1)", "[length] * new"),  # not causal
-    ("cache[blocks]", "cache[np.sort(blocks)]"),
-    ("cache[blocks]", "cache[np.sort(blocks)[::-1]]")]
-
-
 def judges():
-    """README.md shows what it prints, its tables share blocks, and no wrong kernel is right."""
+    """README.md shows what it prints, its tables share blocks, and no wrong kernel is right: those
+    of learn/mistakes.txt."""
     with open("examples/judge.py") as file, open("README.md") as readme:
         source, shown = file.read(), readme.read().split("python3 examples/judge.py\n")[1]
     printed, status = judge(source + "used = block_tables[block_tables >= 0]\n"
@@ -215,10 +207,10 @@ def judges():
     assert status == 0, printed
     last_line = shown.split("\n")[1]
     assert last_line.startswith("step 7: ") and last_line in printed, printed
-    for old, new in WRONG_KERNELS:
-        assert old in source, "judge.py has no " + old
-        printed, status = judge(source.replace(old, new))
-        assert status and "out differs by" in printed, new + " was right"
+    for mistake in plant.read_mistakes().values():
+        for words in mistake.expect.get("judge", ()):
+            printed, status = judge(plant.edit(mistake))
+            assert status and words in printed, mistake.name + " was right"
 
 
 def refused(words, name, *arguments, **named):

@@ -38,23 +38,17 @@ done <<'END'
 2023-11-16 18:15:47,0,44|ContextTokens is not
 2023-11-16 18:15:47,16777217,44|ContextTokens is not
 2023-11-16 18:15:47,374,44\r2023-11-16 18:15:48,374,44|GeneratedTokens is not
-2023-11-16 18:15:47,374,44\r\r|GeneratedTokens is not
 2023-11-16 18:15:47,374,16777217|GeneratedTokens is not
 2023-11-16 18:15:47,374,4294967340|GeneratedTokens is not
 2023-11-16 18:15:47,3 74,44|ContextTokens is not
-2023-11-16 18:15:47, 374,44|ContextTokens is not
 2023-11-16,374,44|TIMESTAMP is not
-2023-11-16 18:15:47.,374,44|TIMESTAMP is not
 2023-11-16 18:15:47.1e2,374,44|TIMESTAMP is not
 2023-11-16 18:15:471,374,44|TIMESTAMP is not
 2023-11-16 18:15:60,374,44|TIMESTAMP is not
 2023-11-1618:15:47,374,44|TIMESTAMP is not
-2023-11-17 8:15:47,374,44|TIMESTAMP is not
 2023-11-31 18:15:47,374,44|TIMESTAMP is not
 2100-02-29 18:15:47,374,44|TIMESTAMP is not
-23-11-16 18:15:47,374,44|TIMESTAMP is not
 2023-11-16 18:15:47+01:00,374,44|TIMESTAMP is not
-2023-11-16 18:15:47Z+00:00,374,44|TIMESTAMP is not
 2023-11-16 18:15:46.6805899,374,44|TIMESTAMP is before
 2023-11-16 18:15:47,374,44\0000|not a line of text
 END
@@ -117,11 +111,11 @@ table() {
 # until step 4. The last does not fit at all. Steps 0 to 8, 44 and 45 have 5, 7, 5, 6, 3, 4, 5, 6,
 # 7, 4 and 5 tokens: 57 of 88.
 check "preemption: the table" table 4 <<'END'
-"reserve maximum",0,0.562500,0.177083,0.260417,0.000000,0.000000,0.804878,1.000,1,46,2.500,0,0,1
-"reserve power of 2",0,0.562500,0.177083,0.052083,0.000000,0.208333,0.916667,1.000,1,46,2.500,0,0,1
-"reserve exactly",0,0.562500,0.177083,0.000000,0.000000,0.260417,1.000000,1.000,1,46,2.500,0,0,1
-"paged 2",2,0.647727,0.056818,0.022727,0.000000,0.272727,0.916667,1.182,2,46,1.250,1,3,1
-paged 2             64.77     5.68     2.27     0.00  27.27    89.06      91.67
+"reserve maximum",0,0.562500,0.177083,0.260417,0.000000,0.000000,1.000,1,46,2.500,0,0,1
+"reserve power of 2",0,0.562500,0.177083,0.052083,0.000000,0.208333,1.000,1,46,2.500,0,0,1
+"reserve exactly",0,0.562500,0.177083,0.000000,0.000000,0.260417,1.000,1,46,2.500,0,0,1
+"paged 2",2,0.647727,0.056818,0.022727,0.000000,0.272727,1.182,2,46,1.250,1,3,1
+paged 2             64.77     5.68     2.27     0.00  27.27
 END
 life() {
     ends 0 "5 requests" $dir/trace.csv --block-size 2 --blocks 4 --life $dir/life &&
@@ -134,22 +128,22 @@ check "preemption: the blocks of each step" life
 # now, but it waits until step 4, when there is a third one for the token that had no room. Steps 0
 # to 7 and 44 to 46 have 5, 7, 9, 6, 4, 5, 6, 7, 4, 5 and 9 tokens: 67 of 110.
 check "preemption at the end of a block: the table" table 5 <<'END'
-"paged 2",2,0.609091,0.036364,0.027273,0.036364,0.290909,0.916667,1.273,2,47,1.200,1,4,0
+"paged 2",2,0.609091,0.036364,0.027273,0.036364,0.290909,1.273,2,47,1.200,1,4,0
 END
 
 # 14 slots. At step 4 of "reserve exactly" the first 6 and the last 2 are free, and the third
 # request needs 7 in one piece.
 check "holes: the table" table 7 <<'END'
-"reserve power of 2",0,0.500000,0.134921,0.047619,0.063492,0.253968,0.916667,1.444,2,47,0.800,0,0,0
-"reserve exactly",0,0.562500,0.151786,0.000000,0.071429,0.214286,1.000000,1.625,2,46,0.400,0,0,0
-"paged 2",2,0.642857,0.040816,0.030612,0.000000,0.285714,0.916667,1.857,2,46,0.200,0,0,0
+"reserve power of 2",0,0.500000,0.134921,0.047619,0.063492,0.253968,1.444,2,47,0.800,0,0,0
+"reserve exactly",0,0.562500,0.151786,0.000000,0.071429,0.214286,1.625,2,46,0.400,0,0,0
+"paged 2",2,0.642857,0.040816,0.030612,0.000000,0.285714,1.857,2,46,0.200,0,0,0
 END
 
 # All at once, 3 tokens more each, in 12 slots. The last run shares the first block; the second,
 # with the third of these tokens, is copied by each request.
 check "a shared prefix, saturated: the table" table 6 --shared-prefix 3 --saturate <<'END'
-"paged 2",2,0.685897,0.032051,0.012821,0.000000,0.269231,0.960000,1.077,2,13,6.200,1,5,0
-"paged 2, prefix",2,0.727273,0.037879,0.098485,0.000000,0.136364,0.931818,1.091,2,12,4.750,1,2,1
+"paged 2",2,0.685897,0.032051,0.012821,0.000000,0.269231,1.077,2,13,6.200,1,5,0
+"paged 2, prefix",2,0.727273,0.037879,0.098485,0.000000,0.136364,1.091,2,12,4.750,1,2,1
 END
 
 # 14 slots. "reserve maximum" has room for one region, of 8. In "reserve exactly" the second request
@@ -161,8 +155,8 @@ trace "2024-03-01 00:00:00,6,2
 2024-03-01 00:00:00,2,5
 2024-03-01 00:00:00,5,2"
 check "a hole that fits exactly: the table" table 7 --saturate <<'END'
-"reserve maximum",0,0.337302,0.142857,0.091270,0.000000,0.428571,0.800000,1.000,1,20,8.000,0,0,0
-"reserve exactly",0,0.557143,0.257143,0.000000,0.000000,0.185714,1.000000,1.700,2,12,4.000,0,0,0
+"reserve maximum",0,0.337302,0.142857,0.091270,0.000000,0.428571,1.000,1,20,8.000,0,0,0
+"reserve exactly",0,0.557143,0.257143,0.000000,0.000000,0.185714,1.700,2,12,4.000,0,0,0
 END
 
 # ---- generated traces, the real one, and an engine that is wrong

@@ -22,8 +22,7 @@ failing console and gdb blocks as they ought to be. What it looks at:
     prose        what it names exists: functions, fields and other names of the code, files, links,
                  make targets, tests, options of programs, bugs, exercises, chapters, stages, scenes
     ```text      a drawing or a table: it is not checked
-    pictures     in docs/*.svg, a number after the word block is that of a block of the cache, unless
-                 it says thread block. In whole.svg: sections, what is in them, and what calls what
+    picture      docs/whole.svg: sections, what is in them, and what calls what
 """
 
 import argparse
@@ -46,14 +45,13 @@ from report import finish, report  # noqa: E402
 ENV = {**os.environ, 'LC_ALL': 'C', 'NO_COLOR': '1', 'TERM': 'dumb', 'DEBUGINFOD_URLS': '',
        'OMP_WAIT_POLICY': 'passive', 'MAKEFLAGS': '', 'TSAN_OPTIONS': '', 'ASAN_OPTIONS': ''}
 DOCUMENTS = ['walkthrough.md', 'README.md', 'docs/systems.md', 'checks/sessions.md',
-             *sorted(glob.glob('docs/*.svg'))]
+             'docs/whole.svg']
 PLANTED = [  # edits of a document, in a block of each kind
     ('walkthrough.md', '// how many block tables name', '// how few block tables name'),
     ('walkthrough.md', '$1 = 2984', '$1 = 2985'),
     ('checks/sessions.md', '(size_t) 2984', '(size_t) 2985'),
     ('README.md', 'llama: 59 blocks', 'llama: 58 blocks'),
     ('README.md', '`examples/llama.c` serves', '`examples/lama.c` serves'),
-    ('docs/split.svg', 'class="">1</text>', 'class="">block 1</text>'),
     ('docs/whole.svg', 'attend() calls attend_row()', 'attend() calls attend_tokens()'),
     ('docs/whole.svg', '<g><title>section numbers', '<g><title>section words')]
 PROGRAMS = ['build/debug', 'build/debug-tour']
@@ -335,11 +333,6 @@ def check_prose(block):
 
 def check_picture(block):
     text, engine = '\n'.join(block.lines), SOURCES['paged.cu.c']
-    words = ' '.join(re.findall(r'>([^<]+)</', text))
-    if 'thread block' in words and re.search(r'(?<!thread )\bblock \d', words):
-        raise Failed('it is about thread blocks, so a block with a number has to be one')
-    if not block.path.endswith('whole.svg'):
-        return
     pieces = re.split(r'^// ---- (.*?) -+$', engine, flags=re.M)[1:]
     source = dict(zip(pieces[::2], pieces[1::2]))
     shown = dict(re.findall(r'<title>section (.*?)</title>(.*?)</g>', text))

@@ -1,7 +1,6 @@
 // draw: the pictures of README.md and walkthrough.md, as SVG; `make pictures` has the commands.
-// Three of them, life, preempt and memory, show what replay measured; whole shows the source, which
-// checks/walkthrough.py compares with it; the others show a live pool. What these say of it is
-// checked: a wrong engine is not drawn.
+// Three of them, life, preempt and memory, show what replay measured; the others show a live pool.
+// What these say of it is checked: a wrong engine is not drawn. whole.svg is drawn by hand.
 
 #define PAGED_NO_MAIN
 #include "../paged.cu.c"  // not only paged.h: a plan and a thread block's memory are shown, too
@@ -659,105 +658,6 @@ static void draw_publish(void)
     draw_panel(366, "After: B publishes, and takes the blocks of A for its own.");
 }
 
-// README.md and chapter 3: the sections of paged.cu.c, and the way of one token through them. What
-// calls what is said in titles, which checks/walkthrough.py compares with the source.
-enum { COLUMN = 147 };  // of functions, two in a row of a section
-static const struct Section {
-    int x, y, width, height;
-    const char *name, *functions[4];
-} sections[] = {{20, 48, 136, 62, "sequences", {"seq_append"}},
-                {167, 48, 136, 62, "pool", {"block_take"}},
-                {314, 48, 186, 62, "prefix cache", {"prefix_remove"}},
-                {20, 138, 480, 62, "a step", {"pool_plan"}},
-                {20, 228, 480, 62, "calls", {"pool_write", "attend"}},
-                {20, 318, 283, 104, "kernels", {"write_kv", "attend_paged", NULL, "attend_tokens"}},
-                {314, 318, 186, 104, "attention on the CPU", {"attend_row"}},
-                {20, 450, 283, 62, "K and V", {"write_token", "token_offset"}},
-                {314, 450, 186, 62, "numbers", {"load_element"}},
-                {20, 540, 136, 62, "memory", {NULL}},
-                {167, 540, 136, 62, "layout", {"kv_offset"}},
-                {314, 540, 186, 62, "oracle", {"oracle_attend"}},
-                {20, 612, 152, 28, "check and dump", {NULL}},
-                {182, 612, 121, 28, "stand-in", {NULL}},
-                {314, 612, 186, 28, "main", {NULL}}};
-
-// Where the box of a function begins.
-static void find_function(const char *name, int *x, int *y)
-{
-    for (size_t s = 0; s < sizeof sections / sizeof *sections; s++)
-        for (int i = 0; i < 4; i++) {
-            const char *function = sections[s].functions[i];
-            if (!function || strcmp(function, name) != 0) continue;
-            *x = sections[s].x + 6 + COLUMN * (i % 2);
-            *y = sections[s].y + 28 + 42 * (i / 2);
-            return;
-        }
-    die(1, "%s is in no section", name);
-}
-
-// From the box of a function to that of another, `right` of their middles; sideways in one row.
-static void draw_call(const char *kind, const char *from, const char *to, int right)
-{
-    int x, y, to_x, to_y;
-    find_function(from, &x, &y);
-    find_function(to, &to_x, &to_y);
-    printf("<g><title>%s() calls %s()</title>", from, to);
-    if (y == to_y)
-        printf("<path class=\"%s\" d=\"M%d %dH%dm-5-3l5 3-5 3\"/>", kind, x + 124, y + 13, to_x);
-    else
-        arrow(kind, x + 62 + right, y + CELL, to_x + 62 + right, to_y);
-    printf("</g>");
-}
-
-static void draw_whole(void)
-{
-    begin(700, "The sections of paged.cu.c. A new token gets a block from seq_append(), and its K "
-               "and V a place through pool_plan(), pool_write() and token_offset(). attend() finds "
-               "all tokens of the sequence in the same way, and returns out.");
-    printf("<style>path{stroke-width:2}</style>");
-    text(MARGIN, 32, "", "In a step, the model calls seq_append(), then pool_plan();");
-    for (size_t s = 0; s < sizeof sections / sizeof *sections; s++) {
-        const struct Section *section = &sections[s];
-        printf("<g><title>section %s</title>", section->name);
-        draw_box(section->x, section->y, section->width, section->height, "kept");
-        text(section->x + 6, section->y + 19, "bold", "%s", section->name);
-        for (int i = 0; i < 4; i++) {
-            int x, y;
-            if (!section->functions[i]) continue;
-            find_function(section->functions[i], &x, &y);
-            cell(x, y, 124, "card", "%s()", section->functions[i]);
-        }
-        printf("</g>");
-    }
-    text(173, 184, "", "makes the Job: queries, offsets, tables");
-    text(320, 274, "", "and these in each layer.");
-    draw_strip(26, 568, 13, 9, 13, "card");
-    draw_box(80, 568, 9, CELL, "A");
-    arrow("A", 112, 102, 112, 166);
-    text(120, 128, "", "block_table");
-    arrow("A", 112, 192, 112, 256);
-    text(120, 218, "", "Job");
-    draw_call("A", "pool_write", "write_kv", 24);
-    draw_call("A", "write_kv", "write_token", 24);
-    draw_call("A", "write_token", "token_offset", 0);
-    draw_call("A", "token_offset", "kv_offset", 10);
-    printf("<path class=\"A\" d=\"M173 577H90m5-3l-5 3 5 3\"/>");
-    printf("<path class=\"B\" d=\"M173 585H146m5-3l-5 3 5 3\"/>");
-    draw_call("B", "attend", "attend_paged", -20);
-    draw_call("B", "attend_paged", "attend_tokens", 0);
-    draw_call("B", "attend_tokens", "token_offset", 0);
-    draw_call("B", "token_offset", "kv_offset", 30);
-    arrow("B", 255, 346, 255, 282);
-    text(263, 309, "", "out");
-    draw_call("", "seq_append", "block_take", 0);
-    draw_call("", "block_take", "prefix_remove", 0);
-    draw_call("", "attend", "attend_row", 40);
-    draw_call("", "attend_row", "load_element", 20);
-    draw_call("", "attend_row", "token_offset", 20);
-    text(MARGIN, 662, "", "Blue: the way of a new token's K and V into a plane.");
-    text(MARGIN, 684, "", "Orange: its query reads all of the sequence, and out returns.");
-}
-
 static unsigned owner[160][600];  // [block][step]: the request that has it, from 1 on; 0: none
 
 // Reads what replay wrote, and returns the number of requests.
@@ -885,13 +785,12 @@ static void draw_memory(void)
 
 int main(int argc, char **argv)
 {
-    static const char *const names[] = {
-        "vectors", "free-list", "table", "walk",    "softmax", "warps", "split", "copy",
-        "publish", "steps",     "life",  "preempt", "memory",  "whole", "loads", NULL};
-    static void (*const pictures[])(void) = {draw_vectors, draw_free_list, draw_table, draw_walk,
-                                             draw_softmax, draw_warps,     draw_split, draw_copy,
-                                             draw_publish, draw_steps,     draw_life,  draw_preempt,
-                                             draw_memory,  draw_whole,     draw_loads};
+    static const char *const names[] = {"vectors", "free-list", "table",  "walk",    "softmax",
+                                        "warps",   "split",     "copy",   "publish", "steps",
+                                        "life",    "preempt",   "memory", "loads",   NULL};
+    static void (*const pictures[])(void) = {
+        draw_vectors, draw_free_list, draw_table, draw_walk, draw_softmax, draw_warps,  draw_split,
+        draw_copy,    draw_publish,   draw_steps, draw_life, draw_preempt, draw_memory, draw_loads};
     program = "draw";
     if (argc != 2) die(2, "usage: draw NAME, or draw life, preempt or memory <FILE.csv");
     pictures[parse_choice("draw", argv[1], names)]();

@@ -235,7 +235,6 @@ typedef struct Server {  // serves the whole trace through one allocator
     double preemptions;
     double recomputed;  // tokens
     double waited;      // steps from arrival to the first admission: a sum, in the end an average
-    double at_end;      // used of taken, with each request counted once, at its final length
 } Server;
 
 // The slots that a request takes for its first `tokens` tokens, besides those it shares. A
@@ -399,14 +398,9 @@ static void end_requests(Server *s)
 // Resets all requests. They wait, but for those that could never end.
 static void begin(Server *s)
 {
-    double used = s->system.length;
-    double taken = s->system.size;
     for (int i = (int)arrlen(trace.requests) - 1; i >= 0; i--) {
         Request *r = &trace.requests[i];
-        int final_length = r->context + r->generated;
-        int needed = slots_needed(s, r, final_length);
-        used += final_length - s->shared_slots;
-        taken += needed;
+        int needed = slots_needed(s, r, r->context + r->generated);
         r->step = 0;
         if (!options.saturate) r->step = (r->arrival - trace.requests[0].arrival) / STEP;
         r->delivered = 0;
@@ -417,7 +411,6 @@ static void begin(Server *s)
         else
             arrput(s->waiting, r);
     }
-    s->at_end = used / taken;
 }
 
 static void write_life(const Server *s)
@@ -520,30 +513,26 @@ static void print_results(const Server *results)
     if (without_waiting > 1)
         printf("In %d runs, nothing ever waited: try --saturate, or fewer --blocks.\n",
                without_waiting);
-    printf("\n%% of the budget      used reserved internal external   free of taken at the end\n");
+    printf("\n%% of the budget      used reserved internal external   free\n");
     for (const Server *s = results; s < end; s++) {
         const double *share = s->share;
-        double taken = share[USED] + share[RESERVED] + share[INTERNAL];
-        printf("%-18s %6.2f %8.2f %8.2f %8.2f %6.2f %8.2f %10.2f\n", s->name, 100 * share[USED],
+        printf("%-18s %6.2f %8.2f %8.2f %8.2f %6.2f\n", s->name, 100 * share[USED],
                100 * share[RESERVED], 100 * share[INTERNAL], 100 * share[EXTERNAL],
-               100 * share[FREE], 100 * share[USED] / fmax(taken, 1e-9), 100 * s->at_end);
+               100 * share[FREE]);
     }
-    printf("of taken: used slots as a share of those used, reserved or internal.\n"
-           "at the end: the same, with every request counted once, at its final length.\n\n"
-           // Any violation has already ended the program.
-           "In all %d runs, each request that was not refused got exactly its tokens.\n",
+    // Any violation has already ended the program.
+    printf("\nIn all %d runs, each request that was not refused got exactly its tokens.\n",
            (int)arrlen(results));
 }
 
 static void print_csv(const Server *results, FILE *out)
 {
-    fprintf(out,
-            "allocator,block_size,used,reserved,internal,external,free,at_the_end,mean_running,"
-            "peak_running,steps,mean_waited,preemptions,recomputed,refused\n");
+    fprintf(out, "allocator,block_size,used,reserved,internal,external,free,mean_running,"
+                 "peak_running,steps,mean_waited,preemptions,recomputed,refused\n");
     for (const Server *s = results; s < results + arrlen(results); s++) {
         fprintf(out, "\"%s\",%d", s->name, s->block_size);
         for (int kind = 0; kind < NUM_KINDS; kind++) fprintf(out, ",%.6f", s->share[kind]);
-        fprintf(out, ",%.6f,%.3f,%d,%lld,%.3f,%.0f,%.0f,%d\n", s->at_end, s->num_running, s->peak,
+        fprintf(out, ",%.3f,%d,%lld,%.3f,%.0f,%.0f,%d\n", s->num_running, s->peak,
                 (long long)s->step, s->waited, s->preemptions, s->recomputed, s->refused);
     }
 }

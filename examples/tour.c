@@ -4,8 +4,8 @@
 //     cc -O2 -DPAGED_NO_MAIN examples/tour.c paged.cu.c -o tour -lm && ./tour 8
 //
 // Each scene has pools of its own. Bytes come from the shapes of real models; every count is read
-// off a live pool, small in layers and heads. Whatever is done to a sequence is also done to its
-// twin, an oracle; at the end of each pool the attention of the two is compared.
+// off a live pool, small in layers and heads. At the end of each pool, attention through the tables
+// is compared with that of an oracle, which has no blocks.
 
 #include "util.h"
 #include <getopt.h>
@@ -23,7 +23,7 @@ static const PoolConfig GPT = {  // the model of the examples
 static const char *const LEGEND =
     "The signs:\n"
     "  [  2  6  9 ]      a block table: the blocks of a sequence, in the order of its\n"
-    "                    tokens; x pads it where several are shown at one width\n"
+    "                    tokens\n"
     "  counts [ 3 3 1 ]  for each of these blocks, the number of tables it is in\n"
     "  1 in the last     tokens in the last of these blocks; the others are full\n"
     "  ..3...3..+..p.    a pool, one sign a block: . free, 3 in three tables,\n"
@@ -35,12 +35,7 @@ static int device = PAGED_CPU;  // of all pools
 static int failures;
 static uint64_t seed;
 
-static struct {
-    Seq *key;
-    Oracle *value;
-} * twins;  // a map of stb_ds
-
-// ---- sequences and their twins ----------------------------------------------------------------
+// ---- sequences --------------------------------------------------------------------------------
 
 static void random_floats(float *x, int n)  // in [-1, 1)
 {
@@ -66,16 +61,13 @@ static Pool *new_pool(int block_size, int num_blocks)
 static void grow(Seq *seq, int n)
 {
     static float k[LONGEST * ROW], v[LONGEST * ROW];
-    Oracle *twin = hmget(twins, seq);
     Batch batch = {.num_seqs = 1, .seqs = &seq, .num_tokens = &n};
     MUST(seq_append(seq, n));
-    twin->length += n;
     MUST(pool_plan(seq->pool, &batch));
     for (int layer = 0; layer < LAYERS; layer++) {
         random_floats(k, n * ROW);
         random_floats(v, n * ROW);
         MUST(pool_write(seq->pool, layer, k, v));
-        oracle_write(twin, layer, n, k, v);
     }
 }
 
@@ -83,7 +75,6 @@ static Seq *new_seq(Pool *pool, int n)
 {
     Seq *seq;
     MUST(seq_create(pool, &seq));
-    hmput(twins, seq, oracle_create(&pool->config, LONGEST));
     grow(seq, n);
     return seq;
 }
@@ -91,32 +82,29 @@ static Seq *new_seq(Pool *pool, int n)
 static Seq *fork_seq(Seq *parent)
 {
     Seq *child;
-    Oracle *twin = oracle_fork(hmget(twins, parent), parent->length);
     MUST(seq_fork(parent, parent->length, &child));
-    hmput(twins, child, twin);
     return child;
 }
 
-static void release(Seq *seq)
-{
-    oracle_release(hmget(twins, seq));
-    (void)hmdel(twins, seq);
-    seq_release(seq);
-}
-
-// Whether the newest tokens of a sequence attend as its twin says, in each layer and in three ways.
+// Whether the newest tokens of a sequence attend as an oracle with its K and V does, in each layer
+// and in three ways.
 static int agrees(Seq *seq)
 {
     enum { MAX_ROWS = 3, Q_ROW = Q_HEADS * HEAD_DIM };
     const int ways[3] = {ATTEND_PAGED, ATTEND_GATHER, ATTEND_FAST};
     int n = seq->length < MAX_ROWS ? seq->length : MAX_ROWS;
     int same = 1;
+    static float k[LONGEST * ROW], v[LONGEST * ROW];
     float q[MAX_ROWS * Q_ROW], out[MAX_ROWS * Q_ROW], expected[MAX_ROWS * Q_ROW];
+    Oracle *oracle = oracle_create(&seq->pool->config, seq->length);
+    oracle->length = seq->length;
     random_floats(q, n * Q_ROW);
     Batch batch = {.num_seqs = 1, .seqs = &seq, .num_tokens = &n};
     MUST(pool_plan(seq->pool, &batch));
     for (int layer = 0; layer < LAYERS; layer++) {
-        oracle_attend(hmget(twins, seq), layer, n, Q_HEADS, 0, q, expected, NULL);
+        MUST(seq_gather(seq, layer, k, v));
+        oracle_write(oracle, layer, seq->length, k, v);
+        oracle_attend(oracle, layer, n, Q_HEADS, 0, q, expected, NULL);
         for (int way = 0; way < 3; way++) {
             memset(out, 0xff, sizeof out);  // NaN, so that the way before cannot help
             MUST(attend(seq->pool, ways[way], layer, Q_HEADS, 0, q, out, NULL));
@@ -124,6 +112,7 @@ static int agrees(Seq *seq)
                 if (!(fabsf(out[i] - expected[i]) <= 1e-6f)) same = 0;  // also for NaN
         }
     }
+    oracle_release(oracle);
     return same;
 }
 
@@ -133,7 +122,7 @@ static void finish(Pool *pool)
     const char *wrong = pool_check(pool);
     while (arrlen(pool->seqs) > 0) {
         if (!agrees(arrlast(pool->seqs))) wrong = "attention is not within 1e-6 of the oracle";
-        release(arrlast(pool->seqs));
+        seq_release(arrlast(pool->seqs));
     }
     if (!wrong && pool->num_free != pool->config.num_blocks) wrong = "blocks were lost";
     if (wrong) {
@@ -149,13 +138,12 @@ static void finish(Pool *pool)
 
 static int blocks_used(const Pool *pool) { return pool->config.num_blocks - pool->num_free; }
 
-// name [table] counts [of its blocks], with room for `width` entries.
-static void print_table(const char *name, const Seq *seq, int width)
+// name [table] counts [of its blocks]
+static void print_table(const char *name, const Seq *seq)
 {
     int entries = (int)arrlen(seq->block_table);
     printf("%s [", name);
     for (int i = 0; i < entries; i++) printf("%3d", seq->block_table[i]);
-    for (int i = entries; i < width; i++) printf("  x");
     printf(" ]  counts [");
     for (int i = 0; i < entries; i++)
         printf("%2d", seq->pool->blocks[seq->block_table[i]].ref_count);
@@ -181,20 +169,6 @@ static void scene_cost(void)
            (double)pool_bytes_per_token(&opt) * 1024 * 128 / 1e9);
 }
 
-static void in_bytes(void)
-{
-    // Reserving is paging with one block a request, as long as the longest request.
-    Pool *pool = new_pool(LONGEST, 1);
-    Seq *seq = new_seq(pool, 500);
-    double reserved = (double)pool_bytes_per_token(&GPT) * pool->config.block_size / MIB;
-    double used = (double)pool_bytes_per_token(&GPT) * seq->length / MIB;
-    printf("At most %d tokens, %d on average: a request reserves %.0f MiB and uses\n"
-           "%.0f MiB, %.1f %%. Wasted: %.0f MiB a request, %.1f GiB over 100 requests.\n",
-           pool->config.block_size, seq->length, reserved, used, 100 * used / reserved,
-           reserved - used, 100 * (reserved - used) / 1024);
-    finish(pool);
-}
-
 static void scene_blocks(void)
 {
     const int lengths[5] = {320, 48, 160, 96, 272};
@@ -208,7 +182,7 @@ static void scene_blocks(void)
     }
     pool_dump(pool, stdout);
     printf("Request 1 is done and gives its blocks back:\n");
-    release(seqs[1]);
+    seq_release(seqs[1]);
     pool_dump(pool, stdout);
     printf("The next request starts in block %d.\n", new_seq(pool, 1)->block_table[0]);
     finish(pool);
@@ -238,7 +212,7 @@ static void share_system_prompt(void)
     printf("Copies: %zu. The nine others still read block 12; its count is %d.\n"
            "The handle of the prompt is released, and the nine others write:\n",
            pool->num_copies, pool->blocks[12].ref_count);
-    release(prompt);
+    seq_release(prompt);
     for (int i = 0; i < 10; i++)
         if (i != 3) grow(requests[i], 1);
     pool_dump(pool, stdout);
@@ -287,7 +261,6 @@ static void scene_reserve(void)
     }
     printf("Reserving wastes the same share at every batch size. Paging wastes only the\n"
            "unfilled slots of each last block, 15 at most.\n");
-    in_bytes();
 }
 
 static void scene_block_table(void)
@@ -299,13 +272,6 @@ static void scene_block_table(void)
     for (int t = 5; t < 38; t += 16)
         printf("token %2d: entry %2d / 16 = %d of the table is block %d; slot %2d %% 16 = %d\n", t,
                t, t / 16, seq->block_table[t / 16], t, t % 16);
-    finish(pool);
-
-    const int lengths[4] = {60, 32, 40, 12};
-    printf("Four sequences; their tables as one padded array, as many kernels take them:\n");
-    pool = new_pool(16, 12);
-    for (int i = 0; i < 4; i++) print_table("", new_seq(pool, lengths[i]), 4);
-    printf("The next free block is %d.\n", pool->blocks[pool->config.num_blocks].next);
     finish(pool);
 
     const char *const words[9] = {"Alan", "Turing",        "is",      "a", "computer", "scientist",
@@ -327,12 +293,12 @@ static void scene_decode(void)
     Pool *pool = new_pool(4, 16);
     order_free_list(pool, 6, (int[]){7, 2, 12, 5, 3, 9});
     Seq *a = new_seq(pool, 6);
-    print_table("prefill, 6 tokens:", a, 2);
+    print_table("prefill, 6 tokens:", a);
     grow(a, 1);
-    print_table("decode, 1 more:   ", a, 2);
+    print_table("decode, 1 more:   ", a);
     printf("Block %d was not touched.\n", a->block_table[0]);
     Seq *b = new_seq(pool, 9);
-    print_table("another, 9 tokens:", b, 3);
+    print_table("another, 9 tokens:", b);
     printf("Its next token goes to slot %d of block %d.\n", b->length % 4,
            b->block_table[b->length / 4]);
     grow(b, 8);
@@ -345,7 +311,6 @@ static void scene_decode(void)
     seq_dump(b, stdout);
     pool_dump(pool, stdout);
     MUST(seq_rewind(b, 3));
-    hmget(twins, b)->length -= 3;
     seq_dump(b, stdout);
     pool_dump(pool, stdout);
     finish(pool);
@@ -359,7 +324,7 @@ static void scene_sharing(void)
     Seq *seqs[3] = {new_seq(pool, 8)};
     for (int i = 1; i < 3; i++) seqs[i] = fork_seq(seqs[0]);
     for (int i = 0; i < 3; i++) grow(seqs[i], 1);
-    for (int i = 0; i < 3; i++) print_table("candidate", seqs[i], 3);
+    for (int i = 0; i < 3; i++) print_table("candidate", seqs[i]);
     pool_dump(pool, stdout);
     printf("Copies: %zu. A full block is never written again, so it stays shared.\n",
            pool->num_copies);
@@ -369,14 +334,14 @@ static void scene_sharing(void)
     pool = new_pool(4, 8);
     Seq *a = new_seq(pool, 6);
     Seq *b = fork_seq(a);
-    print_table("both see:  A", a, 2);
-    print_table("           B", b, 2);
+    print_table("both see:  A", a);
+    print_table("           B", b);
     grow(a, 1);
-    print_table("A wrote:   A", a, 2);
-    print_table("           B", b, 2);
+    print_table("A wrote:   A", a);
+    print_table("           B", b);
     grow(b, 1);
-    print_table("B wrote:   A", a, 2);
-    print_table("           B", b, 2);
+    print_table("B wrote:   A", a);
+    print_table("           B", b);
     printf("Copies: %zu. A saw a count of 2 and copied; B then saw a count of 1.\n",
            pool->num_copies);
     finish(pool);
@@ -431,18 +396,15 @@ static void scene_online_softmax(void)
 }
 
 // A request whose tokens are the letters of a text: what the prefix cache has is taken, the rest
-// computed and published. `known` has K and V of what is found.
-static Seq *serve(Pool *pool, const char *text, const Oracle *known)
+// computed and published.
+static Seq *serve(Pool *pool, const char *text)
 {
     int n = (int)strlen(text);
     int tokens[64];
     Seq *seq;
-    Oracle *twin;
     for (int i = 0; i < n; i++) tokens[i] = (unsigned char)text[i];
     MUST(seq_create(pool, &seq));
     MUST(seq_lookup(seq, tokens, n));
-    twin = known ? oracle_fork(known, seq->length) : oracle_create(&pool->config, LONGEST);
-    hmput(twins, seq, twin);
     printf("\"%s\": %d of %d tokens were found", text, seq->length, n);
     grow(seq, n - seq->length);
     MUST(seq_publish(seq, tokens, n));
@@ -457,18 +419,16 @@ static void scene_prefix_cache(void)
 {
     printf("A token is a letter, a block 4 tokens. p: a free block that can be found.\n");
     Pool *pool = new_pool(4, 8);
-    Seq *seq = serve(pool, "be kind. Hi", NULL);
-    Oracle *known = oracle_fork(hmget(twins, seq), seq->length);
-    release(seq);
+    Seq *seq = serve(pool, "be kind. Hi");
+    seq_release(seq);
     printf("The request ends:\n");
     pool_dump(pool, stdout);
-    release(serve(pool, "be kind. Bye", known));
+    seq_release(serve(pool, "be kind. Bye"));
     printf("It ends, and a long one comes. It takes the blocks that hold nothing, then\n"
            "those that can be found, the least recently used and the ends of texts first:\n");
-    release(serve(pool, "once upon a time, in a land", NULL));
+    seq_release(serve(pool, "once upon a time, in a land"));
     printf("After it, the beginning is still there:\n");
-    serve(pool, "be kind. Hi", known);
-    oracle_release(known);
+    serve(pool, "be kind. Hi");
     finish(pool);
 }
 
@@ -528,7 +488,6 @@ int main(int argc, char **argv)
         seed = 1;  // so that a scene prints the same with and without the others
         SCENES[i].play();
     }
-    hmfree(twins);
     if (failures) fprintf(stderr, "tour: FAILED: %d\n", failures);
     return finish_output(failures > 0);
 }

@@ -1,6 +1,5 @@
 """What the programs of learn/ share: files, commands, compilers, functions of a C text."""
 import collections
-import difflib
 import functools
 import os
 import re
@@ -37,8 +36,9 @@ def write(path, text):
 
 
 def copy_project(folder):
-    """A copy of what is not built, without large files that a reader has downloaded."""
-    left_out = shutil.ignore_patterns('.git', 'build', 'docs', '*.csv', 'stories*', 'tok512.bin')
+    """A copy of what is not built, without what a reader has downloaded or written in exercises."""
+    left_out = shutil.ignore_patterns('.git', 'build', 'docs', '*.csv', 'stories*', 'tok512.bin',
+                                      'my-*')
     shutil.copytree('.', folder, ignore=left_out)
 
 
@@ -113,9 +113,3 @@ def functions(text):
 
 def find(text, name):
     return next((function for function in functions(text) if function.name == name), None)
-
-
-def near(name, names):
-    """A question that suggests names like this one, or nothing."""
-    close = difflib.get_close_matches(name, names, 3, 0.7)
-    return f' Did you mean {", ".join(close)}?' if close else ''

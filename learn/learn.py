@@ -18,8 +18,8 @@ import textwrap
 
 sys.dont_write_bytecode = True
 import plant  # noqa: E402
-from plant import (CC, CPPFLAGS, call, debugger, find, functions, near, read,  # noqa: E402
-                   refuse, run, write)
+from plant import (CC, CPPFLAGS, call, debugger, find, functions, read, refuse,  # noqa: E402
+                   run, write)
 
 MINE = 'learn/paged.cu.c'
 BUILD = 'build/learn'
@@ -207,18 +207,6 @@ def run_test(test, program=None):
     return text if len(text) < 4000 else text[:2000] + '\n...\n' + text[-2000:]
 
 
-def crash(test):
-    """Where in what the reader wrote a test crashes, as a line of text, if gdb can say it."""
-    text = shutil.which('gdb') and run(
-        ['gdb', '-nx', '-batch', '-iex', 'set debuginfod enabled off', '-ex', 'run',
-         '-ex', 'backtrace', '--args', BUILD + '/stage_tests', '--debug', test], 20, LIMITS)[0]
-    frames = re.findall(r'(\w+) \([^\n]*\)\s+at (?:\./)?(%s:\d+)' % re.escape(MINE), text or '')
-    given = {function.name for function in functions(read('paged.cu.c'))}
-    given -= {name for stage in read_stages() for name in stage.write}
-    frames = [frame for frame in frames if frame[0] not in given] or frames
-    return 'It crashes in %s(), at %s.\n' % frames[0] if frames else ''
-
-
 def run_suite(arguments, engine=None):
     """Runs tests of tests.c on the reader's engine. They include the engine that lies beside them,
     so they are copied."""
@@ -376,7 +364,7 @@ def stage_command(number, stages):
             say('  %-7s %s' % ('FAILED' if text else 'ok' if text is None else 'skipped', test), 10)
         text, number = too_early(failures[bad[0]], stage.number), stage.number
         say('\nThe first one that fails, %s:' % bad[0])
-        say(text + (crash(bad[0]) if ': signal ' in text else ''))
+        say(text)
         name, stage = blame(number, stages, bad[0], text)
         what_to_do(number, stage, name)
         return 1
@@ -472,8 +460,7 @@ def story(number, stages):
 def show(number, name, stages):
     known = [function.name for function in functions(read('paged.cu.c'))]
     if name not in known:
-        refuse('The engine has no function %s.%s\nmake stage lists those to write.'
-               % (name, near(name, known)))
+        refuse('The engine has no function %s.\nmake stage lists those to write.' % name)
     later = [stage for stage in stages[number:] if name in stage.again]
     simple = later and not any(name in stage.again for stage in stages[:number])
     if later and not simple:
@@ -571,8 +558,6 @@ def exercise(name, answer, stages):
     say(text, 0)
     if status:
         return 1
-    answer = re.sub(r'(?<![\d,])\d{1,3}(,\d{3})+(?!,?\d)',  # 16,384,000 is a number
-                    lambda number: number[0].replace(',', ''), answer)
     numbers = answer.replace(',', ' ').split()
     status, text = call(['build/exercise', *filter(None, [name]), *numbers])
     if status < 0:

@@ -20,8 +20,7 @@ import textwrap
 
 sys.dont_write_bytecode = True
 from common import (CC, CPPFLAGS, GDB, LLDB, NO_STANDIN, call, copy_project,  # noqa: E402,F401
-                    debugger, find, functions, has_standin, near, read, refuse, run, start, works,
-                    write)
+                    debugger, find, functions, has_standin, read, refuse, run, start, works, write)
 
 Mistake = collections.namedtuple('Mistake', 'name files old new expect')
 
@@ -51,7 +50,7 @@ def read_mistakes():
 
 def look_up(name, mistakes):
     if name not in mistakes:
-        refuse(f'There is no mistake {name}.{near(name, mistakes)}')
+        refuse(f'There is no mistake {name}.')
     return mistakes[name]
 
 
@@ -140,7 +139,7 @@ def judge_answer(number, hunt, mistake, answer):
     """The exit status: 0 if the mistake is in that function."""
     known, name = [function.name for function in functions(read('paged.cu.c'))], answer.strip(' ()')
     if name not in known:
-        print(f'hunt {number}: paged.cu.c has no function {name}.{near(name, known)}')
+        print(f'hunt {number}: paged.cu.c has no function {name}.')
         return 1
     if name != edit_body(mistake)[0].name:
         print(f'hunt {number}: not yet: the bug is not in {name}().')
