@@ -28,6 +28,7 @@ make check C=...
   valgrind     the tests under valgrind
   compilers    all compilers here as C and C++, -O0 to -O3, fast paths or not
   portability  32-bit x86, AArch64, big-endian s390x, musl; macOS, but for running there
+  floats       all floats to 16 bits, against the processor's instructions
   cuda         four generations of GPUs, and the benchmark and llama
   planted      mistakes of learn/mistakes.txt: noticed?
   gpu          all checks on a real GPU: PART=tests, DEPS=folder
@@ -37,11 +38,10 @@ END
 }
 
 # Tests that start each kernel: for tools under which the stand-in is too slow for all of them.
-KERNELS="rewind_may_end_in_a_shared_block unused_slots_may_hold_anything
-         extreme_values_agree_with_the_oracle every_kernel_agrees_with_the_oracle
-         any_shape_agrees_with_the_oracle a_row_has_the_same_bits_in_any_company"
+KERNELS="unused_slots_may_hold_anything extreme_values_agree_with_the_oracle
+         every_kernel_agrees_with_the_oracle a_row_has_the_same_bits_in_any_company"
 # What takes too long in an emulator.
-SLOW="any_shape_agrees|the_same_bits"
+SLOW="the_same_bits"
 
 # vectors OPTIONS: those options, if this processor has the vectors that they switch on.
 vectors() {
@@ -118,15 +118,15 @@ fuzz() {
             paged.cu.c -o $OUT/llama-tests -lm &&
         check "damaged files" env ASAN_OPTIONS=max_allocation_size_mb=4 LLAMA=$OUT/fuzz-llama \
             $OUT/llama-tests damaged_files_are_refused
-    variant "--quick random_operations_agree_with_the_oracle any_shape_agrees_with_the_oracle" \
+    variant "--quick random_operations_agree_with_the_oracle extreme_values_agree_with_the_oracle" \
         ${CC:-cc} -O1 $SAN -DPAGED_FAST
 }
 
 lanes() {
     for options in -DPAGED_FAST "$WIDTH_8"; do
         variant "--cpu long_sums_keep_their_small_terms float32_ends_where_the_header_says
-            floats_round_to_nearest_ties_to_even equal_scores_of_any_size_weigh_the_same
-            vectors_compute_as_exactly_as_scalars extreme_values_agree_with_the_oracle" \
+            equal_scores_of_any_size_weigh_the_same vectors_compute_as_exactly_as_scalars
+            extreme_values_agree_with_the_oracle" \
             ${CC:-cc} -O0 $options
     done
 }
@@ -171,7 +171,7 @@ threads() {
     export OMP_NUM_THREADS=4 TSAN_OPTIONS="ignore_noninstrumented_modules=1 halt_on_error=1"
     build "thread sanitizer" clang -O1 -fsanitize=thread -fopenmp -DPAGED_FAST -DTHREADS_FROM=0 ||
         return
-    for test in results_have_the_same_bits_however_cut any_shape_agrees_with_the_oracle \
+    for test in results_have_the_same_bits_however_cut extreme_values_agree_with_the_oracle \
         every_kernel_agrees_with_the_oracle pools_in_two_threads_are_independent; do
         tsan "thread sanitizer, $test" --quick --cpu $test
     done
@@ -325,6 +325,22 @@ lint() {
         --template='{file}:{line}: {severity}: {message} [{id}]'
 }
 
+# ---- floats --------------------------------------------------------------------------------------
+
+# rounds NAME FLAG_OF_THE_PROCESSOR OPTIONS
+rounds() {
+    name=$1 flag=$2; shift 2
+    grep -sqw $flag /proc/cpuinfo || { skip "$name: this processor has no $flag"; return; }
+    compiles cc "$@" || { skip "$name: this compiler has no $flag"; return; }
+    quietly "$name" cc -O2 $WARN $CPPFLAGS "$@" checks/floats.c -o $OUT/floats -lm &&
+        check "$name" $OUT/floats
+}
+
+floats() {
+    rounds f32_to_f16 f16c -mf16c
+    rounds f32_to_bf16 avx512_bf16 -DBF16 -mavx512vl -mavx512bf16
+}
+
 # ---- a bare system -------------------------------------------------------------------------------
 
 # of_readme WORD: runs the block of README.md with this word, in a clone, in the new system. No
@@ -370,10 +386,11 @@ shown() {
 
 [ $# -gt 0 ] || { list; exit; }
 [ "$*" != all ] ||
-    set -- sanitizers threads valgrind compilers portability lint cuda planted proof
+    set -- sanitizers threads valgrind compilers portability lint floats cuda planted proof
 for part in "$@"; do
     case $part in
-    lint | sanitizers | fuzz | lanes | races | shapes | threads | compilers | portability | bare)
+    lint | sanitizers | fuzz | lanes | races | shapes | threads | compilers | portability | floats | \
+        bare)
         $part ;;
     valgrind) valgrind_runs ;;
     cuda) check "the CUDA build" sh checks/cuda.sh --all ;;

@@ -7,23 +7,25 @@
 #     sh checks/cuda.sh --all         make check C=cuda: the kernels for four generations, and the
 #                                     benchmark and llama
 #     sh checks/cuda.sh --gpu [PART]  make check C=gpu: all that can be seen on a real GPU, each
-#                                     part in at most nine minutes
+#                                     part in at most nine minutes. Exit status 3: incomplete, for
+#                                     want of a tool that works here
 #     SIM=folder sh checks/cuda.sh --sim
-#                                     rungs 1 to 3 in GPGPU-Sim 4.2, a simulator of a GPU: results,
-#                                     then cycles, in about 15 minutes. It was built in that folder,
-#                                     as its README says, with nvcc 11.8 in CUDA_INSTALL_PATH/bin
+#                                     rungs 1 to 3 in GPGPU-Sim 4.2, a simulator of a GPU. It was
+#                                     built in that folder, as its README says, with nvcc 11.8 in
+#                                     CUDA_INSTALL_PATH/bin
 #
 # ARCH=sm_90 says what to compile for; otherwise that is the generation of the GPU, or sm_90. If the
 # GPU is newer than nvcc, its driver compiles the PTX of an older generation, ARCH=compute_90, say.
-# DEPS=folder says where stb_ds.h is. No network is used.
+# DEPS=folder says where stb_ds.h, stories260K.bin and tok512.bin are. No network is used.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 LOG=build/cuda.log
 . checks/report.sh
+MODELS=${DEPS:-${MODELS:-../shared/models}}
 CPPFLAGS="${CPPFLAGS:-}${DEPS:+ -I$DEPS}"
 FLAGS="-O2 -g $CPPFLAGS -Xcompiler -Wall,-Wextra"
 FAST="-x cu -DPAGED_FAST -DPAGED_NO_MAIN"
-PARTS="compile tests memcheck racecheck initcheck synccheck bench story"
+PARTS="compile tests memcheck racecheck initcheck synccheck bench story debugger"
 mode=${1:-test}
 
 # Ends where something is missing: a failure only if a GPU was asked for.
@@ -38,33 +40,6 @@ simulator() {
     bash -c '. "$0/setup_environment" >/dev/null 2>&1 && cd "$1" && shift && exec "$@"' "$SIM" "$@"
 }
 
-# The cycles of each kernel, as GPGPU-Sim prints them, make a row for each line "sim: title".
-CYCLES='
-/^sim: / { title = substr($0, 6); n = 0; names = "" }
-/^kernel_name/ { name = $3; gsub(/^_Z[0-9]+|(3Job|PK).*/, "", name); names = names " " name }
-/^gpu_sim_cycle/ { cycles[++n] = $3 }
-/^gpu_sim_cycle/ && n == 6 && title != "" {
-    if (names != " read_only attend_paged gather_kv attend_paged attend_split merge_splits") exit 1
-    printf "  %-34s %10d %9d %9d %9d\n", title, cycles[1], cycles[3] + cycles[4], cycles[2],
-        cycles[5] + cycles[6]
-    rows++
-}
-END { exit rows != 1 }'
-
-# sim TEST LINES...: runs a test of sim.c with a configuration in which these lines are others.
-sim() {
-    test=$1; shift
-    to=$PWD/build/sim-$test
-    mkdir -p $to
-    cp $configuration/*.icnt $to
-    sed "$@" $configuration/gpgpusim.config >$to/gpgpusim.config
-    simulator $to $PWD/build/sim-tests $test >$to/log 2>&1
-    cp $to/log $LOG
-    grep -aq '^1 passed, 0 failed, 0 skipped' $LOG && return
-    grep -aE 'sim.c:|^  at |ERROR|Abort' $LOG | head -n 5
-    bad "simulated: $test"; false
-}
-
 # A GPU with fewer processors and no launch latency has the same results, and is simulated faster.
 run_sim() {
     [ -n "${SIM-}" ] || { skip "CUDA: SIM names no folder with GPGPU-Sim"; finish; }
@@ -75,15 +50,14 @@ run_sim() {
     echo "GPGPU-Sim $(sed -n 's|.*Simulator Version *\([0-9.]*\).*|\1|p' "$SIM/version"), SM7_QV100, nvcc $version"
     quietly "sim-tests" simulator . nvcc -x cu -O2 $CPPFLAGS -arch=compute_70 --cudart shared \
         -DPAGED_FAST checks/sim.c -o build/sim-tests || finish
-    sim small_shapes_agree_with_the_oracle -e 's/^\(-gpgpu_n_clusters\) .*/\1 4/' \
-        -e 's/^\(-gpgpu_kernel_launch_latency\) .*/\1 0/' &&
-        ok "simulated: rungs 1 to 3 agree with the oracle, f32, f16, bf16"
-    echo "Simulated cycles; a launch is 5000 of them:"
-    echo "                                     reads only  1 gather   2 paged   3 split"
-    for test in cycles_of_one_sequence cycles_of_a_batch; do
-        sim $test '' || continue
-        awk "$CYCLES" $LOG && ok "simulated: $test" || bad "simulated: other kernels in $test"
-    done
+    mkdir -p build/sim
+    cp $configuration/*.icnt build/sim
+    sed -e 's/^\(-gpgpu_n_clusters\) .*/\1 4/' -e 's/^\(-gpgpu_kernel_launch_latency\) .*/\1 0/' \
+        $configuration/gpgpusim.config >build/sim/gpgpusim.config
+    simulator $PWD/build/sim $PWD/build/sim-tests >$LOG 2>&1
+    if grep -aq '^1 passed, 0 failed, 0 skipped' $LOG
+    then ok "simulated: rungs 1 to 3 agree with the oracle, f32, f16, bf16"
+    else grep -aE 'sim.c:|^  at |ERROR|Abort' $LOG | head -n 5; bad "simulated: rungs 1 to 3"; fi
     finish
 }
 [ $mode != --sim ] || run_sim
@@ -116,6 +90,7 @@ if [ -z "${ARCH-}" ]; then
     [ "${newest:-$generation}" = $generation ] || ARCH=compute_$newest
 fi
 nvcc --version | sed -n 's/.*release/nvcc: release/p'
+stamp=build/for-$ARCH-$(nvcc --version | cksum | tr -d ' ')
 
 # cuda ARGUMENTS...: nvcc, with line numbers for compute-sanitizer. ptxas 11.8 breaks down over them
 # for sm_90, so there is a second try without.
@@ -170,6 +145,9 @@ all_kernels() {
 
 # ---- on a GPU -----------------------------------------------------------------------------------
 
+incomplete=
+lacks() { skip "$1: not here"; incomplete="$incomplete, $1"; }
+
 # A random operation makes about 50 calls of the CUDA runtime, so the GPU does fewer of them.
 run_tests() {
     check "all tests on the GPU" timeout 500 build/cuda-tests --gpu --ops 60000
@@ -180,26 +158,42 @@ run_tests() {
     [ $rung_4 = yes ] || [ $generation -lt 80 ] || bad "this GPU has them, and rung 4 did not run"
 }
 
+# These belong together, and to one ARCH.
 programs() {
+    rm -f build/for-*
     compile cuda-paged -x cu paged.cu.c
     compile cuda-tests -x cu -DPAGED_FAST tests.c
     compile_examples
+    [ $failed != 0 ] || : >$stamp
 }
 
 # Tests that start each kernel; under these tools the others would take hours. A tool that refuses
-# the GPU, starts no test or ends without its summary has found no bug: it counts as missing.
+# the GPU, starts no test or ends without its summary has found no bug: it counts as missing. One that
+# finds nothing must find a planted bug.
 run_sanitizer() {
-    command -v compute-sanitizer >/dev/null || { skip "no compute-sanitizer for $1"; return; }
-    timeout 500 compute-sanitizer --tool $1 --error-exitcode 9 build/cuda-tests --gpu --quick \
-        rewind_may_end_in_a_shared_block unused_slots_may_hold_anything \
-        every_kernel_agrees_with_the_oracle >$LOG 2>&1
-    status=$?
+    command -v compute-sanitizer >/dev/null || { lacks "compute-sanitizer for $1"; return; }
+    sanitize() {
+        timeout 500 compute-sanitizer --tool $1 --error-exitcode 9 $2 --gpu --quick \
+            unused_slots_may_hold_anything every_kernel_agrees_with_the_oracle >$LOG 2>&1
+    }
+    case $1 in
+    memcheck) bug=shared-memory-too-small ;;
+    racecheck) bug=barrier-before-merge ;;
+    initcheck) bug=tables-of-the-last-step ;;
+    synccheck) bug=barrier-in-a-branch ;;
+    esac
+    sanitize $1 build/cuda-tests; status=$?
     refusal='^===.*(device not supported|not supported on this|unsupported driver|internal sanit)'
     if grep -qiE "$refusal" $LOG || ! grep -q '^gpu ' $LOG || ! grep -q '^===.*SUMMARY' $LOG; then
         grep -i '^===.*error' $LOG | head -n 3
-        skip "compute-sanitizer cannot do $1 here"
+        lacks "a compute-sanitizer that can do $1"
     elif [ $status = 0 ] && grep -q 'SUMMARY: 0' $LOG && grep -q '^[1-9].* passed, 0 f' $LOG; then
         ok "compute-sanitizer $1: $(sed -n "s/.*SUMMARY: //p" $LOG)"
+        python3 learn/plant.py mutant $bug >$LOG 2>&1 || { bad "cannot plant $bug"; return; }
+        compile cuda-$bug -x cu -DPAGED_FAST build/mutants/$bug/tests.c || return
+        sanitize $1 build/cuda-$bug
+        if grep -q 'SUMMARY: [1-9]' $LOG; then ok "compute-sanitizer $1 finds $bug"
+        else bad "compute-sanitizer $1 does not find $bug"; fi
     else first_error; bad "compute-sanitizer $1"; fi
 }
 
@@ -215,18 +209,39 @@ run_bench() {
 }
 
 run_story() {
-    llama=build/cuda-llama
+    [ -f "$MODELS/stories260K.bin" ] || { lacks "stories260K.bin in $MODELS"; return; }
+    story="build/cuda-llama $MODELS/stories260K.bin $MODELS/tok512.bin"
     for cache in contiguous gather paged; do
         for option in "" --plain "--dtype f16"; do  # f16: the tensor cores
-            check "the story, --cache $cache $option" sh -c "$llama $option >build/story &&
-                $llama $option --device gpu --cache $cache | cmp build/story -"
+            check "the story, --cache $cache $option" sh -c "$story $option >build/story &&
+                $story $option --device gpu --cache $cache | cmp build/story -"
         done
     done
 }
 
+# The stop at the first launch says whether this cuda-gdb stops in kernels at all. The breakpoint
+# may stop in a host stub first: it has the name of the kernel, but no lane 5.
+run_debugger() {
+    command -v cuda-gdb >/dev/null || { lacks "cuda-gdb"; return; }
+    compile cuda-debug -O0 -G -x cu paged.cu.c || return
+    set -- -ex continue -ex 'cuda thread 5' -ex 'print threadIdx.x'
+    timeout 300 cuda-gdb -batch -nx -ex 'set cuda break_on_launch application' -ex run \
+        -ex 'set cuda break_on_launch none' -ex 'break attend_paged' "$@" "$@" "$@" \
+        --args build/cuda-debug >$LOG 2>&1 </dev/null
+    if grep -q '^[$].* = 5$' $LOG; then ok "cuda-gdb stops in lane 5 of attend_paged"
+    elif grep -q 'focus to CUDA kernel' $LOG; then cat $LOG; bad "cuda-gdb: no lane 5"
+    else tail -n 5 $LOG; lacks "a cuda-gdb that stops in kernels"; fi
+}
+
+# True if no source is newer than the programs that this nvcc made for this ARCH.
+built() {
+    newer=$(find paged.cu.c paged.h tests.c checks/test.h fast examples -newer $stamp 2>$LOG) &&
+        [ -z "$newer" ]
+}
+
 run_parts() {
     echo "GPU: ${gpu#* }, sm_$generation"
-    [ "$1" = compile ] || programs
+    [ "$1" = compile ] || built || programs
     for part in "$@"; do
         case " $PARTS " in *" $part "*) ;; *) echo "$0: no part is called $part" >&2; exit 2 ;; esac
         case $part in
@@ -235,7 +250,9 @@ run_parts() {
         *) run_$part ;;
         esac
     done
-    finish
+    [ -n "$incomplete" ] || finish
+    (finish) && echo "incomplete, for want of ${incomplete#, }" && exit 3
+    exit 1
 }
 
 case $mode in

@@ -2,7 +2,6 @@
 // part in. `SIM=folder sh checks/cuda.sh --sim` compiles and runs it.
 //
 // What attention returns is compared with the oracle, as everywhere, by the words of test.h.
-// Tests that count cycles also start a kernel that does nothing but read the same K and V.
 
 #include <cuda_fp16.h>
 #include <string.h>
@@ -45,29 +44,6 @@ typedef struct Shape {
     int dtype, num_seqs, length, num_new, kv_heads, group, head_dim;
 } Shape;
 
-// Each thread loads 16 bytes of K and of V.
-static __global__ void read_only(const uint4 *k, const uint4 *v, size_t n, unsigned *result)
-{
-    size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= n) return;
-    uint4 a = k[i];
-    uint4 b = v[i];
-    unsigned x = a.x ^ a.y ^ a.z ^ a.w ^ b.x ^ b.y ^ b.z ^ b.w;
-    if (x == 1) *result = x;  // hardly ever, but the compiler cannot know
-}
-
-// The simulator prints the cycles of each kernel, and checks/cuda.sh makes a table of them.
-static void read_planes(const Pool *pool, const char *title)
-{
-    unsigned *result;
-    size_t n = pool_bytes_per_block(&pool->config) / 2 * pool->config.num_blocks / sizeof(uint4);
-    CUDA(cudaMalloc(&result, sizeof *result));
-    CUDA(cudaDeviceSynchronize());
-    printf("\nsim: %s\n", title);
-    read_only<<<ceil_div(n, 256), 256>>>((const uint4 *)pool->k, (const uint4 *)pool->v, n, result);
-    CUDA(cudaFree(result));
-}
-
 // A copy in the memory of the GPU.
 static float *lend(const Pool *pool, const float *x, size_t n)
 {
@@ -105,8 +81,7 @@ static void plan(Pool *pool, int num_tokens)  // of each sequence
 }
 
 // Attention of the newest tokens over random K and V, paged, gathered and fast, against the oracle.
-// With a title, their cycles count, and those of reading the same bytes.
-static void attend_to(const char *title, Shape s)
+static void attend_to(Shape s)
 {
     Pool *pool = make_seqs(s);
     int num_q_heads = s.group * s.kv_heads;
@@ -122,7 +97,6 @@ static void attend_to(const char *title, Shape s)
     plan(pool, s.length);
     CHECK_EQ(pool_write(pool, 0, pool_k, pool_v), PAGED_OK);
     plan(pool, s.num_new);
-    if (title) read_planes(pool, title);
     for (int flags = 0; flags < 3; flags++) {
         out[flags] = random_floats(s.num_seqs * q_size);
         float *pool_out = lend(pool, out[flags], s.num_seqs * q_size);
@@ -154,17 +128,7 @@ TEST(small_shapes_agree_with_the_oracle)
                             {PAGED_F16, 1, 45, 1, 2, 2, 32},  {PAGED_F32, 2, 17, 2, 1, 2, 20},
                             {PAGED_BF16, 1, 1, 1, 1, 1, 1},   {PAGED_BF16, 1, 140, 3, 1, 1, 64},
                             {PAGED_F16, 1, 129, 1, 1, 2, 128}};
-    for (int i = 0; i < (int)(sizeof shapes / sizeof *shapes); i++) attend_to(NULL, shapes[i]);
-}
-
-TEST(cycles_of_one_sequence)
-{
-    attend_to("1 x 256 tokens, f16, 2 heads of 64", (Shape){PAGED_F16, 1, 256, 1, 2, 1, 64});
-}
-
-TEST(cycles_of_a_batch)
-{
-    attend_to("4 x 128 tokens, f16, 4 heads of 64", (Shape){PAGED_F16, 4, 128, 1, 4, 1, 64});
+    for (int i = 0; i < (int)(sizeof shapes / sizeof *shapes); i++) attend_to(shapes[i]);
 }
 
 int main(int argc, char **argv)

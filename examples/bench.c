@@ -16,6 +16,7 @@
 // its layers, has a column of its own.
 //
 //     make bench                     all of it, about a minute; --quick: ten seconds
+//     make -B bench NATIVE="-march=native -mno-avx512f"          as on a processor without AVX-512
 //     make cuda-bench                the same for a GPU: the kernels alone, timed by CUDA events
 //
 // The exit status is 1 if a call fails or results differ.

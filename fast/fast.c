@@ -13,7 +13,7 @@
 // For gcc (12 and later) and clang, in vectors as wide as the processor has. Unlike attend_row():
 //   - Tokens are taken in tiles of 64: what is done once per tile hardly counts.
 //   - Up to eight query vectors (heads of a group, rows of a chunk) go through a tile together, so
-//     an element of K or V, once in a register, serves them all.
+//     an element of K or V, once in a register, serves as many as there are registers for.
 //   - All KV heads of a tile come before the next tile, so memory is read in long runs. A full tile
 //     is walked in four runs at once, and each stop prefetches what is read eight stops later.
 //   - exp() is a polynomial, computed for a vector of scores at once.
@@ -37,18 +37,21 @@
 #ifdef __AVX512F__
 #include <immintrin.h>
 #define LANES 16
+#define FOURS(i) FOUR(i), FOUR(4 + i), FOUR(8 + i), FOUR(12 + i)
 #elif defined(__F16C__)
 #include <immintrin.h>
 #define LANES 8
+#define FOURS(i) FOUR(i), FOUR(4 + i)
 #else
 #define LANES 4
+#define FOURS(i) FOUR(i)
 #endif
+#define FOUR(i) i, LANES + i, 1 + i, LANES + 1 + i
 #define INLINE static inline __attribute__((always_inline))
 #define KEEP_ORDER __asm__ volatile("" ::: "memory")  // compilers move no load across it
 
 typedef float Vec __attribute__((vector_size(4 * LANES)));
 typedef uint32_t Bits __attribute__((vector_size(4 * LANES)));
-typedef float Half __attribute__((vector_size(2 * LANES), may_alias));
 typedef float Quad __attribute__((vector_size(16), may_alias));
 typedef float Floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));  // anywhere
 typedef uint16_t Halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
@@ -58,7 +61,7 @@ enum { AHEAD = 8, HALF = AHEAD * RUNS };           // from a prefetch to its use
 enum { COLUMNS = PAGED_MAX_HEAD_DIM / LANES };     // a column of K or V has LANES elements
 enum { VECTORS = 64 };                 // query vectors that go through a sequence together, at most
 enum { SUMS = LANES == 16 ? 16 : 8 };  // vectors of sums that fit into the registers
-enum { ABREAST = LANES == 16 ? 4 : 2 };  // tokens of K at a time, at most
+enum { TOGETHER = LANES == 16 ? 8 : 4 };  // query vectors that share them, at most
 
 typedef struct Tile {      // where the rows of its tokens are: k + at[0][t], v + at[0][t]
     const char *k, *v;     // the planes, from a KV head on
@@ -109,19 +112,19 @@ INLINE Vec exp_lanes(Vec x)
     return (Vec)((Bits)p & ~(Bits)(x < -87.0f));
 }
 
-// Adds up the lanes of x until four are left.
-INLINE Quad fold(Vec x)
+// Returns a[0] + a[2], b[0] + b[2], a[1] + a[3], b[1] + b[3]; so it goes on for every four lanes.
+INLINE Vec add_halves(Vec a, Vec b)
 {
-    if (LANES == 4) return *(Quad *)&x;
-    Half half = ((Half *)&x)[0] + ((Half *)&x)[1];
-    if (LANES == 8) return *(Quad *)&half;
-    return ((Quad *)&half)[0] + ((Quad *)&half)[1];
+    return __builtin_shufflevector(a, b, FOURS(0)) + __builtin_shufflevector(a, b, FOURS(2));
 }
 
-// Returns a[0] + a[2], b[0] + b[2], a[1] + a[3], b[1] + b[3].
-INLINE Quad add_halves(Quad a, Quad b)
+// Returns the sums of the lanes of four vectors.
+INLINE Quad add_lanes(Vec a, Vec b, Vec c, Vec d)
 {
-    return __builtin_shufflevector(a, b, 0, 4, 1, 5) + __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    Vec all = add_halves(add_halves(a, c), add_halves(b, d));
+    Quad sums = ((Quad *)&all)[0];
+    EACH (i, LANES / 4 - 1) sums += ((Quad *)&all)[1 + i];
+    return sums;
 }
 
 // Adds x to sum i, and what rounding takes from the result to lost[i] (TwoSum, Knuth).
@@ -171,57 +174,59 @@ INLINE void attend_tile(const Tile *tile, const Tile *next, Query *query, int to
                         int n, int dtype)
 {
     const int step = LANES * (int)dtype_size(dtype);
-    const int last = (head_dim - 1) / LANES;         // column
-    const int abreast = min_int(ABREAST, SUMS / n);  // tokens of K at a time
-    const int width = min_int(8, SUMS / n);          // columns of V at a time
-    Vec score[8][TOKENS / LANES];                    // in the order of the walk
-    Vec part[8 * COLUMNS];                           // sums over half of a tile
+    const int last = (head_dim - 1) / LANES;             // column
+    const int k_count = n > TOGETHER ? SUMS / RUNS : n;  // query vectors at a time, for K
+    const int abreast = min_int(RUNS, SUMS / k_count);   // tokens of K at a time
+    const int v_count = min_int(n, TOGETHER);            // query vectors at a time, for V
+    const int width = min_int(8, SUMS / v_count);        // columns of V at a time
+    Vec score[8][TOKENS / LANES];                        // in the order of the walk
+    Vec part[8 * COLUMNS];                               // sums over half of a tile
+    Vec floats[COLUMNS][RUNS];                           // K, to be read again
     Vec dot[SUMS];
     Vec sum[SUMS];
     Bits inside = {0};  // the lanes of the last column that belong to the row, not to another
     EACH (i, LANES)
         if (last * LANES + i < head_dim) inside[i] = 0xffffffff;
 
-    // 1. The walk, four tokens at a stop. A full tile is walked in four runs, any other one from
-    // its first token on.
+    // 1. The walk, four tokens at a stop: in a full tile, in four runs; otherwise, in their order.
     const int stops = ceil_div(tokens, RUNS);
     const size_t *at = tile->at[tokens == TOKENS];
 
     // 2. The scores. The last stop may go past the last token; weigh() drops these scores.
     for (int stop = 0; stop < stops; stop++) {
-        const char *later_plane = tile->k;
         int later = stop + AHEAD;
-        if (later >= stops) {
-            later_plane = tile->v;
-            later -= stops;
-        }
+        const char *later_plane = later < stops ? tile->k : tile->v;
+        if (later >= stops) later -= stops;
         for (int run = 0; run < RUNS; run += abreast) {
             const char *k[RUNS], *later_k[RUNS];
             EACH (j, abreast) {
                 k[j] = tile->k + at[stop * RUNS + run + j];
                 later_k[j] = later_plane + at[later * RUNS + run + j];
             }
-            EACH (i, SUMS) dot[i] = (Vec){0};
-            for (int d = 0; d <= last; d++) {
-                Vec x[RUNS];
-                if (d * step % 64 == 0)  // once for each cache line
-                    EACH (j, abreast) __builtin_prefetch(later_k[j] + d * step, 0, 2);  // to L2
-                KEEP_ORDER;
-                EACH (j, abreast) x[j] = load_lanes(k[j] + d * step, dtype);
-                if (d == last)
-                    EACH (j, abreast) x[j] = (Vec)((Bits)x[j] & inside);  // 0 * NaN would be NaN
-                EACH (i, n) {
-                    Vec q = *(volatile Vec *)&query[i].q[d];  // gcc would load it for each token
-                    EACH (j, abreast) dot[i * abreast + j] += q * x[j];
+            for (int first = 0; first < n; first += k_count) {
+                EACH (i, SUMS) dot[i] = (Vec){0};
+                for (int d = 0; d <= last; d++) {
+                    Vec x[RUNS];
+                    if (first > 0) {
+                        EACH (j, abreast) x[j] = floats[d][j];
+                    } else {
+                        if (d * step % 64 == 0)  // once for each cache line, to L2
+                            EACH (j, abreast) __builtin_prefetch(later_k[j] + d * step, 0, 2);
+                        KEEP_ORDER;
+                        EACH (j, abreast) x[j] = load_lanes(k[j] + d * step, dtype);
+                        if (d == last)  // 0 * NaN would be NaN
+                            EACH (j, abreast) x[j] = (Vec)((Bits)x[j] & inside);
+                        if (k_count < n)
+                            EACH (j, abreast) floats[d][j] = x[j];
+                    }
+                    EACH (i, k_count)
+                        EACH (j, abreast) dot[i * abreast + j] += query[first + i].q[d] * x[j];
                 }
-            }
-            for (int i = 0; i < n * abreast; i += 4) {
-                Quad even = add_halves(fold(dot[i]), fold(dot[i + 2]));
-                Quad odd = add_halves(fold(dot[i + 1]), fold(dot[i + 3]));
-                Quad four = add_halves(even, odd);
-                float *to = (float *)score + stop * RUNS + run;
-                EACH (j, min_int(4, n * abreast))
-                    to[(i + j) / abreast * TOKENS + (i + j) % abreast] = four[j];
+                for (int i = 0; i < k_count * abreast; i += 4) {
+                    Quad four = add_lanes(dot[i], dot[i + 1], dot[i + 2], dot[i + 3]);
+                    float *to = (float *)score[first] + stop * RUNS + run;
+                    EACH (j, 4) to[(i + j) / abreast * TOKENS + (i + j) % abreast] = four[j];
+                }
             }
         }
     }
@@ -232,34 +237,39 @@ INLINE void attend_tile(const Tile *tile, const Tile *next, Query *query, int to
     // 4. The values: half of the walk for all columns, then the other half. Columns past the last
     // one repeat it, and their sums are dropped.
     for (int half = 0; half < tokens; half += HALF)
-        for (int d = 0; d <= last; d += width) {
-            EACH (i, n * width) sum[i] = (Vec){0};
-            if (half > 0)
-                EACH (i, n * width) sum[i] = part[d * n + i];
-            for (int t = half; t < min_int(half + HALF, tokens); t++) {
-                const char *v = tile->v + at[t];
-                const char *later_v = next->k + next->at[1][t - half] + d * step;
-                if (t + HALF < tokens) later_v = tile->v + at[t + HALF] + d * step;
-                for (int i = 0; i < width * step; i += 64) __builtin_prefetch(later_v + i, 0, 2);
-                KEEP_ORDER;
-                EACH (j, width) {
-                    if (j >= 4 && d + 4 > last) continue;  // a short row has none of these
-                    Vec x = load_lanes(v + min_int(d + j, last) * step, dtype);
-                    EACH (i, n) sum[i * width + j] += ((float *)score[i])[t] * x;
+        for (int d = 0; d <= last; d += width)
+            for (int first = 0; first < n; first += v_count) {
+                const int end = min_int(half + HALF, tokens);
+                const char *plane = end < tokens ? tile->v : next->k;
+                const size_t *later = end < tokens ? at + HALF : next->at[1];
+                EACH (i, v_count * width) sum[i] = (Vec){0};
+                if (half > 0)
+                    EACH (i, v_count * width) sum[i] = part[d * n + first * width + i];
+#pragma GCC unroll 4
+                for (int t = half; t < end; t++) {
+                    const char *v = tile->v + at[t];
+                    const char *later_v = plane + later[t - half] + d * step;
+                    for (int i = 0; first == 0 && i < width * step; i += 64)
+                        __builtin_prefetch(later_v + i, 0, 2);
+                    KEEP_ORDER;
+                    EACH (j, width) {
+                        if (j >= 4 && d + 4 > last) continue;  // a short row has none of these
+                        Vec x = load_lanes(v + min_int(d + j, last) * step, dtype);
+                        EACH (i, v_count) sum[i * width + j] += ((float *)score[first + i])[t] * x;
+                    }
                 }
+                if (end < tokens) {
+                    EACH (i, v_count * width) part[d * n + first * width + i] = sum[i];
+                    continue;
+                }
+                EACH (i, v_count)
+                    EACH (j, width)
+                        if (d + j <= last)
+                            add_exactly(&query[first + i], 1 + d + j, sum[i * width + j]);
             }
-            if (half + HALF < tokens) {
-                EACH (i, n * width) part[d * n + i] = sum[i];
-                continue;
-            }
-            EACH (i, n)
-                EACH (j, width)
-                    if (d + j <= last) add_exactly(&query[i], 1 + d + j, sum[i * width + j]);
-        }
 }
 
-// attend_tile() with n and dtype as constants. Not inlined: the caller's variables would take
-// registers from the sums.
+// attend_tile() of constant n and dtype. Not inlined: the caller's variables would take registers.
 __attribute__((noinline)) static void attend_tile_of(const Tile *tile, const Tile *next,
                                                      Query *query, int tokens, int head_dim, int n,
                                                      int dtype)
@@ -281,8 +291,7 @@ static void start_query(const Job *job, int row, int head, Query *query)
     EACH (i, 1 + ceil_div(head_dim, LANES)) query->sum[i] = query->lost[i] = (Vec){0};
 }
 
-// The sign of a NaN depends on the order of operands, which is another one in each instance of
-// attend_tile(). So all NaN become one.
+// The sign of a NaN depends on the order of operands, which instances differ in: all become one.
 INLINE Vec one_nan(Vec x)
 {
     Bits nan = (Bits)(x != x);
