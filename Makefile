@@ -193,7 +193,9 @@ SHELLS := checks/check.sh checks/report.sh
 COURSE := $(wildcard learn/*.* examples/*.h) examples/llama.c walkthrough.md $(TESTS) Makefile \
     checks/course.py checks/walkthrough.py
 BOOK   := $(wildcard *.md docs/* debugger/* examples/*.* learn/*.* checks/*.*) $(TESTS) Makefile
-WEB    := $(wildcard docs/play.html docs/tales.js examples/*.* checks/play* learn/*.*) $(TESTS) Makefile
+WEB    := $(wildcard docs/play.html docs/tales.js examples/play* examples/llama* examples/tales* checks/play*) \
+    examples/decoding.h examples/util.h learn/learn.py learn/plant.py learn/common.py learn/mistakes.txt \
+    $(ENGINE) checks/report.sh Makefile
 $(eval $(call part,TEST,course,python3 checks/course.py track,$(COURSE)))
 $(eval $(call part,TEST,llama,build/llama-tests,build/llama-tests llama))
 $(eval $(call part,TEST,fast-standin,./tests-fast --standin --quick,tests-fast))
@@ -201,7 +203,7 @@ $(eval $(call part,TEST,races,sh checks/check.sh races,$(TESTS) $(SHELLS)))
 $(eval $(call part,TEST,page,sh checks/play.sh page,$(WEB) llama))
 $(eval $(call part,TEST,engines,sh checks/play.sh engines,$(WEB)))
 $(eval $(call part,TEST,text,python3 checks/walkthrough.py,$(BOOK) $(BUILT) build/debug build/debug-tour))
-$(eval $(call part,TEST,hunts,python3 checks/course.py hunts,$(COURSE)))
+$(eval $(call part,TEST,hunts,python3 checks/course.py hunts,$(wildcard learn/*.*) $(ENGINE) checks/course.py))
 $(eval $(call part,TEST,programs,sh checks/programs.sh,README.md paged tour checks/programs.sh $(SHELLS)))
 $(eval $(call part,TEST,standin,./tests --standin,tests))
 $(eval $(call part,TEST,cpu,./tests --cpu,tests))
