@@ -194,7 +194,7 @@ COURSE := $(wildcard learn/*.* examples/*.h) examples/llama.c walkthrough.md $(T
     checks/course.py checks/walkthrough.py
 BOOK   := $(wildcard *.md docs/* debugger/* examples/*.* learn/*.* checks/*.*) $(TESTS) Makefile
 WEB    := $(wildcard docs/play.html docs/tales.js examples/play* examples/llama* examples/tales* checks/play*) \
-    examples/decoding.h examples/util.h learn/learn.py learn/plant.py learn/common.py learn/mistakes.txt \
+    examples/decoding.h examples/util.h $(wildcard learn/*.py learn/*.txt) \
     $(ENGINE) checks/report.sh Makefile
 $(eval $(call part,TEST,course,python3 checks/course.py track,$(COURSE)))
 $(eval $(call part,TEST,llama,build/llama-tests,build/llama-tests llama))
