@@ -210,6 +210,13 @@ sed_is_portable() {
     ! { grep -e 'sed ' -e ' -e ' Makefile; cat examples/play_gpu.sed; } | grep -E '[a-z]\}|\\[nt]'
 }
 
+# As Git for Windows clones, for WSL or a container: a script whose lines end in CR does not run.
+windows_clone() (
+    git -c core.autocrlf=true clone -q . "$dir/clone" && cd "$dir/clone" &&
+        MAKEFLAGS= PAGER=cat make -s read N=1 && MAKEFLAGS= make -s check &&
+        ! git grep -I -l "$(printf '\r')"
+)
+
 bmake_is_told() {
     ! MAKEFLAGS= bmake -n >"$dir/bmake" 2>&1 && head -n 1 "$dir/bmake" | grep 'needs GNU make'
 }
@@ -256,6 +263,8 @@ house() {
     else skip "llama2.c: no run.c, or no model: LLAMA2C=folder MODELS=folder sh $0 house"; fi
     if command -v bmake >"$LOG"; then check "bmake says that GNU make is needed" bmake_is_told
     else skip "there is no bmake"; fi
+    if git rev-parse HEAD >"$LOG" 2>&1; then check "a clone by Git for Windows" windows_clone
+    else skip "this is no clone of git: one by Git for Windows is not tried"; fi
     if command -v python3 >"$LOG"; then
         check "judge.py says that numpy is not installed" without_numpy
         python3 learn/plant.py list paged >"$dir/list"
