@@ -108,8 +108,8 @@ static int on_stand_in(void) { return device == PAGED_STANDIN; }
 enum { OPERATIONS = 150000, MAX_SEQS = 12 };  // of a random test, and in its pool
 
 static int num_operations = OPERATIONS;
-static volatile int operation;  // number of the random operation that runs, for a debugger
-static unsigned turns;          // what is done only every so often: counted in each test anew
+static volatile int operation;   // number of the random operation that runs, for a debugger
+static __thread unsigned turns;  // what is done only every so often: counted in each test anew
 
 // ---- checks -----------------------------------------------------------------------------------
 

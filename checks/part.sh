@@ -31,7 +31,8 @@ fi
 name=$1; shift
 log=$parts/$name.log
 rm -f $parts/$name
-unset MAKEFLAGS MFLAGS  # the jobs are those of whoever runs this
+# The jobs are those of whoever runs this, and what make was asked for it need not do again.
+unset MAKEFLAGS MFLAGS C
 : >$parts/$name.began
 began=$(date +%s)
 python3 -c 'import sys; sys.exit(sys.version_info < (3, 7))' 2>/dev/null && python=yes || python=no
