@@ -140,8 +140,8 @@ show:             ## your engine, call by call: N=8, one stage; PLAY=1, by itsel
 story:            ## what your engine can say, from stage 5 on: N=7, with stage 7
 	@$(PYTHON3) learn/learn.py story "$$N" || [ $$? != 2 ]
 
-exercise:         ## N=5b, or N=1a ANSWER=10; N=5: answers to questions of chapter 5
-	@$(PYTHON3) learn/learn.py exercise "$$N" --answer="$$ANSWER" || [ $$? != 2 ]
+exercise:         ## N=5b, SHOW=1: solved; N=1a ANSWER=10; N=5: answers of chapter 5
+	@$(PYTHON3) learn/learn.py exercise "$$N" --answer="$$ANSWER" --show="$$SHOW" || [ $$? != 2 ]
 
 hunt:             ## a bug to debug: N=7, HINT=1, ANSWER=name; without N: list
 	@$(PYTHON3) learn/plant.py hunt "$$N" $(if $(HINT),--hint) --answer="$$ANSWER" \

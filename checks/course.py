@@ -14,7 +14,6 @@ the engine's.
 """
 import collections
 import contextlib
-import glob
 import io
 import os
 import re
@@ -27,6 +26,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, 'learn'))
 sys.dont_write_bytecode = True
 import learn  # noqa: E402  (the folder has to be known first)
+import mistakes  # noqa: E402
 import plant  # noqa: E402
 import walkthrough  # noqa: E402
 from plant import call, find, read, write  # noqa: E402
@@ -97,26 +97,7 @@ def wrong_bodies():
     return wrong
 
 
-def all_in_one(wrong):
-    engine = learn.skeleton(ENGINE, STAGES)
-    for stage in STAGES:
-        for name in stage.write:
-            place = find(engine, name)
-            choices = [('check_stage < %d' % stage.number, engine[place.body:place.end])]
-            choices += [('check_wrong == %d' % one.number, one.body)
-                        for one in wrong if one.function == name]
-            later = [later.number for later in STAGES if name in later.again]
-            if later:
-                choices.append(('check_simple && check_stage < %d' % later[0],
-                                body_of(SIMPLE, name)))
-            leave = ''
-            if re.search(r'\bvoid %s\(' % name, engine[place.start:place.body]):
-                leave = ' return;'
-            body = ['    if (%s) { %s%s }' % (*choice, leave) for choice in choices]
-            engine = '%s\n{\n%s\n%s\n}%s' % (engine[:place.body], '\n'.join(body),
-                                             body_of(ENGINE, name), engine[place.end:])
-    first = engine.index('// ---- ')
-    return engine[:first] + '''
+CHOICE = '''
 static int check_stage, check_simple, check_wrong;
 
 __attribute__((constructor)) static void read_environment(void)
@@ -125,7 +106,24 @@ __attribute__((constructor)) static void read_environment(void)
     check_simple = atoi(getenv("CHECK_SIMPLE"));
     check_wrong = atoi(getenv("CHECK_WRONG"));
 }
-''' + engine[first:]
+
+'''
+
+
+def all_in_one(wrong):
+    bodies, unwritten = {}, learn.skeleton(ENGINE, STAGES)
+    engine = learn.skeleton(ENGINE, STAGES, len(STAGES)).replace('// ---- ', CHOICE + '// ---- ', 1)
+    for stage in STAGES:
+        for name in stage.write:
+            choices = [('check_stage < %d' % stage.number, body_of(unwritten, name))]
+            choices += [('check_wrong == %d' % one.number, one.body)
+                        for one in wrong if one.function == name]
+            later = [later.number for later in STAGES if name in later.again]
+            if later:
+                choices.append(('check_simple && check_stage < %d' % later[0],
+                                body_of(SIMPLE, name)))
+            bodies[find(engine, name)] = choices
+    return mistakes.choose(engine, bodies)
 
 
 def build_track(wrong):
@@ -490,8 +488,7 @@ NUMBERS = {'1a': '40 160 20 40 160', '2a': '4 8 5', '3a': '2 3752', '4a': '19 28
            '9a': '19 8 2', '10a': '8 12 12 8 0 4', '11a': '2 18', '14a': '16384000 24576000'}
 
 
-def name_of(path):
-    return os.path.basename(path).partition('.')[0]
+CODE = {name: text for name, text in learn.read_answers().items() if not name.isdigit()}
 
 
 def number_problems(program, name):
@@ -522,17 +519,17 @@ def check_numbers():
                          '-o', program, '-lm'])
     report_if('predict.c compiles', (status != 0 or text != '', text))
     listed = set(re.findall(r'\b\d+[a-c]\b', call([program])[1]))
-    there = {*NUMBERS, *map(name_of, glob.glob('learn/[0-9]*.patch'))}
+    there = {*NUMBERS, *CODE}
     report_if('list of exercises', (listed != there, '%s is not %s' % (listed, there)))
     for name in NUMBERS:
         report('exercise ' + name, list(number_problems(program, name)))
-    expect('commas', 0, ['1a: solved'], learn.exercise, '1a', '40,160,20,40,160', STAGES)
+    expect('commas', 0, ['1a: solved'], learn.exercise, '1a', '40,160,20,40,160', '',
+           STAGES)
 
 
-def code_problems(path):
-    """An exercise of code is first not solved, then solved by its patch."""
-    name, folder = name_of(path), SCRATCH + '/' + name_of(path)
-    copied = re.match('--- a/(.*)', read(path))[1]
+def code_problems(name, patch):
+    """An exercise of code is first not solved, then solved by the patch that SHOW=1 prints."""
+    folder, copied = SCRATCH + '/' + name, patch.splitlines()[0][6:]
     copy_project(folder)
     problems = []
 
@@ -549,13 +546,16 @@ def code_problems(path):
         write(folder + '/' + copied, learn.skeleton(ENGINE, STAGES, number))
     elif copied == 'paged.cu.c':
         os.remove(folder + '/learn/paged.cu.c')
-    mine = 'learn/my-' + os.path.basename(path).replace('patch', 'py' if name == '12b' else 'c')
+    mine = 'learn/my-%s.%s' % (name, 'py' if name == '12b' else 'c')
     task = says('\n%s: not yet' % name)
     if not task.startswith(name) or 'Your copy of ' + copied not in task:
         problems.append('no task:\n' + task)
     if read(folder + '/' + mine) != read(folder + '/' + copied):
         problems.append('it is no copy')
-    _, text = call(['patch', '-s', mine, 'learn/%s.patch' % name], cwd=folder)
+    shown = make_in(folder, 'exercise', 'N=' + name, 'SHOW=1')[1]
+    if shown != patch:
+        problems.append('SHOW=1 prints\n' + shown)
+    _, text = call(['patch', '-s', mine], cwd=folder, input=shown)
     if text:
         problems.append('patch: ' + text)
     says('%s: solved' % name)
@@ -566,12 +566,12 @@ def check_code():
     if not shutil.which('patch'):
         report('exercises of code', skipped='there is no patch')
         return
-    patches = sorted(glob.glob('learn/[0-9]*.patch'))
+    patches = CODE.copy()
     if call([sys.executable, '-c', 'import z3'])[0]:
-        patches.remove('learn/12b.patch')
+        del patches['12b']
         report('exercise 12b', skipped='z3 is not installed')
-    for path, problems in in_pairs(code_problems, patches):
-        report('exercise ' + name_of(path), problems)
+    for name, problems in in_pairs(lambda name: code_problems(name, patches[name]), patches):
+        report('exercise ' + name, problems)
 
 
 # ---- hunts ----

@@ -529,17 +529,23 @@ def fold(text):
     return call(['awk', '-f', 'learn/read.awk'], input=text)[1]
 
 
-def exercise(name, answer, stages):
+def read_answers():
+    """{name: text} of answers.txt: what it says to the questions of a chapter, or the patch that
+    solves an exercise of code."""
+    _, *parts = re.split(r'^(?:chapter|exercise) (\w+)\n', read('learn/answers.txt'), flags=re.M)
+    return dict(zip(parts[::2], parts[1::2]))
+
+
+def exercise(name, answer, shows, stages):
     """An exercise of numbers or of code: the task, or what is wrong with the reader's solution. A
     chapter: the answers to its questions."""
-    answers = re.search(r'^chapter %s\n((?:(?!chapter ).*\n)+)' % re.escape(name),
-                        read('learn/answers.txt'), re.M)
-    if answers:
-        print(fold(answers[1]), end='')
+    known = read_answers().get(name)
+    if known and (shows or name.isdigit()):
+        print(fold(known) if name.isdigit() else known, end='')
         return 0
-    source, patch = ['learn/predict.c'], 'learn/%s.patch' % name
-    if os.path.exists(patch):
-        original = read(patch).splitlines()[0][6:]  # after --- a/
+    source = ['learn/predict.c']
+    if known:
+        original = known.splitlines()[0][6:]  # after --- a/
         path = copy_for(name, original, stages)
         if not path:
             return 1
@@ -577,7 +583,7 @@ def main():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     stages = read_stages()
     if options.command == 'exercise':
-        return exercise(options.name, options.answer, stages)
+        return exercise(options.name, options.answer, options.show, stages)
     if options.name not in ['', *map(str, range(1, len(stages) + 1))]:
         refuse('There are stages 1 to %d.' % len(stages))
     number = int(options.name or 0)
