@@ -481,22 +481,18 @@ def debug(number, stages, start=os.execvp):
     for stage, failures in results(stages[:number]):
         for test in [test for test in failures if failures[test]]:
             program = [BUILD + '/stage_tests', '--debug', test]
-            stops = ['to_write', 'panic if !panic_expected', 'failed']
+            stops = ['to_write', 'panic', 'failed']
             if test.startswith('tests.c'):
                 name = re.findall(r'FAILED: .* (\w+)\n', failures[test])
                 program = [BUILD + '/tests', *test.split()[1:3], *name]
-                stops = ['panic', 'failed']
             name, begin, _, before_command, before_program = debugger()
             if not shutil.which(name):
                 refuse('gdb is not installed: sudo apt-get install gdb')
             print('Stage %d: %s.\n%s stops where the test fails: from failed(), up 2 goes to the '
                   'test. To step\nthrough your function: break NAME, then run, then y.'
                   % (stage.number, test, name), flush=True)
-            first, last = 'handle SIGABRT nostop noprint', 'backtrace -8'  # of expected panics
-            if name == 'lldb':  # which needs a process for that
-                first, last = ('breakpoint set -n main -o true -G true -C '
-                               '"process handle -s false -n false SIGABRT"'), 'bt 8'
-            commands = [first, *('break ' + stop for stop in stops), 'run', last]
+            last = 'bt 8' if name == 'lldb' else 'backtrace -8'
+            commands = [*('break ' + stop for stop in stops), 'run', last]
             return start(name, [*shlex.split(begin),
                                 *(word for line in commands for word in (before_command, line)),
                                 before_program, *program])
