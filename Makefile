@@ -100,7 +100,7 @@ play:             ## docs/play.html, the page; ENGINE=learn/paged.cu.c: with you
 
 play-sum:         # of what the page is made of, without comments
 	@sed 's|//.*||' $(firstword $(ENGINE)) paged.h examples/play[._]* examples/llama*.[ch] \
-	    examples/decoding.h examples/util.h | tr -d '[:space:]' | cksum
+	    examples/util.h | tr -d '[:space:]' | cksum
 
 cuda: $(ENGINE)   ## build/cuda-paged, by nvcc, for sm_75 and later or ARCH=sm_90
 	@mkdir -p build
@@ -194,8 +194,7 @@ COURSE := $(wildcard learn/*.* examples/*.h) examples/llama.c walkthrough.md $(T
     checks/course.py checks/walkthrough.py
 BOOK   := $(wildcard *.md docs/* debugger/* examples/*.* learn/*.* checks/*.*) $(TESTS) Makefile
 WEB    := $(wildcard docs/play.html docs/tales.js examples/play* examples/llama* examples/tales* checks/play*) \
-    examples/decoding.h examples/util.h $(wildcard learn/*.py learn/*.txt) \
-    $(ENGINE) checks/report.sh Makefile
+    examples/util.h $(wildcard learn/*.py learn/*.txt) $(ENGINE) checks/report.sh Makefile
 $(eval $(call part,TEST,course,python3 checks/course.py track,$(COURSE)))
 $(eval $(call part,TEST,llama,build/llama-tests,build/llama-tests llama))
 $(eval $(call part,TEST,fast-standin,./tests-fast --standin --quick,tests-fast))
