@@ -536,7 +536,7 @@ def code_problems(name, patch):
         write(folder + '/' + copied, learn.skeleton(ENGINE, STAGES, number))
     elif copied == 'paged.cu.c':
         os.remove(folder + '/learn/paged.cu.c')
-    mine = 'learn/my-%s.%s' % (name, 'py' if name == '12b' else 'c')
+    mine = 'learn/my-%s.%s' % (name, 'py' if name == '12a' else 'c')
     task = says('\n%s: not yet' % name)
     if not task.startswith(name) or 'Your copy of ' + copied not in task:
         problems.append('no task:\n' + task)
@@ -558,8 +558,8 @@ def check_code():
         return
     patches = CODE.copy()
     if call([sys.executable, '-c', 'import z3'])[0]:
-        del patches['12b']
-        report('exercise 12b', skipped='z3 is not installed')
+        del patches['12a']
+        report('exercise 12a', skipped='z3 is not installed')
     for name, problems in in_pairs(lambda name: code_problems(name, patches[name]), patches):
         report('exercise ' + name, problems)
 
