@@ -291,11 +291,9 @@ def reader_has(number, old='', new=''):
 STAGE_SAYS = {
     'right': (3, 'return i * c->head_dim;', 'int n = 1; return i * c->head_dim;', 0, [
         'Stages 1 to 3: all tests pass', 'Next: stage 4', 'unused variable', 'Now: make show']),
-    'wrong': (3, 'if (needed > pool->num_free)', 'if (0)', 1, [
-        'Stage 3, append: 2 of 3 tests pass', 'The first one that fails, append_all_or_nothing',
-        'learn/stage_tests.c:', 'A 10: 0 1 2; B', 'pool of 4 blocks', 'written; its contract',
-        'SHOW=seq_append']),
-    'to blame': (8, 'if (filled > 0) block_poison', 'if (0) block_poison', 1, [
+    'wrong': (8, 'if (filled > 0) block_poison', 'if (0) block_poison', 1, [
+        'Stage 8, sharing: 4 of 5 tests pass', 'The first one that fails, copy_on_write',
+        'learn/stage_tests.c:', 'A 7: 0 2; B', 'pool of 8 blocks', 'written; its contract',
         "engine's seq_append() in place of yours (stages 3 and 8)", 'SHOW=seq_append']),
     'stopped at a later stage': (4, 'to + i, job->dense_dtype, k)', 'to + i, c->dtype, k)', 1, [
         'f32_to_bf16(), of stage 12, is called, which nothing needs in stage 4',

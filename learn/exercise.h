@@ -89,17 +89,13 @@ static inline void compute(Seq *seq, int n, const float *k, const float *v)
 
 static uint32_t random_state = 1;
 
-// A pseudo-random number from 0 to n - 1, the same in every run.
-static inline int below(int n)
-{
-    random_state = random_state * 1664525 + 1013904223;
-    return (int)((uint64_t)random_state * n >> 32);
-}
-
-// Fills an array with random numbers in [-size, size].
+// Fills an array with pseudo-random numbers in [-size, size], the same in every run.
 static inline void randomize(float *x, int n, float size)
 {
-    for (int i = 0; i < n; i++) x[i] = size * (float)(below(20001) - 10000) / 10000;
+    for (int i = 0; i < n; i++) {
+        random_state = random_state * 1664525 + 1013904223;
+        x[i] = size * (float)((int)(random_state >> 8) % 20001 - 10000) / 10000;
+    }
 }
 
 // The oracle's attention of the newest `rows` of n tokens, in layer 0.
