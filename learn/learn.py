@@ -207,13 +207,15 @@ def run_test(test, program=None):
     return text if len(text) < 4000 else text[:2000] + '\n...\n' + text[-2000:]
 
 
-def run_suite(arguments, engine=None):
-    """Runs tests of tests.c on the reader's engine. They include the engine that lies beside them,
-    so they are copied."""
+def build_suite(engine=None):
+    """Builds tests.c with the reader's engine. It includes the engine that lies beside it, so it is
+    copied. Returns None, or what is wrong."""
     write(BUILD + '/tests.c', read('tests.c'))
     compiles, text = build(BUILD + '/tests', ['-Og'], BUILD + '/tests.c', engine)
-    if not compiles:
-        return '\n'.join(explain(text)[0] + [text])
+    return None if compiles else '\n'.join(explain(text)[0] + [text])
+
+
+def run_suite(arguments):
     text, status = run([BUILD + '/tests', *arguments], 300)
     if status == 0 and re.search(r'^\d+ passed, 0 failed, \d+ skipped$', text, re.M):
         return None
@@ -281,11 +283,14 @@ def results(stages):
             failures[test] = run_test(test)
             if 'does not end' in (failures[test] or ''):
                 break
-        for arguments in stage.suite:
-            if not any(failures.values()):
-                test = 'tests.c ' + ' '.join(arguments)
-                say('On your engine: %s ...' % test)
-                failures[test] = run_suite(arguments)
+        suite = [] if any(failures.values()) else stage.suite
+        wrong = build_suite() if suite else None
+        for arguments in suite:
+            test = 'tests.c ' + ' '.join(arguments)
+            say('On your engine: %s ...' % test)
+            failures[test] = wrong or run_suite(arguments)
+            if failures[test]:
+                break
         yield stage, failures
 
 
@@ -322,7 +327,7 @@ def blame(number, stages, test, said):
             mine = mine.replace(definition(mine, name) or '\0', definition(engine, name))
         write(path, mine)
         if test.startswith('tests.c'):
-            return not run_suite(arguments, path)
+            return not (build_suite(path) or run_suite(arguments))
         return build(program, ['-O0'], engine=path)[0] and not run_test(test, [program])
 
     say('\nWhich function is to blame? ...')
