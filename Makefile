@@ -140,7 +140,7 @@ show:             ## your engine, call by call: N=8, one stage; PLAY=1, by itsel
 story:            ## what your engine can say, from stage 5 on: N=7, with stage 7
 	@$(PYTHON3) learn/learn.py story "$$N" || [ $$? != 2 ]
 
-exercise:         ## N=5b, SHOW=1: solved; N=1a ANSWER=10; N=5: answers of chapter 5
+exercise:         ## N=6b, SHOW=1: solved; N=1a ANSWER=10; N=5: answers of chapter 5
 	@$(PYTHON3) learn/learn.py exercise "$$N" --answer="$$ANSWER" --show="$$SHOW" || [ $$? != 2 ]
 
 hunt:             ## a bug to debug: N=7, HINT=1, ANSWER=name; without N: list

@@ -245,8 +245,7 @@ int main(int argc, char **argv)
     if (argc > 1) printf("There is no exercise %s.\n", argv[1]);
     printf("usage: make exercise N=1a\nnumbers to predict:");
     for (int i = 0; i < QUESTIONS; i++) printf(" %s", questions[i].name);
-    printf("\ncode to write, in learn/my-5b.c and so on:\n"
-           "    5b 6b 7b 9b 12a 13a 13b 15a\n");
+    printf("\ncode to write, in learn/my-6b.c and so on: 6b 7b 9b 12a 13a 13b\n");
     return argc > 1 ? 2 : 0;
 }
 
