@@ -191,7 +191,7 @@ BUILT  := paged tour llama replay tests
 TESTS  := tests.c checks/test.h $(ENGINE) $(wildcard fast/*.c checks/search.h)
 SHELLS := checks/check.sh checks/report.sh
 COURSE := $(wildcard learn/*.* examples/*.h) examples/llama.c walkthrough.md $(TESTS) Makefile \
-    checks/course.py checks/walkthrough.py
+    checks/course.py checks/mistakes.py checks/walkthrough.py
 BOOK   := $(wildcard *.md docs/* debugger/* examples/*.* learn/*.* checks/*.*) $(TESTS) Makefile
 WEB    := $(wildcard docs/play.html docs/tales.js examples/play* examples/llama* examples/tales* checks/play*) \
     examples/util.h $(wildcard learn/*.py learn/*.txt) $(ENGINE) checks/report.sh Makefile

@@ -509,8 +509,7 @@ def check_numbers():
     report_if('list of exercises', (listed != there, '%s is not %s' % (listed, there)))
     for name in NUMBERS:
         report('exercise ' + name, list(number_problems(program, name)))
-    expect('commas', 0, ['1a: solved'], learn.exercise, '1a', '40,160,20,40,160', '',
-           STAGES)
+    expect('commas', 0, ['1a: solved'], learn.exercise, '1a', '40,160,20,40,160', '', STAGES)
 
 
 def code_problems(name, patch):

@@ -207,7 +207,7 @@ static void on_signal(int number)
 static int must_panic(const char *text)
 {
     char words[400];
-    int status;
+    int status = 0;
     FILE *said = tmpfile();
     fflush(stdout);
     if (fork() == 0) {
