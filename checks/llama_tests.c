@@ -423,8 +423,8 @@ static Draw draw_options(const char *device)
     int block_size = between(0, 2) ? between(1, 4) : between(5, 40);
     if (cache == 0) block_size = model.context;
     d.asked = between(0, 5) ? between(6, model.context + 9) : 0;  // 0: not at all
-    if (strcmp(device, "standin") == 0 && (d.asked == 0 || d.asked > 40))
-        d.asked = 40;  // it is slow
+    if (strcmp(device, "standin") == 0 && (d.asked == 0 || d.asked > 24))
+        d.asked = 24;  // it is slow
     d.steps = d.asked && d.asked < model.context ? d.asked : model.context;
     if (between(0, 2) == 0) d.dtype = between(1, 2);
     if (d.dtype == 0 && between(0, 1)) d.temperature = 0.25 * between(1, 6);

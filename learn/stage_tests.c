@@ -203,7 +203,7 @@ static void on_signal(int number)
 }
 
 // A call that must panic with this text; tests.c compares it, too. A child makes the call, as the
-// pool may be damaged then. It returns 1 if it is the child.
+// pool may be damaged then; in the child it returns 1.
 static int must_panic(const char *text)
 {
     char words[400];
