@@ -9,10 +9,6 @@
 #     sh checks/cuda.sh --gpu [PART]  make check C=gpu: all that can be seen on a real GPU, each
 #                                     part in at most nine minutes. Exit status 3: incomplete, for
 #                                     want of a tool that works here
-#     SIM=folder sh checks/cuda.sh --sim
-#                                     rungs 1 to 3 in GPGPU-Sim 4.2, a simulator of a GPU. It was
-#                                     built in that folder, as its README says, with nvcc 11.8 in
-#                                     CUDA_INSTALL_PATH/bin
 #
 # ARCH=sm_90 says what to compile for; otherwise that is the generation of the GPU, or sm_90. If the
 # GPU is newer than nvcc, its driver compiles the PTX of an older generation, ARCH=compute_90, say.
@@ -31,36 +27,7 @@ mode=${1:-test}
 # Ends where something is missing: a failure only if a GPU was asked for.
 missing() { if [ $mode = --gpu ]; then bad "CUDA: $1"; else skip "CUDA: $1"; fi; finish; }
 
-[ $mode = --sim ] || command -v nvcc >/dev/null || missing "there is no nvcc"
-
-# ---- in a simulator ------------------------------------------------------------------------------
-
-# simulator FOLDER COMMAND...: with its runtime library and its nvcc, in a folder for its files.
-simulator() {
-    bash -c '. "$0/setup_environment" >/dev/null 2>&1 && cd "$1" && shift && exec "$@"' "$SIM" "$@"
-}
-
-# A GPU with fewer processors and no launch latency has the same results, and is simulated faster.
-run_sim() {
-    [ -n "${SIM-}" ] || { skip "CUDA: SIM names no folder with GPGPU-Sim"; finish; }
-    SIM=$(cd "$SIM" && pwd) || { bad "CUDA: there is no such folder"; finish; }
-    configuration=$SIM/configs/tested-cfgs/SM7_QV100
-    version=$(simulator . nvcc --version | sed -n 's/.*release \(.*\),.*/\1/p')
-    [ -n "$version" ] || { bad "the simulator is not built, or CUDA_INSTALL_PATH is not set"; finish; }
-    echo "GPGPU-Sim $(sed -n 's|.*Simulator Version *\([0-9.]*\).*|\1|p' "$SIM/version"), SM7_QV100, nvcc $version"
-    quietly "sim-tests" simulator . nvcc -x cu -O2 $CPPFLAGS -arch=compute_70 --cudart shared \
-        -DPAGED_FAST checks/sim.c -o build/sim-tests || finish
-    mkdir -p build/sim
-    cp $configuration/*.icnt build/sim
-    sed -e 's/^\(-gpgpu_n_clusters\) .*/\1 4/' -e 's/^\(-gpgpu_kernel_launch_latency\) .*/\1 0/' \
-        $configuration/gpgpusim.config >build/sim/gpgpusim.config
-    simulator $PWD/build/sim $PWD/build/sim-tests >$LOG 2>&1
-    if grep -aq '^1 passed, 0 failed, 0 skipped' $LOG
-    then ok "simulated: rungs 1 to 3 agree with the oracle, f32, f16, bf16"
-    else grep -aE 'sim.c:|^  at |ERROR|Abort' $LOG | head -n 5; bad "simulated: rungs 1 to 3"; fi
-    finish
-}
-[ $mode != --sim ] || run_sim
+command -v nvcc >/dev/null || missing "there is no nvcc"
 
 # The GPU that programs run on, "90 NVIDIA H200" for sm_90, or why there is none. Only CUDA itself
 # knows: nvidia-smi ignores CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER.
