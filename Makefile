@@ -140,8 +140,8 @@ show:             ## your engine, call by call: N=8, one stage; PLAY=1, by itsel
 story:            ## what your engine can say, from stage 5 on: N=7, with stage 7
 	@$(PYTHON3) learn/learn.py story "$$N" || [ $$? != 2 ]
 
-exercise:         ## N=6b, SHOW=1: solved; N=1a ANSWER=10; N=5: answers of chapter 5
-	@$(PYTHON3) learn/learn.py exercise "$$N" --answer="$$ANSWER" --show="$$SHOW" || [ $$? != 2 ]
+exercise:         ## code to write: N=6a, SHOW=1: solved; N=5: answers of chapter 5
+	@$(PYTHON3) learn/learn.py exercise "$$N" --show="$$SHOW" || [ $$? != 2 ]
 
 hunt:             ## a bug to debug: N=7, HINT=1, ANSWER=name; without N: list
 	@$(PYTHON3) learn/plant.py hunt "$$N" $(if $(HINT),--hint) --answer="$$ANSWER" \
@@ -261,7 +261,7 @@ pictures: replay build/draw  ## draws those of docs/ into build/: TRACE=file.csv
 
 format:           ## clang-format over the sources
 	clang-format -i paged.cu.c paged.h fast/*.c tests.c examples/*.[ch] checks/*.[ch] \
-	    learn/[0-9]*.c learn/predict.c learn/hunts.c learn/stage_tests.c learn/show.c learn/exercise.h
+	    learn/[0-9]*.c learn/hunts.c learn/stage_tests.c learn/show.c learn/exercise.h
 
 clean:            ## removes what was built
 	rm -rf paged tour llama replay tests tests-fast build *.o

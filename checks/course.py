@@ -2,10 +2,10 @@
 """Checks learn/: the build track, the exercises and the hunts.
 
     python3 checks/course.py track    all stages with right functions, with a wrong one each; what
-                                      they tell and draw; the exercises of numbers
+                                      they tell and draw
     python3 checks/course.py hunts    each hunt shows its symptom, and accepts its function alone
-    python3 checks/course.py house    all wrong functions, what make says to a reader, the exercises
-                                      of code, hints in debuggers, other systems, the suite
+    python3 checks/course.py house    all wrong functions, what make says to a reader, the exercises,
+                                      hints in debuggers, other systems, the suite
 
 One build of the engine serves the whole track. Each function first asks which stage the reader has
 reached (CHECK_STAGE). It then panics as unwritten, or goes on with a wrong body (CHECK_WRONG), with
@@ -446,8 +446,7 @@ def check_without_standin():
     says([plant.NO_STANDIN], 'hunt', 'N=2', only=True)
     says(['too few free blocks', 'make hunt N=1 ANSWER'], 'hunt', 'N=1')
     says([plant.NO_STANDIN], 'show', 'N=7', only=True)
-    says([plant.NO_STANDIN], 'exercise', 'N=7a', 'ANSWER=24 48 84060', only=True)
-    says(['Your copy of', plant.NO_STANDIN], 'exercise', 'N=7b')
+    says(['Your copy of', plant.NO_STANDIN], 'exercise', 'N=7a')
     says([], 'paged')
     text = call([folder + '/paged'])[1]
     report_text('without a stand-in: ./paged', text, [plant.NO_STANDIN])
@@ -471,49 +470,11 @@ def check_read():
 
 # ---- exercises ----
 
-NUMBERS = {'1a': '40 160 20 40 160', '2a': '4 8 5', '5a': '3072 18432',
-           '6a': '3.2667 2.4286 1.875', '7a': '24 48 84060', '11a': '2 18',
-           '14a': '16384000 24576000'}
 CODE = {name: text for name, text in learn.read_answers().items() if not name.isdigit()}
 
 
-def number_problems(program, name):
-    """With the right numbers, the reason has them; with a wrong one, it says how it is wrong."""
-    numbers = NUMBERS[name].split()
-    answers = [(0, r'N=%s ANSWER="%s\.\.\."' % (name, r'\.\.\. ' * (len(numbers) - 1))),
-               (0, '^%s: solved' % name, *numbers),
-               (1, 'numbers expected: %d' % len(numbers), *numbers, '1'),
-               (1, 'x is not a number', *numbers, 'x')]
-    for i, number in enumerate(numbers):
-        for more, word in (-1, 'too small'), (1, 'too large'):
-            other = str(float(number) + more)
-            answers.append((1, '^%s: not yet: .*%s$' % (name, word),
-                            *numbers[:i], other, *numbers[i + 1:]))
-    for state, said, *answer in answers:
-        status, text = call([program, name, *answer])
-        if status != state or not re.search(said, text) or state and text.count('\n') > 1:
-            yield '%s: exit status %s, and\n%s' % (answer, status, text)
-        if 'solved' in said:
-            yield from ['too wide: ' + line for line in text.splitlines() if len(line) > 80]
-            yield from ['the reason lacks ' + number for number in numbers
-                        if not re.search(r'\b%s\b' % re.escape(number), text)]
-
-
-def check_numbers():
-    program = SCRATCH + '/predict'
-    status, text = call([*plant.CC, '-O1', '-Wall', '-Wextra', *plant.CPPFLAGS, 'learn/predict.c',
-                         '-o', program, '-lm'])
-    report_if('predict.c compiles', (status != 0 or text != '', text))
-    listed = set(re.findall(r'\b\d+[a-c]\b', call([program])[1]))
-    there = {*NUMBERS, *CODE}
-    report_if('list of exercises', (listed != there, '%s is not %s' % (listed, there)))
-    for name in NUMBERS:
-        report('exercise ' + name, list(number_problems(program, name)))
-    expect('commas', 0, ['1a: solved'], learn.exercise, '1a', '40,160,20,40,160', '', STAGES)
-
-
 def code_problems(name, patch):
-    """An exercise of code is first not solved, then solved by the patch that SHOW=1 prints."""
+    """An exercise is first not solved, then solved by the patch that SHOW=1 prints."""
     folder, copied = SCRATCH + '/' + name, patch.splitlines()[0][6:]
     copy_project(folder)
     problems = []
@@ -524,7 +485,7 @@ def code_problems(name, patch):
             problems.append('expected "%s", got\n%s' % (part, text))
         return text
 
-    if name in ('6b', '7b'):  # in a copy of the reader's engine, once it goes so far
+    if name in ('6a', '7a'):  # in a copy of the reader's engine, once it goes so far
         number, copied = int(name[0]), 'learn/paged.cu.c'
         write(folder + '/' + copied, learn.skeleton(ENGINE, STAGES, number - 2))
         says('as soon as make stage N=%d passes' % number)
@@ -549,7 +510,7 @@ def code_problems(name, patch):
 
 def check_code():
     if not shutil.which('patch'):
-        report('exercises of code', skipped='there is no patch')
+        report('exercises', skipped='there is no patch')
         return
     patches = CODE.copy()
     if call([sys.executable, '-c', 'import z3'])[0]:
@@ -639,7 +600,6 @@ def track():
     check_show()
     check_text()
     check_read()
-    check_numbers()
 
 
 def house():

@@ -93,7 +93,6 @@ WORDS = {word for text in texts('Makefile', '*.[ch]', *(folder + '/*.[!bm]*' for
 TARGETS = set(re.findall(r'^([a-z-]+):', read('Makefile'), re.M))
 LISTED = read('checks/check.sh')
 BUGS = set(re.findall(r'^([a-z][\w-]*) +\|', read('learn/mistakes.txt'), re.M))
-PREDICT = read('learn/predict.c')
 ANSWERS = read('learn/answers.txt')
 # The numbers of what has numbers; the options that a program's source explains.
 NUMBERED = {name: set(re.findall(place, read(path), re.M)) for names, path, place in (
@@ -300,8 +299,8 @@ IN_CODE = [
     (r'(?:^(?=\w+$)|->|\b(?=[A-Za-z]+_))([A-Za-z]\w*)\b(?![/.-]\w)',
      lambda x: x in WORDS or x == 'quit' or exists(x), 'is no word of the sources'),
     (r'(?:^|[;&] )make ([a-z][a-z-]*)', lambda x: x in TARGETS, 'is no target of make'),
-    (r'make exercise N=(\w+)', lambda x: f'"{x}"' in PREDICT or
-     re.search(rf'^(chapter|exercise) {x}$', ANSWERS, re.M), 'is no exercise'),
+    (r'make exercise N=(\w+)', lambda x: re.search(
+        rf'^(chapter|exercise) {x}$', ANSWERS, re.M), 'is no exercise'),
     (r'((?:\./|build/llama-)tests [a-z]\w*)', lambda x: x in tests(), 'is no test'),
     (r'\bBUG=([\w-]+)', lambda x: x in BUGS, 'is no bug'),
     (r'\bC=(\w+)', lambda x: f'\n  {x} ' in LISTED, 'is not in the list of make check'),

@@ -1,10 +1,10 @@
 // Shared by the exercises, which begin with
 //
-//     #define EXERCISE "6b"
+//     #define EXERCISE "6a"
 //     #include "exercise.h"
 //
-// An exercise ends at the first mistake, with "6b: not yet: ..." and exit status 1, or with
-// "6b: solved" and 0. Status 2: it needs the stand-in, and there is none. new_pool() creates a
+// An exercise ends at the first mistake, with "6a: not yet: ..." and exit status 1, or with
+// "6a: solved" and 0. Status 2: it needs the stand-in, and there is none. new_pool() creates a
 // float32 pool on the CPU, with poison.
 
 #define PAGED_NO_MAIN

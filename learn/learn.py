@@ -506,9 +506,9 @@ def debug(number, stages, start=os.execvp):
 
 
 def copy_for(name, original, stages):
-    """Makes the reader's file for an exercise of code, and prints the task. It is a copy of a file
-    of learn/ or of an engine: the reader's if there is one, as the finished one has all solutions.
-    Returns its path, or None if the reader's engine does not go so far yet."""
+    """Makes the reader's file for an exercise, and prints the task. It is a copy of a file of learn/
+    or of an engine: the reader's if there is one, as the finished one has all solutions. Returns
+    its path, or None if the reader's engine does not go so far yet."""
     task_path = next(path for path in ('learn/%s.c' % name, original) if os.path.exists(path))
     path = 'learn/my-%s' % os.path.basename(task_path)
     if os.path.exists(path):
@@ -532,41 +532,45 @@ def fold(text):
 
 def read_answers():
     """{name: text} of answers.txt: what it says to the questions of a chapter, or the patch that
-    solves an exercise of code."""
+    solves an exercise."""
     _, *parts = re.split(r'^(?:chapter|exercise) (\w+)\n', read('learn/answers.txt'), flags=re.M)
     return dict(zip(parts[::2], parts[1::2]))
 
 
-def exercise(name, answer, shows, stages):
-    """An exercise of numbers or of code: the task, or what is wrong with the reader's solution. A
-    chapter: the answers to its questions."""
-    known = read_answers().get(name)
-    if known and (shows or name.isdigit()):
-        print(fold(known) if name.isdigit() else known, end='')
+def exercise(name, shows, stages):
+    """An exercise: the task, or what is wrong with the reader's solution. A chapter: the answers to
+    its questions."""
+    answers = read_answers()
+    if not name:
+        print('There is code to write in the exercises',
+              ' '.join(other for other in answers if not other.isdigit()) + '. For one of them:\n'
+              '    make exercise N=6a')
         return 0
-    source = ['learn/predict.c']
-    if known:
-        original = known.splitlines()[0][6:]  # after --- a/
-        path = copy_for(name, original, stages)
-        if not path:
-            return 1
-        if path.endswith('.py'):
-            status, text = call([sys.executable, path])
-            say(text, 0)
-            return status
-        source = [path]
-        if original == 'paged.cu.c':
-            source = ['-DENGINE="my-%s.c"' % name, '-I.', 'learn/%s.c' % name]
-        if plant.works('-fsanitize=address'):
-            source.append('-fsanitize=address')
+    if name not in answers:
+        refuse('There is no exercise %s.' % name)
+    if shows or name.isdigit():
+        print(fold(answers[name]) if name.isdigit() else answers[name], end='')
+        return 0
+    original = answers[name].splitlines()[0][6:]  # after --- a/
+    path = copy_for(name, original, stages)
+    if not path:
+        return 1
+    if path.endswith('.py'):
+        status, text = call([sys.executable, path])
+        say(text, 0)
+        return status
+    source = [path]
+    if original == 'paged.cu.c':
+        source = ['-DENGINE="my-%s.c"' % name, '-I.', 'learn/%s.c' % name]
+    if plant.works('-fsanitize=address'):
+        source.append('-fsanitize=address')
     os.makedirs('build', exist_ok=True)
     status, text = call([*CC, '-O0', '-g', '-Wall', '-Wextra', *CPPFLAGS, *source,
                          '-o', 'build/exercise', '-lm'])
     say(text, 0)
     if status:
         return 1
-    numbers = answer.replace(',', ' ').split()
-    status, text = call(['build/exercise', *filter(None, [name]), *numbers])
+    status, text = call(['build/exercise'])
     if status < 0:
         text += 'killed by signal %d\n' % -status
     say(text, 0)
@@ -578,13 +582,12 @@ def main():
     parser.add_argument('command', choices=['make', 'stage', 'debug', 'story', 'exercise'])
     parser.add_argument('name', nargs='?', default='')
     parser.add_argument('--show')
-    parser.add_argument('--answer', default='')
     options = parser.parse_args()
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # for | head
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     stages = read_stages()
     if options.command == 'exercise':
-        return exercise(options.name, options.answer, options.show, stages)
+        return exercise(options.name, options.show, stages)
     if options.name not in ['', *map(str, range(1, len(stages) + 1))]:
         refuse('There are stages 1 to %d.' % len(stages))
     number = int(options.name or 0)

@@ -1,15 +1,15 @@
-// 7b (hard): one thread block for all query heads of a KV head.
+// 7a (hard): one thread block for all query heads of a KV head.
 //
-// attend_paged() in learn/my-7b.c has a thread block for each query token and query head, so the
+// attend_paged() in learn/my-7a.c has a thread block for each query token and query head, so the
 // heads of a group read the same K and V in several thread blocks. Let one thread block compute
 // them one after the other: the later heads find K and V in the processor's cache. (The kernel gets
 // slower if this leaves too few thread blocks to fill the GPU.) The results must stay the same bit
 // for bit, in both orders of the lanes. A fast warp may already be at the next head: why does it
 // not spoil the previous one?
 //
-//     make exercise N=7b
+//     make exercise N=7a
 
-#define EXERCISE "7b"
+#define EXERCISE "7a"
 #include "exercise.h"
 
 #ifdef PAGED_NO_STANDIN

@@ -1,4 +1,4 @@
-// 9b (hard): a draft that is a tree.
+// 9a (hard): a draft that is a tree.
 //
 // A draft may be a tree: several guesses at what comes next, each a branch of K tokens. Write
 // grow_best(). For each guess, fork a branch off *seq and append the K tokens with grow(), for as
@@ -8,9 +8,9 @@
 // if not even one branch fits. Return the number of right tokens. truth[i] is the model's token at
 // position i after the old end.
 //
-//     make exercise N=9b
+//     make exercise N=9a
 
-#define EXERCISE "9b"
+#define EXERCISE "9a"
 #include "exercise.h"
 
 enum { K = 5, BRANCHES = 4 };

@@ -1,14 +1,14 @@
-// 6b (hard): a sliding window.
+// 6a (hard): a sliding window.
 //
 // In some models a token sees only the newest ATTEND_WINDOW tokens, itself included. Teach this to
-// attend_row() in learn/my-6b.c: if ATTEND_WINDOW is defined, begin with the first token of the
+// attend_row() in learn/my-6a.c: if ATTEND_WINDOW is defined, begin with the first token of the
 // window; otherwise change nothing. Each query token has its own window. When it works, ask which
 // blocks of the table could now be freed.
 //
-//     make exercise N=6b
+//     make exercise N=6a
 
 #define ATTEND_WINDOW 20
-#define EXERCISE "6b"
+#define EXERCISE "6a"
 #include "exercise.h"
 
 enum { LENGTH = 50, QUERIES = 35, DIM = 5 };
