@@ -219,7 +219,6 @@ $(eval $(call part,HOUSE,cuda,sh checks/cuda.sh,$(TESTS) $(wildcard examples/*.[
 $(eval $(call part,HOUSE,programs-house,sh checks/programs.sh house,$(BOOK) $(BUILT)))
 $(eval $(call part,HOUSE,fuzz,sh checks/check.sh fuzz,$(BOOK) $(wildcard checks/*.c)))
 $(eval $(call part,HOUSE,threads,sh checks/check.sh threads,$(TESTS) $(SHELLS)))
-$(eval $(call part,HOUSE,shapes,sh checks/check.sh shapes,$(TESTS) $(SHELLS)))
 $(eval $(call part,HOUSE,lanes,sh checks/check.sh lanes,$(TESTS) $(SHELLS)))
 $(eval $(call part,HOUSE,more-states,build/states 3 1 2,build/states))
 KEEP_ON = $(MAKE) -k --no-print-directory $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
