@@ -61,12 +61,10 @@ static void print_bits(const char *what, const float *numbers, int n)
     printf("\n");
 }
 
-int lanes(Seq *seq, const char *text, int fault);  // in play_gpu.c
-
 static int told_lanes(Seq *seq, const char *text, int fault)
 {
-    if (fault) return PAGED_OK;
     int code = lanes(seq, text, fault);
+    if (fault) return code;
     print_bits("out", result, HEAD_DIM);
     print_bits("m, l and o", last_seen[0], 3 * 128);
     return code;
