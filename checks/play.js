@@ -107,7 +107,7 @@ async function drive(seed, n, kinds) {
     },
     again() {  // publishes a text and looks it up, from the new line
       const row = pick(rows().filter(isLine)), child = bench.free();
-      if (!row || !child || bench.story !== letters) return;
+      if (!row || !child || bench.story !== STORIES.letters) return;
       row.querySelector('[data-deed=publish]').click();
       $(child).value = part(row).value.slice(0, random(3) ? 32 : 8);
       $(child).parentNode.querySelector('[data-deed=find]').click();
@@ -118,7 +118,7 @@ async function drive(seed, n, kinds) {
   // Typing alone: what comes out is known beforehand, unless the page says otherwise.
   async function typeAlone() {
     const row = pick(rows().filter(isLine));
-    if (!row || bench.story !== letters) return;
+    if (!row || bench.story !== STORIES.letters) return;
     const input = part(row), name = input.id, child = bench.free(), fork = child && random(2);
     input.focus();
     await ended();
@@ -163,7 +163,7 @@ async function drive(seed, n, kinds) {
   await judge_race();
   race.player.stop();
   await race.last;
-  for (const {place} of [...race.sides, ...quizzes, text]) tell_log(place);
+  for (const {place} of [...race.sides, ...quizzes, oneText]) tell_log(place);
 }
 
 // For engines that are wrong on purpose: looks twice, types, and tells what the page says.
@@ -182,7 +182,7 @@ async function tell_message() {
 
 // A tale, one that is forked from it, and what both begin with.
 async function tell_tales() {
-  await bench.act(() => bench.grant('fork a 35'));
+  await bench.perform(() => bench.grant('fork a 35'));
   await bench.player.run();
   await ended();
   const [a, b] = ['a', 'b'].map(name => bench.now.tales[name].words.slice(1));
@@ -191,6 +191,6 @@ async function tell_tales() {
 
 const [, seed, n, kinds] = location.search.match(/^\?random=(\d+),(\d+),?(.*)/) ?? [];
 if (seed) await drive(Number(seed), Number(n), kinds);
-else if (bench.story === tellers) await tell_tales();
+else if (bench.story === STORIES.tales) await tell_tales();
 else await tell_message();
 console.log('END');

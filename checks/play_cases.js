@@ -92,10 +92,10 @@ const cases = {
     same('the questions that are answered', quizzes[0].asked, 0);
   },
   async 'an arrow leads from a letter to its slot'() {
-    await text.type('once upon');
+    await oneText.type('once upon');
     for (const t of [0, 5, 8]) {
-      text.point('a', t);
-      const here = $('typed-blocks').querySelector('.here'), [block, slot] = text.walk('a')[t];
+      oneText.point('a', t);
+      const here = $('typed-blocks').querySelector('.here'), [block, slot] = oneText.walk('a')[t];
       same('the slot', here.dataset.at, `${block},${slot}`);
       same('its letter', here.textContent, 'once upon'[t]);
       const end = $('typed-arrow').firstChild.getPointAtLength(0), from = wide('#typed');
@@ -109,15 +109,15 @@ const cases = {
     await new Promise(done =>
       document.addEventListener('selectionchange', done, {once: true}));
     see($('typed-where').textContent, /^Token 2 of a/.test($('typed-where').textContent));
-    await text.type('');
+    await oneText.type('');
     same('the slots without a letter', $('typed-figure').querySelectorAll('.here, path').length, 0);
-    await text.type('x'.repeat(17));
+    await oneText.type('x'.repeat(17));
     see($('typed-says').textContent, /TOO_LONG/.test($('typed-says').textContent));
     same('the text', $('typed').value, '');
-    await text.type('once up');
+    await oneText.type('once up');
   },
   async 'the kernel attends for the text that was typed last'() {
-    await text.type('hi');
+    await oneText.type('hi');
     same('the text', kernel.text, 'hi');
     await to('letters');
     same('the text', kernel.text, bench.textOf('a'));
@@ -125,7 +125,7 @@ const cases = {
     choose('fault', 2);
     await ended();
     see($('verdict').textContent, $('verdict').textContent.startsWith('✗'));
-    see($('tells').textContent, $('tells').matches('.bad') && /Deadlock/.test($('tells').textContent));
+    see($('sentence').textContent, $('sentence').matches('.bad') && /Deadlock/.test($('sentence').textContent));
     choose('fault', 0);
     await ended();
     same('the step', kernel.at, 0);
@@ -136,7 +136,7 @@ const cases = {
       location.hash = link;
       await new Promise(done => addEventListener('hashchange', done, {once: true}));
       await ended();
-      same('the story', bench.story, tellers);
+      same('the story', bench.story, STORIES.tales);
       same('the width', document.documentElement.scrollWidth, width);
     }
   },
@@ -163,7 +163,7 @@ const cases = {
     race.player.run();
     calm.dispatchEvent(new Event('change'));
     await ended();
-    same('what moves', [bench, race, kernel].filter(({player}) => player.turn).length, 0);
+    same('what moves', [bench, race].filter(({player}) => player.turn).length, 0);
   },
   async 'without checkVisibility(), the focus is kept'() {
     const {checkVisibility} = Element.prototype;
@@ -223,10 +223,10 @@ const cases = {
   async 'another block_size and back: the pool is the old one'() {
     await to('tales');
     for (const size of [8, 16, 4]) choose('size', size), await ended();
-    same('the blocks', bench.now.blocks.length, tellers.count);
+    same('the blocks', bench.now.blocks.length, STORIES.tales.count);
     choose('count', '');
     await ended();
-    same('the blocks after no number', bench.now.blocks.length, tellers.count);
+    same('the blocks after no number', bench.now.blocks.length, STORIES.tales.count);
   },
   async 'what is begun can be typed on'() {
     await to('letters');
@@ -287,7 +287,7 @@ const cases = {
   },
   async 'who holds a slot is visible in forced colours'() {
     await to('letters');
-    await bench.act(() => bench.grant('fork a 6'));
+    await bench.perform(() => bench.grant('fork a 6'));
     const look = node => ['backgroundImage', 'backgroundColor'].map(name =>
       getComputedStyle(node)[name]).join();
     for (const kind of ['.seq label', '.seq span .chip', '#blocks .held'])

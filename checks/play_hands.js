@@ -8,7 +8,7 @@ const event = (type, more) => ({bubbles: true, cancelable: true, ...more});
 
 // The page has nothing left to do.
 async function ended() {
-  const all = [bench, text, kernel, ...quizzes];
+  const all = [bench, oneText, kernel, ...quizzes];
   while (all.some(({pending}) => pending)) for (const {last} of all) await last;
 }
 
@@ -69,12 +69,12 @@ async function listen() {
   for (const {place} of race.sides) delete place.log;
   race.begun = false;
   if (runs) race.player.run();
-  for (const {place} of [bench, text, ...quizzes]) {
+  for (const {place} of [bench, oneText, ...quizzes]) {
     place.worker.terminate();
     place.worker = null;
   }
   await bench.begin(bench.story);
-  for (const figure of [...quizzes, text]) await figure.begin();
+  for (const figure of [...quizzes, oneText]) await figure.begin();
   $('bench').open = true;
 }
 function tell_log(place) {

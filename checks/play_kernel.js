@@ -9,7 +9,7 @@ const click = element => { element.focus(); element.click(); };
 async function drive(seed, n) {
   const random = n => (seed = seed * 48271 % 2147483647) % n;
   const pick = things => things[random(things.length)];
-  const moves = [...document.querySelectorAll('[data-move]'), $('running')];
+  const moves = [...document.querySelectorAll('[data-move]')];
   const line = () => Array.from({length: 1 + random(32)}, () => pick('once upon a time')).join('');
   const deed = {
     type: () => bench.type(bench.hand, line()),
@@ -26,13 +26,13 @@ async function drive(seed, n) {
     slide: () => choose('when', random(kernel.steps.length + 1)),
     fault: () => choose('fault', pick([0, 0, 1, 2])),
     fold: () => unfold(!$('kernel').open),
-    story: () => bench.begin(letters),
-    text: () => text.type(line()),
+    story: () => bench.begin(STORIES.letters),
+    text: () => oneText.type(line()),
   };
   // What is shown of a step, in words; the same each time.
   const seen = {};
   const shown = () =>
-    [$('tells').textContent, ...textsOf('#code .at, #tokens li, .warp, #shared div')];
+    [$('sentence').textContent, ...textsOf('#code .at, #tokens li, .warp, #shared div')];
   function judge() {
     const {key, at, steps, writes, text, table, fault, size} = kernel, all = shown();
     const wrong = (what, is, should) => {
@@ -88,14 +88,14 @@ async function drive(seed, n) {
     if (textContent && !/OUT_OF_BLOCKS|TOO_LONG|six names/.test(textContent))
       say(`! ${textContent}`);
   }
-  tell_log(text.place);
+  tell_log(oneText.place);
 }
 await unfold();
 const [, seed, n] = location.search.match(/(\d+),(\d+)/) ?? [];
 if (seed) await drive(Number(seed), Number(n));
 if (!seed) say($('verdict').textContent), say($('names').hidden ? '' : $('names').textContent);
 for (let i = kernel.at; !seed && i < Math.max(1, kernel.steps.length); i++) {
-  say($('tells').textContent);
+  say($('sentence').textContent);
   say(textsOf('.warp p').join('; '));
   click(document.querySelector('[data-move="1"]'));
 }

@@ -11,10 +11,7 @@ async function hear(what, requestAdapter) {
   await useGpu();
   print(what);
 }
-function print(what) {
-  say([what, ...[...document.querySelectorAll('#gpu-says, #gpu-table tr')].map(
-    ({textContent}) => textContent.replace(/\s+/g, ' '))].join(' | '));
-}
+const print = what => say(`${what} | ${$('gpu-says').textContent}`);
 const replace = (object, name, value) => Object.defineProperty(object, name, {value});
 // The adapter that there is, changed, or with a device that is changed.
 const changed = (changeAdapter, changeDevice) => async () => {
@@ -49,7 +46,8 @@ if (location.search === '?gpu=reasons') {
   ownGpu.wgsl = `${wgsl} logf`;
   await hear('a shader', changed());
   const of = (ms, noise = .01) => ({ms, noise, wrong: 0});
-  const gpu = {name: 'it', lanes: 32, bytes: 2 ** 25}, results = {contiguous: of(.25), copied: of(.6)};
+  const gpu = {name: 'it', lanes: 32, bytes: 2 ** 25};
+  const results = {contiguous: of(.25), copied: of(.6)};
   show(gpu, {rows: 3, results: {...results, paged: of(.26)}});
   print('costs');
   show(gpu, {rows: 3, results: {...results, paged: of(.26, .2)}});

@@ -2,20 +2,16 @@
 
 // ---- stories: letters, or the tales of a model --------------------------------------------------
 
-const letters = {
+const STORIES = {letters: {
   start: 'start', size: 4, count: 16, opening: ['type a cloud '], verbs: LETTERS,
   help: 'Fork (or Enter): another sequence begins with these tokens, in the same blocks. ' +
     'Publish: its full blocks can be found by their letters. Look up: begins with blocks that ' +
     'are found. Release: its blocks are free.',
-  says: () => 'A token is a letter. Every key you press is a call to the engine.',
-};
-const tellers = {
+  says: 'A token is a letter. Every key you press is a call to the engine.',
+}, tales: {
   start: 'model', size: 4, count: 64, opening: ['begin a', 'tell 48'], help: '',
-  says: ({steps = 0, computed = 0, recomputed = 0, preemptions = 0}) =>
-    'A token is a word, or a part of one. As the model writes a name, one of its heads looks ' +
-    'where it stood before: such words are marked. Step to the next name, or fork, and run. ' +
-    `${steps} steps, ${computed} tokens computed, ${recomputed} of them again. ` +
-    `Preemptions: ${preemptions}.`,
+  says: 'A token is a word, or a part of one. As the model writes a name, one of its heads ' +
+    'looks where it stood before: such words are marked. Step to the next name, or fork, and run.',
   verbs: {
     *begin(on, name) {
       if (on.isLive(name)) return;
@@ -29,10 +25,8 @@ const tellers = {
       yield make('branch', `&${name}`, Math.min(n, length), `&${on.free()}`);
       yield make('tell');
     },
-    *release(on, name) { if (on.isLive(name)) yield make('forget', `&${name}`); },
   },
-};
-const STORIES = {letters, tales: tellers};
+}};
 
 // ---- what you do --------------------------------------------------------------------------------
 
@@ -53,12 +47,12 @@ function clean(on, text) {
 }
 
 const bench = Object.assign(new Figure(16, $('cache')), {
-  story: letters, sight: {},
+  story: STORIES.letters, sight: {},
   aim: '',  // the sequence that gets the focus when it is drawn
   isOver() { return Object.values(this.now.tales ?? {}).every(({state}) => state === 'ended'); },
 
   // What you do, and then: what does the newest token of the sequence in hand see of each?
-  act(edit) {
+  perform(edit) {
     return this.later(async () => {
       this.problem = '';
       await edit();
@@ -70,19 +64,19 @@ const bench = Object.assign(new Figure(16, $('cache')), {
     });
   },
   begin(story) {
-    return this.act(() => {
-      if (story === tellers && !files) {
+    return this.perform(() => {
+      if (story === STORIES.tales && !files) {
         this.problem = 'tales.js is not beside this page.';
-        story = letters;
+        story = STORIES.letters;
       }
       const {start, size, count, opening, verbs} = story;
       Object.assign(this, {story, start, size, count, verbs, hand: 'a'});
       return this.replay(opening);
     });
   },
-  tell() { return this.act(() => this.story === tellers && this.attempt('tell 1')); },
+  step() { return this.perform(() => this.story === STORIES.tales && this.attempt('tell 1')); },
   type(name, value) {
-    return this.act(() => {
+    return this.perform(() => {
       this.hand = name;
       return this.isLive(name) && this.attempt(`type ${name} ${clean(this, value)}`);
     });
@@ -90,17 +84,17 @@ const bench = Object.assign(new Figure(16, $('cache')), {
   // The same in a pool of another shape.
   resize() {
     const size = Number($('size').value), count = Math.floor($('count').value);
-    return this.act(() => {
+    return this.perform(() => {
       this.size = size;
       this.count = Math.max(1, Math.min(MAX_BLOCKS, count || this.count));
       return this.replay(this.wishes);
     });
   },
-  undo() { return this.act(() => this.replay(this.wishes.slice(0, -1))); },
+  undo() { return this.perform(() => this.replay(this.wishes.slice(0, -1))); },
   // A button of a row. A sequence that begins is the one in hand.
   press(name, deed, isKey) {
     const caret = $(name).selectionStart;
-    return this.act(async () => {
+    return this.perform(async () => {
       const child = deed === 'fork' ? this.free() : name;
       if (!child) throw Error('All six names are in use: release a sequence first.');
       const how = deed !== 'fork' ? clean(this, $(name).value) : this.now.tales ? 1e9 : caret;
@@ -136,13 +130,13 @@ const bench = Object.assign(new Figure(16, $('cache')), {
     $('starting').hidden = !(document.querySelector('main').hidden = false);
     $('alarm').textContent = this.alarm();
     $('message').textContent = this.complaint();
-    $('says').textContent = story.says(now);
+    $('says').textContent = story.says;
     $('help').textContent = story.help;
-    $('step').hidden = $('run').hidden = story !== tellers;
+    $('step').hidden = $('run').hidden = story !== STORIES.tales;
     for (const link of $('own').querySelectorAll('a'))
       link.ariaCurrent = STORIES[link.hash.slice(1)] === story;
     [$('size').value, $('count').value] = [this.size, this.count];
-    $('cache').classList.toggle('telling', story === tellers);
+    $('cache').classList.toggle('telling', story === STORIES.tales);
     $('free').replaceChildren(...free.map(i =>
       el('span', {class: `chip ${blocks[i]?.serial ? 'kept' : 'free'}`}, i)));
     if (!free.length) $('free').append('empty');
@@ -161,7 +155,7 @@ const bench = Object.assign(new Figure(16, $('cache')), {
     const {now, story} = this, isLive = this.isLive(name), row = $(name).parentNode;
     const {words = [], state} = now.tales?.[name] ?? {};
     row.hidden = !isLive && name !== this.free();
-    $(name).hidden = story === tellers;
+    $(name).hidden = story === STORIES.tales;
     if (isLive || row.dataset.live) put($(name), this.textOf(name));
     row.dataset.live = isLive ? 'yes' : '';
     for (const button of row.querySelectorAll('button')) {
@@ -193,7 +187,7 @@ const bench = Object.assign(new Figure(16, $('cache')), {
 });
 bench.player = new Player('run', async () => {
   const {steps} = bench.now;
-  await bench.tell();
+  await bench.step();
   return bench.now.steps > steps && !bench.isOver();
 }, () => 50);
 
@@ -215,25 +209,23 @@ $('bench').onclick = ({target}) => {
   if (id !== 'run') bench.player.stop();
   if (hash) bench.begin(STORIES[hash.slice(1)]);
   if (deed) bench.press(name, deed);
-  else if (name) bench.act(() => { bench.hand = name; });
-  if (id === 'step') bench.tell();
+  else if (name) bench.perform(() => { bench.hand = name; });
+  if (id === 'step') bench.step();
   if (id === 'undo') bench.undo();
 };
 $('bench').onchange = ({target: {id}}) => { if (/size|count/.test(id)) bench.resize(); };
-// Each text box tells of what is typed. What an input method composes, when that is done.
-const typed = ({target: {id, value}, isComposing}) => {
-  if (isComposing) return;
-  if (NAMES.includes(id)) bench.type(id, value);
-  if (/typed|attends/.test(id)) text.type(value);
+// Each text box says what is typed; what an input method composes, when that is done.
+oninput = ({target: {id, value}, isComposing}) => {
+  if (!isComposing && NAMES.includes(id)) bench.type(id, value);
+  if (!isComposing && /typed|attends/.test(id)) oneText.type(value);
 };
-oninput = typed;
-addEventListener('compositionend', ({target}) => typed({target}));
+addEventListener('compositionend', oninput);
 onkeydown = ({target: {id}, key, repeat, isComposing}) => {
   if (key === 'Enter' && NAMES.includes(id) && !repeat && !isComposing)
     bench.press(id, bench.isLive(id) ? 'fork' : 'begin', true);
 };
 onpointerover = onpointerdown = ({target}) => {
-  const figure = [text, bench].find(({box}) => box.contains(target));
+  const figure = [oneText, bench].find(({box}) => box.contains(target));
   const token = figure?.tokenAt(target);
   if (token) figure.point(...token);
 };

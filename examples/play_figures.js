@@ -273,7 +273,7 @@ const quizzes = Object.keys(FIGURES).map(id => new Quiz(id));
 
 // An arrow leads from a letter to its slot. The kernel attends for this text, until another one is
 // typed below.
-const text = Object.assign(new Figure(4, $('typed-figure')), {
+const oneText = Object.assign(new Figure(4, $('typed-figure')), {
   type(letters) {
     return this.later(async () => {
       this.problem = '';
@@ -317,13 +317,13 @@ function put(input, value) {
 const letterWidth = () => $('typed-letter').getBoundingClientRect().width / 10;
 $('typed').onpointermove = $('typed').onpointerdown = ({offsetX}) => {
   const t = Math.floor((offsetX - 12 + $('typed').scrollLeft) / letterWidth());
-  text.point('a', Math.max(0, Math.min($('typed').value.length - 1, t)));
+  oneText.point('a', Math.max(0, Math.min($('typed').value.length - 1, t)));
 };
 document.onselectionchange = () => {
   const {id, selectionStart} = document.activeElement;
-  if (id === 'typed' && !text.pending) text.point('a', Math.max(0, selectionStart - 1));
+  if (id === 'typed' && !oneText.pending) oneText.point('a', Math.max(0, selectionStart - 1));
 };
-onresize = () => text.draw();
+onresize = () => oneText.draw();
 
 // ---- the race -----------------------------------------------------------------------------------
 
@@ -372,8 +372,6 @@ const race = Object.assign(new Queue(), {
     if (right.state.preemptions && this.named(right, 'waiting').length > 0)
       return 'The right side has been full, too: who came last gave all blocks back, and waits. ' +
         'Later, these tokens are computed again. That is the price.';
-    if (right.state.preemptions) return 'On the right, the tales that waited are back. On the ' +
-      `left, ${word(this.named(left, 'waiting').length)} still wait.`;
     return 'A word needs a slot. On the left, a tale reserves 256 slots, as it may get that ' +
       'long: two tales fill the memory. On the right, it takes 16 when it needs them.';
   },
@@ -410,6 +408,6 @@ $('pace').onclick = () => {
   race.step();
 };
 calm.onchange = () => {
-  for (const {player} of [race, bench, kernel]) player.stop();
+  for (const {player} of [race, bench]) player.stop();
   race.draw();
 };

@@ -271,7 +271,6 @@ const kernel = Object.assign(new Queue(), {
       const text = on.textOf(name), fault = Number($('fault').value);
       const key = `${[name, text, table, size, count, fault]}`;
       if (key !== this.key && !this.state.lost) {
-        this.player.stop();
         Object.assign(this, {on, name, text, table, size, count, fault, key, steps: [], at: 0,
           state: {}, wrong: -1, flaw: {}});
         if (length && text.length === length && !text.includes('~'))
@@ -338,8 +337,8 @@ const kernel = Object.assign(new Queue(), {
       : stopped || 'There is no token yet.';
     const bad = wrong >= 0 || Boolean(state.stopped);
     this.places = at === wrong ? places : [];
-    $('tells').textContent = at === wrong ? `${why} ${says}`.trim() : says;
-    $('tells').classList.toggle('bad', bad && at >= wrong);
+    $('sentence').textContent = at === wrong ? `${why} ${says}`.trim() : says;
+    $('sentence').classList.toggle('bad', bad && at >= wrong);
     $('verdict').className = bad ? 'bad' : 'good';
     $('verdict').textContent = bad ? `✗ ${why || 'it does not come to its end.'}`
       : steps.length ? '✓ It agrees with the oracle.' : '';
@@ -380,8 +379,8 @@ const kernel = Object.assign(new Queue(), {
     const number = (name, value) => el('b', {class: this.places.includes(`${name} ${first}`)
       ? 'bad' : ''}, `${name} ${exact(value)}`);
     const valuesOf = name => lanes.map(lane => lane.back && waits ? undefined : lane[name]);
-    const path = (from, to, look) =>
-      el('path', {d: `M${from + .5} 0L${to + .5} 10`, class: look});
+    const path = (from, to, name) =>
+      el('path', {d: `M${from + .5} 0L${to + .5} 10`, class: name});
     const lines = el('svg', {viewBox: '0 0 32 10', preserveAspectRatio: 'none'});
     const reads = kind === 'read' && warps.includes(w), shuffles = first in before;
     if (shuffles) lines.append(...own(lanes).map((_, i) => path(i ^ bits, i, '')));
@@ -422,22 +421,10 @@ const kernel = Object.assign(new Queue(), {
     this.draw();
   },
 });
-// A kind of step that has been shown before is shown for a shorter time. A wrong one is the end.
-kernel.player = new Player('running', () => {
-  const {steps, at, wrong} = kernel;
-  kernel.go(at < steps.length - 1 && at !== wrong ? at + 1 : 0);
-  return kernel.at < steps.length - 1 && kernel.at !== wrong;
-}, () => {
-  const {steps, at} = kernel;
-  return steps.findIndex(({kind}) => kind === steps[at].kind) < at ? 700 : 2500;
-});
 $('act').onclick = ({target: {dataset: {move}}}) => {
-  if (!move) return;
-  kernel.player.stop();
-  kernel.go(kernel.at + Number(move));
+  if (move) kernel.go(kernel.at + Number(move));
 };
 $('act').oninput = ({target: {id, value}}) => {
-  kernel.player.stop();
   if (id === 'when') kernel.go(Number(value));
   if (id === 'fault') kernel.on.later(() => kernel.attend(kernel.on));
 };

@@ -7,7 +7,6 @@
 //     tell()                            a step: one more token of each tale
 //     branch(&a, 9, &b)                 b begins with the first 9 tokens of a, shared with it
 //     look(&a)                          what a head saw as it chose the newest token of a
-//     forget(&a)                        a is gone
 //
 // Of a tale that goes on, all tokens but the last known one are in its sequence.
 
@@ -116,20 +115,6 @@ int branch(Seq **from, int at, Seq **to)
     return PAGED_OK;
 }
 
-int forget(Seq **seq)
-{
-    Request *r = tale_of(seq, 0);
-    if (!r) return PAGED_BAD_ARGUMENT;
-    for (int n = 0; n < arrlen(server.waiting); n++)
-        if (server.waiting[n] == r) arrdel(server.waiting, n);
-    for (int n = 0; n < arrlen(server.running); n++)
-        if (server.running[n] == r) arrdel(server.running, n);
-    if (r->seq) give_back_blocks(r);
-    arrfree(r->tokens);
-    *seq = NULL;
-    return PAGED_OK;
-}
-
 int tell(void)
 {
     schedule(&server);
@@ -176,9 +161,8 @@ static void print_quoted(const char *text)
 
 static void print_tales(void)
 {
-    printf(",\"steps\":%ld,\"computed\":%ld,\"recomputed\":%ld,\"preemptions\":%ld",
-           server.num_steps, server.num_tokens, server.num_recomputed, server.num_preemptions);
-    printf(",\"tales\":{");
+    printf(",\"steps\":%ld,\"preemptions\":%ld,\"tales\":{", server.num_steps,
+           server.num_preemptions);
     for (int n = 0, count = 0; n < SEQS; n++) {
         const Request *r = &server.requests[n];
         if (!r->tokens) continue;
