@@ -1,6 +1,6 @@
 // Cases that docs/play.html once got wrong: checks/play.sh adds this to the end of its script. What
-// is wrong appears in the console after "! ". ?cases=WORDS: only those with such a name. ?narrow=WORDS:
-// in narrow frames, too, what is in the window stays in place.
+// is wrong appears in the console after "! ". ?cases=WORDS: only those with such a name.
+// ?narrow=WORDS: in narrow frames, too, what is in the window stays in place.
 
 const see = (what, right) => { if (!right) say(`! ${what}`); };
 if (window !== top) document.documentElement.style.scrollbarWidth = 'none';
@@ -38,7 +38,8 @@ const cases = {
       see(said, waits === said.includes('gave all blocks back') || race.isOver());
     }
     await race.last;
-    see($('lap').textContent, /Six tales are told with paging, two without/.test($('lap').textContent));
+    const {textContent: said} = $('lap');
+    see(said, /Six tales are told with paging, two without/.test(said));
     same('what is left of them', texts($('sides').lastChild.querySelectorAll('b, .taken'), ' '),
       '0 0 0 6');
     for (const {firstChild: text} of document.querySelectorAll('.tail'))
@@ -68,7 +69,8 @@ const cases = {
       button.focus();
       button.click();
       await ended();
-      see(`"${quiz.verdict}"`, quiz.says.textContent === quiz.verdict && quiz.verdict.startsWith(said));
+      see(`"${quiz.verdict}"`, quiz.verdict.startsWith(said));
+      same('what it says', quiz.says.textContent, quiz.verdict);
       same('blocks taken', quiz.now.blocks.length - quiz.now.free.length, taken);
       see('the focus is lost', document.activeElement === button);
     }
@@ -116,6 +118,35 @@ const cases = {
     same('the text', $('typed').value, '');
     await oneText.type('once up');
   },
+  async 'a tap on a slot points at it, and a tap on a button counts once'() {
+    const tap = element => {  // as a browser tells of a finger
+      for (const type of ['pointerover', 'pointerdown', 'pointerup', 'pointerout'])
+        element.dispatchEvent(new PointerEvent(type, event('', {pointerType: 'touch'})));
+      for (const type of ['mouseover', 'mousedown', 'mouseup', 'click'])
+        element.dispatchEvent(new MouseEvent(type, event('', {detail: 1})));
+      return ended();
+    };
+    await to('letters');
+    await oneText.type('once up');
+    for (const [figure, where] of [[bench, 'where'], [oneText, 'typed-where']]) {
+      const [block, slot] = figure.walk('a')[1];
+      await tap(figure.box.querySelector(`[data-at="${block},${slot}"]`));
+      see($(where).textContent, $(where).textContent.startsWith('Token 1 of a'));
+    }
+    await to('tales');
+    const {steps} = bench.now;
+    await tap($('step'));
+    same('the steps', bench.now.steps, steps + 1);
+    await tap(quizzes[0].bar.firstChild);
+    same('the questions that are answered', quizzes[0].asked, 1);
+    await quizzes[0].begin();
+    const {at} = kernel;
+    await tap(document.querySelector('[data-move="1"]'));
+    same('the step of the kernel', kernel.at, at + 1);
+  },
+  async 'the race fits one screen, 1280 by 800 pixels'() {
+    if (innerWidth >= 1280) see(`${wide('#race').height} pixels`, wide('#race').height <= 792);
+  },
   async 'the kernel attends for the text that was typed last'() {
     await oneText.type('hi');
     same('the text', kernel.text, 'hi');
@@ -125,7 +156,8 @@ const cases = {
     choose('fault', 2);
     await ended();
     see($('verdict').textContent, $('verdict').textContent.startsWith('✗'));
-    see($('sentence').textContent, $('sentence').matches('.bad') && /Deadlock/.test($('sentence').textContent));
+    see($('sentence').textContent, /Deadlock/.test($('sentence').textContent));
+    see('it is not red', $('sentence').matches('.bad'));
     choose('fault', 0);
     await ended();
     same('the step', kernel.at, 0);
@@ -177,7 +209,8 @@ const cases = {
     Element.prototype.checkVisibility = checkVisibility;
   },
   async 'no link leaves the page'() {
-    for (const {href} of document.links) see(href, href.split('#')[0] === location.href.split('#')[0]);
+    for (const {href} of document.links)
+      see(href, href.split('#')[0] === location.href.split('#')[0]);
   },
   async 'a figure leads on'() {
     for (const {box, read} of quizzes) {

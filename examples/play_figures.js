@@ -127,9 +127,9 @@ class Figure extends Queue {
     if (block === undefined) return 'There is no token yet.';
     for (const one of this.box.querySelectorAll(
       `[data-at="${block},${slot}"], [data-entry="${name}${entry}"]`)) one.classList.add('here');
-    const word = this.now.tales?.[name].words[t] ?? this.textOf(name)[t];
+    const word = this.now.tales?.[name].words[t].trim() ?? this.textOf(name)[t];
     const seen = name === this.hand ? this.weights[t] : -1;
-    return `Token ${t} of ${name}, "${word.trim()}", is in block table[${t} / ${this.size}] = ${
+    return `Token ${t} of ${name}, "${word}", is in block table[${t} / ${this.size}] = ${
       block}, slot ${t} % ${this.size} = ${slot}.${
       seen >= 0 ? ` Attention: ${Math.round(100 * seen)} %.` : ''}`;
   }

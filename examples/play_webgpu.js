@@ -240,9 +240,10 @@ function show({name, lanes, isSoftware, bytes}, {rows, results}) {
   say(`On ${name}, ${wrong ? `the result of ${ways[wrong]} is wrong by ${results[wrong].wrong}`
     : `all results are right. ${noise > .1
       ? `Times differ by ${percent(noise)} from round to round, too much to compare them`
-      : `Paging costs ${cost(paged)}; copying first costs ${cost(copied)}. Contiguous K and V are ` +
-        `read at ${speed} GB/s`}`}. Sequences: ${rows} of ${seqs}, of ${length} tokens. Lanes of ` +
-    `a warp: ${lanes}.${isSoftware ? ' This is software: its times say nothing about a GPU.' : ''}`);
+      : `Paging costs ${cost(paged)}; copying first costs ${cost(copied)}. Contiguous K and V ` +
+        `are read at ${speed} GB/s`}`}. Sequences: ${rows} of ${seqs}, of ${length} tokens. ` +
+    `Lanes of a warp: ${lanes}.${
+      isSoftware ? ' This is software: its times say nothing about a GPU.' : ''}`);
 }
 
 async function useGpu() {
