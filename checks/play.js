@@ -105,15 +105,20 @@ async function drive(seed, n, kinds) {
       part(pick(rows())).focus();
       for (const key of pick(['é', '"\\', '~a', '&<b>'])) press(key);
     },
-    again() {  // publishes a text and looks it up, from the new line
+    again() {  // types and publishes a text, and looks it up, from the new line
       const row = pick(rows().filter(isLine)), child = bench.free();
       if (!row || !child || bench.story !== STORIES.letters) return;
+      const text = `${part(row).value}once upon`.slice(0, 32);
+      bench.type(row.dataset.name, text);
       row.querySelector('[data-deed=publish]').click();
-      $(child).value = part(row).value.slice(0, random(3) ? 32 : 8);
+      $(child).value = text.slice(0, random(3) ? 32 : 8);
       $(child).parentNode.querySelector('[data-deed=find]').click();
     },
     hand: () => pick(rows()).click(),
-    fold: () => unfold(!$('kernel').open),
+    fold() {  // by its summary
+      $('kernel').firstElementChild.focus();
+      return unfold(!$('kernel').open);
+    },
   };
   // Typing alone: what comes out is known beforehand, unless the page says otherwise.
   async function typeAlone() {

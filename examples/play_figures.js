@@ -65,6 +65,7 @@ class Figure extends Queue {
   }
   async grant(wish) {
     if (!this.place.worker) await this.replay(this.wishes);  // a call did not come back
+    if (this.states[0].stopped) return;  // there is no pool
     const [, verb, what, how] = wish.match(/^(\w+) (\w+) ?(.*)/), first = this.states.length;
     for (const call of this.verbs[verb](this, what, how)) {
       await this.call([call]);
@@ -80,13 +81,12 @@ class Figure extends Queue {
     await this.call([make(this.start, this.size, this.count)], true);
     for (const wish of wishes) await this.grant(wish);
   }
-  // A wish that is refused, or does not come to its end, is taken back. Why, is said.
+  // A wish for which there is no room, or that has no end, is taken back. Why, is said.
   async attempt(wish) {
     const before = [...this.wishes];
-    if (this.states[0]?.stopped) return;  // there is no pool
     await this.grant(wish);
     const {call, code, stopped, lost} = this.now;
-    if (!code && !lost) return;
+    if (!lost && !(code && call.fn === 'seq_append')) return;
     this.problem += lost ? `${written(call)}: ${stopped}` : refusal(this.now);
     await this.replay(before);
   }
