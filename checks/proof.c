@@ -6,7 +6,8 @@
 // and at least one of them writing, that is a race; CBMC looks for a choice that leads to one. (This
 // is the method of GPUVerify.) What is read from memory, and what a shuffle gives, may be any float.
 //
-// KERNEL is the kernel. There is one row, of up to 8 tokens, and one head.
+// KERNEL is the kernel. There is one row, of up to 8 tokens, and one head. At the end stand claims on
+// every number of 16 bits, and on every float32.
 
 #define PAGED_NO_MAIN
 #define PAGED_NO_STANDIN
@@ -36,6 +37,7 @@ static unsigned sizes[REGIONS];
 unsigned char nondet_byte(void);
 _Bool nondet_bool(void);
 float nondet_float(void);
+unsigned nondet_unsigned(void);
 static int thread;  // which one runs: 1 or 2
 static int phase;   // barriers that it has met
 static struct {
@@ -104,4 +106,26 @@ int main(void)
     int same = run(2, second, job) == barriers;
     __CPROVER_assert(same, "both threads meet the same barriers");
     return 0;
+}
+
+// ---- numbers ----------------------------------------------------------------------------------
+
+void f16_survives(void)
+{
+    uint32_t h = nondet_unsigned();
+    __CPROVER_assume(h < 65536 && (h & 0x7fff) <= 0x7c00);  // no NaN
+    __CPROVER_assert(f32_to_f16(f16_to_f32((uint16_t)h)) == h, "an f16 survives a round trip");
+}
+
+void bf16_is_nearest(void)
+{
+    uint32_t bits = nondet_unsigned();
+    uint32_t low = bits & 0xffff0000;
+    uint32_t high = low + 0x10000;
+    __CPROVER_assume((bits & 0x7fffffff) <= 0x7f800000);  // no NaN
+    uint32_t got = (uint32_t)f32_to_bf16(bits_float(bits)) << 16;
+    __CPROVER_assert(got == low || got == high, "a neighbour");
+    if (bits - low < high - bits) __CPROVER_assert(got == low, "the lower one is nearer");
+    if (bits - low > high - bits) __CPROVER_assert(got == high, "the upper one is nearer");
+    if (bits - low == high - bits) __CPROVER_assert((got >> 16 & 1) == 0, "ties to even");
 }

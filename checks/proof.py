@@ -52,7 +52,7 @@ MODEL = ['checks/proof.c', '--no-standard-checks']
 SHORT = ['--unwindset', 'merge.2:3,finish.0:3,attend_tokens.4:3']  # loops that end early: faster
 # Not merge_splits(), for which CBMC takes too long.
 KERNELS = {'attend_paged': SHORT, 'attend_split': SHORT, 'write_kv': [], 'gather_kv': []}
-CLAIMS = ['f16_survives', 'bf16_is_nearest']  # of checks/proof_numbers.c
+CLAIMS = ['f16_survives', 'bf16_is_nearest']
 # Mistakes of learn/mistakes.txt, each of which is a race in attend_paged().
 REFUSED = ['barrier-before-merge', 'barrier-before-result', 'states-of-two-warps',
            'm-by-every-lane', 'result-by-every-warp', 'barrier-not-at-head-dim-77']
@@ -113,7 +113,8 @@ def main():
             prove(name, kernels(edit(read_mistakes()[name])), [*MODEL, '-DKERNEL=attend_paged'],
                   refused=True)
         else:
-            prove(name, read('paged.cu.c'), ['checks/proof_numbers.c', '--function', name])
+            prove(name, kernels(read('paged.cu.c')),
+                  ['checks/proof.c', '-DKERNEL=attend_paged', '--function', name])
     return finish()
 
 

@@ -22,7 +22,8 @@ failing console and gdb blocks as they ought to be. What it looks at:
     prose        what it names exists: functions, fields and other names of the code, files, links,
                  make targets, tests, options of programs, bugs, exercises, chapters, stages, scenes
     ```text      a drawing or a table: it is not checked
-    picture      docs/whole.svg: sections, what is in them, and what calls what
+    picture      docs/whole.svg: sections, what is in them, and what calls what. The pictures of
+                 kernels say "thread block", and never "block" alone
 """
 
 import argparse
@@ -45,7 +46,7 @@ from report import finish, report  # noqa: E402
 ENV = {**os.environ, 'LC_ALL': 'C', 'NO_COLOR': '1', 'TERM': 'dumb', 'DEBUGINFOD_URLS': '',
        'OMP_WAIT_POLICY': 'passive', 'MAKEFLAGS': '', 'TSAN_OPTIONS': '', 'ASAN_OPTIONS': ''}
 DOCUMENTS = ['walkthrough.md', 'README.md', 'docs/systems.md', 'checks/sessions.md',
-             'docs/whole.svg']
+             'docs/whole.svg', 'docs/split.svg', 'docs/warps.svg', 'docs/loads.svg']
 PLANTED = [  # edits of a document, in a block of each kind
     ('walkthrough.md', '// how many block tables name', '// how few block tables name'),
     ('walkthrough.md', '$1 = 2984', '$1 = 2985'),
@@ -53,7 +54,8 @@ PLANTED = [  # edits of a document, in a block of each kind
     ('README.md', 'llama: 59 blocks', 'llama: 58 blocks'),
     ('README.md', '`examples/llama.c` serves', '`examples/lama.c` serves'),
     ('docs/whole.svg', 'attend() calls attend_row()', 'attend() calls attend_tokens()'),
-    ('docs/whole.svg', '<g><title>section numbers', '<g><title>section words')]
+    ('docs/whole.svg', '<g><title>section numbers', '<g><title>section words'),
+    ('docs/split.svg', 'Many thread blocks', 'Many blocks')]
 PROGRAMS = ['build/debug', 'build/debug-tour']
 # The lldb of Debian 12 looks for its Python module in another place than this.
 LLDB_PATH = ':'.join(['/usr/lib/python3/dist-packages', *glob.glob(os.path.dirname(
@@ -333,6 +335,11 @@ def check_prose(block):
 
 def check_picture(block):
     text, engine = '\n'.join(block.lines), SOURCES['paged.cu.c']
+    if block.path != 'docs/whole.svg':
+        alone = re.search(r'(?<!thread )\bblock[^<]*', text)
+        if alone:
+            raise Failed(f'a block of threads is a thread block: "{alone[0]}"')
+        return
     pieces = re.split(r'^// ---- (.*?) -+$', engine, flags=re.M)[1:]
     source = dict(zip(pieces[::2], pieces[1::2]))
     shown = dict(re.findall(r'<title>section (.*?)</title>(.*?)</g>', text))

@@ -285,8 +285,8 @@ static void draw_vectors(void)
         text(x + 68, 170, "middle small", "%s", names[i]);
         draw_strip(x, 122, HEADS, 4.25, i == 0 ? 0 : HEADS, "A");
     }
-    text(MARGIN, 218, "", "Blue: %d heads of %d numbers, %zu KiB. A token leaves %d rows: %zu KiB.",
-         HEADS, DIM, row_bytes >> 10, 2 * LAYERS, 2 * LAYERS * row_bytes >> 10);
+    text(MARGIN, 218, "", "Blue: %d x %d numbers, %zu KiB. A token: %d rows, %zu KiB.", HEADS, DIM,
+         row_bytes >> 10, 2 * LAYERS, 2 * LAYERS * row_bytes >> 10);
 }
 
 // Chapter 3: the free list, from the sentinel on, and block 1 when it is taken.
@@ -353,7 +353,7 @@ static void draw_table(void)
         int x = LEFT + 133 * i;
         int tokens = min_int(TOUR_TOKENS - 16 * i, 16);
         draw_strip(x, 84, 16, 8, tokens, "A");
-        text(x, 78, "small", "positions %d to %d", 16 * i, 16 * i + tokens - 1);
+        text(x, 78, "small", "tokens %d to %d", 16 * i, 16 * i + tokens - 1);
         arrow("", x + 64, 110, x + 64, TABLE_Y);
         text(x + 72, 134, "small", "entry %d", i);
         draw_entry(A, i, x + 50);
@@ -387,9 +387,9 @@ static void draw_walk(void)
         int block = job->tables[entry];
         int slot = q.position % 16;
         EXPECT(block == seqs[q.seq]->block_table[q.position / 16]);
-        cell(LEFT + 164 * row, 24, 154, kinds[row], "%s: seq %d position %d", kinds[row], q.seq,
+        cell(LEFT + 204 * row, 24, 190, kinds[row], "%s: seq %d position %d", kinds[row], q.seq,
              q.position);
-        arrow(kinds[row], LEFT + 164 * row + 77, 50, LEFT + 132 * q.seq + 64, 90);
+        arrow(kinds[row], LEFT + 204 * row + 95, 50, LEFT + 132 * q.seq + 64, 90);
         arrow(kinds[row], LEFT + 132 * q.seq + 64, 116, middle(entry), 156);
         arrow(kinds[row], middle(entry), 182, middle(block), 222);
         for (int i = begins; i < (int)job->offsets[q.seq + 1].entry; i++) {
@@ -528,9 +528,8 @@ static void draw_softmax(void)
         text(446, 64 + 36 * row, "end", "%.3g", l);
         text(RIGHT, 64 + 36 * row, "end", "%.3f", out[row]);
     }
-    text(MARGIN, 210, "", "The new token is the maximum, so its weight is 1. All earlier weights");
-    text(MARGIN, 232, "",
-         "shrink by the same factor, exp(m - m'): so l and o can be kept as sums.");
+    text(MARGIN, 210, "", "The new token is the maximum, so its weight is 1; the others");
+    text(MARGIN, 232, "", "shrink by one factor, exp(m - m'), so l and o can be sums.");
 }
 
 // Chapter 14: a sequence in splits, whose states merge().
@@ -773,10 +772,10 @@ static void draw_memory(void)
     begin(396, "Where the slots of the budget are, for each allocator");
     for (int i = 0; i < 5; i++) cell(MARGIN + 97 * i, 20, 92, kinds[i], "%s", names[i]);
     for (; scanf("%*[^\"]\"%19[^\"]\",%*d", allocator) == 1; y += 30) {
-        double x = 150;
+        double x = 168;
         text(MARGIN, y + 18, "small", "%s", allocator);
-        for (int i = 0; i < 5 && scanf(",%lf", &part) == 1; x += 350 * part, i++) {
-            draw_box(x, y, 350 * part, CELL, kinds[i]);
+        for (int i = 0; i < 5 && scanf(",%lf", &part) == 1; x += 332 * part, i++) {
+            draw_box(x, y, 332 * part, CELL, kinds[i]);
             if (i == 0) text(x + 15, y + 18, "white", "%.0f", 100 * part);
         }
     }
