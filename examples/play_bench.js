@@ -155,6 +155,7 @@ const bench = Object.assign(new Figure(16, $('cache')), {
     const {now, story} = this, isLive = this.isLive(name), row = $(name).parentNode;
     const {words = [], state} = now.tales?.[name] ?? {};
     row.hidden = !isLive && name !== this.free();
+    $(name).placeholder = isLive ? '' : 'a new sequence';
     $(name).hidden = story === STORIES.tales;
     if (isLive || row.dataset.live) put($(name), this.textOf(name));
     row.dataset.live = isLive ? 'yes' : '';
