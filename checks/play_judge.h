@@ -3,6 +3,10 @@
 
 #include <wchar.h>
 
+#define CALL(call) report(#call, call)
+#define seq_release(seq) \
+    (seq_release(seq), (seq) = NULL, PAGED_OK)  // a released name is free again
+
 static void judge(int right, const char *what)
 {
     if (right) return;

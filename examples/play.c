@@ -92,10 +92,6 @@ static int fits(const Seq *seq)
 
 #include "play_tales.h"  // the tales
 
-#define CALL(call) report(#call, call)
-#define seq_release(seq) \
-    (seq_release(seq), (seq) = NULL, PAGED_OK)  // a released name is free again
-
 int start(int block_size, int num_blocks)
 {
     PoolConfig shape = {LAYERS, 1, HEAD_DIM, block_size, num_blocks, PAGED_F32, 1, PAGED_CPU};
