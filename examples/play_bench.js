@@ -21,8 +21,8 @@ const STORIES = {letters: {
     *tell(on, n) { for (; n > 0 && !on.isOver(); n--) yield make('tell'); },
     *fork(on, name, n) {
       if (!on.isLive(name) || !on.free()) return;
-      const {length} = on.now.tales[name].words;
-      yield make('branch', `&${name}`, Math.min(n, length), `&${on.free()}`);
+      const at = Math.min(n, on.now.tales[name].words.length, on.size * on.count);
+      yield make('branch', `&${name}`, at, `&${on.free()}`);
       yield make('tell');
     },
   },
