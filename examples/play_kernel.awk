@@ -6,13 +6,13 @@
 to == "record" {
     if (/^__[dg][a-z]*__.*[^}]$/) inside = 1
     if (inside) {
-        sub(/^{$/, "{ SEE;")
+        sub(/^[{]$/, "{ SEE;")
         sub(/^$/, "    SEE;")
         sub(/token_offset\(/, "FOUND(")
         if (match($0, /__shared__ float [a-z_]+/))
             sub(/;/, "; SHARED(" substr($0, RSTART + 17, RLENGTH - 17) ");")
     }
-    if (/^}/) inside = 0
+    if (/^[}]/) inside = 0
     print
     next
 }
