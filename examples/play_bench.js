@@ -91,7 +91,7 @@ const bench = Object.assign(new Figure(16, $('cache')), {
     });
   },
   undo() { return this.perform(() => this.replay(this.wishes.slice(0, -1))); },
-  // A button of a row. A sequence that begins is the one in hand.
+  // A button of a row. Its sequence, or one that begins, is the one in hand.
   press(name, deed, isKey) {
     const caret = $(name).selectionStart;
     return this.perform(async () => {
@@ -100,7 +100,7 @@ const bench = Object.assign(new Figure(16, $('cache')), {
       const how = deed !== 'fork' ? clean(this, $(name).value) : this.now.tales ? 1e9 : caret;
       const isNew = !this.isLive(child);
       await this.attempt(`${deed} ${name} ${how}`);
-      if (isNew && this.isLive(child)) this.hand = child;
+      this.hand = isNew && this.isLive(child) ? child : name;
       if (isNew && (isKey || child === name)) this.aim = child;
     });
   },
