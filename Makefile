@@ -98,7 +98,7 @@ play:             ## docs/play.html, the page; ENGINE=learn/paged.cu.c: with you
 
 play-sum:         # of what the page is made of, without comments
 	@sed 's|//.*||' $(firstword $(ENGINE)) paged.h examples/play[._]* examples/llama*.[ch] \
-	    examples/decoding.h examples/util.h | tr -d '[:space:]' | cksum
+	    examples/util.h | tr -d '[:space:]' | cksum
 
 cuda: $(ENGINE)   ## build/cuda-paged, by nvcc, for sm_75 and later or ARCH=sm_90
 	@mkdir -p build
@@ -138,8 +138,8 @@ show:             ## your engine, call by call: N=8, one stage; PLAY=1, by itsel
 story:            ## what your engine can say, from stage 5 on: N=7, with stage 7
 	@$(PYTHON3) learn/learn.py story "$$N" || [ $$? != 2 ]
 
-exercise:         ## N=5b, or N=1a ANSWER=10; N=5: answers to questions of chapter 5
-	@$(PYTHON3) learn/learn.py exercise "$$N" --answer="$$ANSWER" || [ $$? != 2 ]
+exercise:         ## N=6b, SHOW=1: solved; N=1a ANSWER=10; N=5: answers of chapter 5
+	@$(PYTHON3) learn/learn.py exercise "$$N" --answer="$$ANSWER" --show="$$SHOW" || [ $$? != 2 ]
 
 hunt:             ## a bug to debug: N=7, HINT=1, ANSWER=name; without N: list
 	@$(PYTHON3) learn/plant.py hunt "$$N" $(if $(HINT),--hint) --answer="$$ANSWER" \
@@ -189,11 +189,10 @@ BUILT  := paged tour llama replay tests
 TESTS  := tests.c checks/test.h $(ENGINE) $(wildcard fast/*.c checks/search.h)
 SHELLS := checks/check.sh checks/report.sh
 COURSE := $(wildcard learn/*.* examples/*.h) examples/llama.c walkthrough.md $(TESTS) Makefile \
-    checks/course.py checks/walkthrough.py
+    checks/course.py checks/mistakes.py checks/walkthrough.py
 BOOK   := $(wildcard *.md docs/* debugger/* examples/*.* learn/*.* checks/*.*) $(TESTS) Makefile
 WEB    := $(wildcard docs/play.html docs/tales.js examples/play* examples/llama* examples/tales* checks/play*) \
-    examples/decoding.h examples/util.h $(wildcard learn/*.py learn/*.txt) \
-    $(ENGINE) checks/report.sh Makefile
+    examples/util.h $(wildcard learn/*.py learn/*.txt) $(ENGINE) checks/report.sh Makefile
 $(eval $(call part,TEST,course,python3 checks/course.py track,$(COURSE)))
 $(eval $(call part,TEST,llama,build/llama-tests,build/llama-tests llama))
 $(eval $(call part,TEST,fast-standin,./tests-fast --standin --quick,tests-fast))

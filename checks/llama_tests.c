@@ -317,10 +317,8 @@ static char *print_token(char *end, int previous, int token)
 
 // ---- the tokens that follow -------------------------------------------------------------------
 
-enum { MAX_BEAMS = 5 };
-
 typedef struct Draw {  // the options that were drawn
-    int asked, steps, samples, beams, dtype, seed;
+    int asked, steps, samples, dtype, seed;
     bool prefix_cache;
     double temperature;
     const char *prompts[8];
@@ -328,105 +326,67 @@ typedef struct Draw {  // the options that were drawn
     const char *options;
 } Draw;
 
-typedef struct Beam {  // a text as it has to be, or one of several in beam search
+typedef struct Text {  // as it has to be
     int tokens[CONTEXT + 200];
     int count;       // of the tokens of prompt and answer; 0: refused
     bool undecided;  // rounding decides about a token
-    Oracle *cache;   // NULL once the text has ended
-    double score;    // the logarithm of its probability
-    float logits[MAX_VOCAB];
-} Beam;
+} Text;
 
-// The scores of all continuations. That of a beam that has ended is BOS once more, at no cost.
-static void score_all(const Draw *p, const Beam *beams, int count, double *scores)
-{
-    const double temperature = p->temperature > 0 ? p->temperature : 1;
-    for (const Beam *b = beams; b < beams + count; b++, scores += model.vocab) {
-        double sum = 0;
-        for (int i = 0; i < model.vocab; i++) sum += exp(b->logits[i] / temperature);
-        for (int i = 0; i < model.vocab; i++) {
-            scores[i] = b->score + b->logits[i] / temperature - log(sum);
-            if (!b->cache) scores[i] = i == BOS ? b->score : -INFINITY;
-        }
-    }
-}
-
-static Beam continued(const Beam *beams, const double *scores, int at)
-{
-    Beam b = beams[at / model.vocab];
-    b.score = scores[at];
-    if (at % model.vocab == BOS) b.cache = NULL;
-    if (b.cache) b.tokens[b.count++] = at % model.vocab;
-    return b;
-}
-
-// The best continuations, of equals the first. Returns how many there are; 0 if rounding decides
-// which they are, or which is the best.
-static int best_beams(const Draw *p, const Beam *beams, int count, double *scores, Beam *best)
+// The likeliest token, of equals the first; -1 if rounding decides which it is.
+static int choose_likeliest(const Draw *p, const float *logits)
 {
     const double tolerance = p->dtype == PAGED_F32 ? 1e-5 : 2e-3;
-    for (int found = 0;; found++) {
-        int at = 0;
-        for (int i = 1; i < count * model.vocab; i++)
-            if (scores[i] > scores[at]) at = i;
-        if (scores[at] == -INFINITY) return found;
-        double ahead = found == 1 || found == p->beams ? best[found - 1].score - scores[at] : 0;
-        if (ahead > 0 && ahead < tolerance) return 0;
-        if (found == p->beams) return found;
-        best[found] = continued(beams, scores, at);
-        scores[at] = -INFINITY;
-    }
+    int best = 0;
+    for (int i = 1; i < model.vocab; i++)
+        if (logits[i] > logits[best]) best = i;
+    for (int i = 0; i < model.vocab; i++)
+        if (logits[i] < logits[best] && logits[best] - logits[i] < tolerance) return -1;
+    return best;
 }
 
-// The continuation of one text that is drawn. Returns 1; or 0 if rounding decides which. An error
-// of the logits is divided by the temperature.
-static int draw_beam(const Draw *p, const Beam *text, const double *scores, Beam *drawn)
+// The token that is drawn by the random numbers of test.h, which are those of llama; -1 if rounding
+// decides which. An error of the logits is divided by the temperature.
+static int draw_token(const Draw *p, const float *logits)
 {
     const double tolerance = 5e-6 / p->temperature;
     const double coin = (double)(next_random() >> 11) * 0x1p-53;
+    int token = -1;
     int found = 0;
     double below = 0;
+    double sum = 0;
+    for (int i = 0; i < model.vocab; i++) sum += exp(logits[i] / p->temperature);
     for (int i = 0; i < model.vocab; i++) {
-        double above = below + exp(scores[i] - text->score);
+        double above = below + exp(logits[i] / p->temperature) / sum;
         if (coin > below - tolerance && coin < above + tolerance) {
-            *drawn = continued(text, scores, i);
+            token = i;
             found++;
         }
         below = above;
     }
-    return found == 1;
+    return found == 1 ? token : -1;
 }
 
-// The likeliest text that the beams find, by one beam the greedy one; or one that is sampled by the
-// random numbers of test.h, which are those of llama.
-static Beam tell(const Draw *p, const char *prompt, uint64_t seed)
+static Text tell(const Draw *p, const char *prompt, uint64_t seed)
 {
-    static Beam beams[MAX_BEAMS], best[MAX_BEAMS];
-    static double scores[MAX_BEAMS * MAX_VOCAB];
+    float logits[MAX_VOCAB];
+    Text text = {.count = 0};
+    int length = tokenize(prompt, text.tokens);
+    if (length > p->steps) return text;
+    text.count = length;
+    Oracle *cache = empty_cache(p->dtype);
     const uint64_t state = random_state;
-    int count = 1;
-    beams[0] = (Beam){.cache = empty_cache(p->dtype)};
-    int length = tokenize(prompt, beams[0].tokens);
-    if (length <= p->steps) beams[0].count = length;
     random_state = seed;
-    for (int i = 0; i < p->steps && beams[0].count > 0; i++) {
-        for (Beam *b = beams; b < beams + count; b++)
-            if (b->cache) think(b->cache, b->tokens[i], b->logits);
+    for (int i = 0; i < p->steps; i++) {
+        think(cache, text.tokens[i], logits);
         if (i + 1 < length) continue;
-        score_all(p, beams, count, scores);
-        int found = p->temperature > 0 ? draw_beam(p, beams, scores, best)
-                                       : best_beams(p, beams, count, scores, best);
-        beams[0].undecided = found == 0;
-        if (found == 0) break;
-        for (Beam *b = best; b < best + found; b++)
-            if (b->cache) b->cache = oracle_fork(b->cache, b->cache->length);
-        for (int b = 0; b < count; b++) oracle_release(beams[b].cache);
-        memcpy(beams, best, (size_t)found * sizeof *best);
-        count = found;
+        int token = p->temperature > 0 ? draw_token(p, logits) : choose_likeliest(p, logits);
+        text.undecided = token < 0;
+        if (token < 0 || token == BOS) break;
+        text.tokens[text.count++] = token;
     }
-    for (int b = 0; b < count; b++) oracle_release(beams[b].cache);
     random_state = state;
-    return beams[0];
+    oracle_release(cache);
+    return text;
 }
 
 // ---- everything drawn -------------------------------------------------------------------------
@@ -455,7 +415,7 @@ static void draw_prompts(Draw *p)
 
 static Draw draw_options(const char *device)
 {
-    Draw d = {.seed = between(0, 1000), .samples = 1, .beams = 1};
+    Draw d = {.seed = between(0, 1000), .samples = 1};
     const char *caches[] = {"contiguous", "gather", "paged"};
     const char *dtypes[] = {"f32", "f16", "bf16"};  // order of paged.h
     int cache = between(0, 5) ? between(1, 2) : 0;
@@ -463,27 +423,23 @@ static Draw draw_options(const char *device)
     int block_size = between(0, 2) ? between(1, 4) : between(5, 40);
     if (cache == 0) block_size = model.context;
     d.asked = between(0, 5) ? between(6, model.context + 9) : 0;  // 0: not at all
-    if (strcmp(device, "standin") == 0 && (d.asked == 0 || d.asked > 40))
-        d.asked = 40;  // it is slow
+    if (strcmp(device, "standin") == 0 && (d.asked == 0 || d.asked > 24))
+        d.asked = 24;  // it is slow
     d.steps = d.asked && d.asked < model.context ? d.asked : model.context;
     if (between(0, 2) == 0) d.dtype = between(1, 2);
-    if (between(0, 5) == 0) {
-        d.beams = between(2, MAX_BEAMS);
-    } else {
-        if (d.dtype == 0 && between(0, 1)) d.temperature = 0.25 * between(1, 6);
-        if (between(0, 2)) drafts = between(1, 6);
-        if (between(0, 2) == 0) d.samples = between(2, 4);
-        d.prefix_cache = cache > 0 && between(0, 2) > 0;
-    }
+    if (d.dtype == 0 && between(0, 1)) d.temperature = 0.25 * between(1, 6);
+    if (between(0, 2)) drafts = between(1, 6);
+    if (between(0, 2) == 0) d.samples = between(2, 4);
+    d.prefix_cache = cache > 0 && between(0, 2) > 0;
     d.options = format_text(
-        "--device %s --dtype %s --temperature %g --seed %d --samples %d "
-        "--beam %d --chunk %d --speculate %d --cache %s%s%s",
-        device, dtypes[d.dtype], d.temperature, d.seed, d.samples, d.beams, between(1, 40), drafts,
+        "--device %s --dtype %s --temperature %g --seed %d --samples %d --chunk %d --speculate %d "
+        "--cache %s%s%s",
+        device, dtypes[d.dtype], d.temperature, d.seed, d.samples, between(1, 40), drafts,
         caches[cache], d.prefix_cache ? " --prefix-cache" : "", between(0, 1) ? " --plain" : "");
     if (d.asked) d.options = format_text("%s --steps %d", d.options, d.asked);
     draw_prompts(&d);
     if (cache > 0) d.options = format_text("%s --block-size %d", d.options, block_size);
-    int longest = d.beams * ((d.steps + block_size - 1) / block_size);
+    int longest = (d.steps + block_size - 1) / block_size;
     if (between(0, 4))  // a small pool
         d.options = format_text("%s --blocks %d", d.options, longest + between(0, longest));
     return d;
@@ -506,7 +462,7 @@ static void check_statistics(const Draw *p, int needed)
     CHECK_EQ(strstr(err, "the model's context is") != NULL, p->asked > p->steps);
     CHECK_HAS(err, format_text("requests: %d, refused: %d; ", requests,
                                requests - p->num_served * p->samples));
-    if (p->beams == 1 && !p->prefix_cache)
+    if (!p->prefix_cache)
         CHECK_EQ(number_of(" tokens in "), needed + number_of(" tokens computed again") + in_vain);
 }
 
@@ -520,7 +476,7 @@ static bool compare_with_the_rules(const Draw *p)
     char *end = expected;
     for (int i = 0; i < count; i++) {
         const char *prompt = p->prompts[i / p->samples];
-        const Beam text = tell(p, prompt, (uint64_t)(p->seed + i));
+        const Text text = tell(p, prompt, (uint64_t)(p->seed + i));
         if (text.undecided) return false;
         needed += text.count < p->steps ? text.count : p->steps;
         if (text.count > 0 && i % p->samples > 0) needed -= tokenize(prompt, tokens);  // shared
@@ -609,9 +565,7 @@ TEST(steps_and_blocks_are_what_the_rules_of_the_scheduler_give)
          " 109 tokens in 25 steps", "37 tokens were guessed, 6 of them right; 31 were rewound"},
         // A guess makes none give way.
         {"-n 60 --blocks 18 --speculate 4" ONE ONE, " 262 tokens in 87 steps",
-         "preemptions: 2; 66 tokens computed again", " 76 tokens were guessed, 0 of them right"},
-        {"-n 20 --beam 3", " 58 tokens in 20 steps",
-         "11 blocks instead of 15 without sharing; 4 were copied"}};
+         "preemptions: 2; 66 tokens computed again", " 76 tokens were guessed, 0 of them right"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         text_of(format_text("--block-size 4 %s", cases[i][0]));
         for (int line = 1; line < 5 && cases[i][line]; line++) CHECK_HAS(err, cases[i][line]);
@@ -637,9 +591,7 @@ TEST(what_can_never_be_served_is_refused_at_once)
           "llama: request 0 refused: 40 tokens need 10 blocks, the pool has 9\n");
     text_of("-n 40 --block-size 4 --blocks 10");
     CHECK_EQ(llama("-n 2 -p 'One day' -p ''"), 1);
-    CHECK(!strstr(err, "the model ends the text"));            // of a request that has none
-    fails("--beam 4 -n 64 --blocks 15", 1, "need 16 blocks");  // beams must fit together
-    text_of("--beam 4 -n 64 --blocks 16");
+    CHECK(!strstr(err, "the model ends the text"));  // of a request that has none
 }
 
 // Either file is cut off, or too long. Or some of its bits are flipped, perhaps of the numbers at its
@@ -745,11 +697,10 @@ TEST(wrong_options_are_refused)
 {
     char wrong[] = "--cache none/--cache/--device tpu/--dtype f64/--unknown 1/-x/"
                    "--block-size 0/--block-size -1/--block-size x/--blocks 0/--blocks 99999999999/"
-                   "--chunk 0/--chunk ' 5'/--steps 0/--steps 1.5/--samples 0/--beam 0/"
+                   "--chunk 0/--chunk ' 5'/--steps 0/--steps 1.5/--samples 0/"
                    "--temperature -1/--temperature nan/--temperature 0x1/--temperature ''/"
                    "--seed ''/--seed 1.5/--seed ' 5'/--seed '5 '/--seed 0x10/--seed -1/"
-                   "--speculate -1/--speculate 1025/-p/one-file/three of them/--beam 2 --samples 2/"
-                   "--beam 2 --speculate 1/--beam 2 --temperature 1/--beam 2 --prefix-cache/"
+                   "--speculate -1/--speculate 1025/-p/one-file/three of them/"
                    "--cache contiguous --prefix-cache/--cache contiguous --block-size 16";
     for (char *options = strtok(wrong, "/"); options; options = strtok(NULL, "/"))
         fails(options, 2, "llama: ");
@@ -759,7 +710,7 @@ TEST(wrong_options_are_refused)
 
 TEST(short_options_are_long_ones_and_all_are_in_the_help)
 {
-    char names[] = "--prompt --temperature --seed --steps --samples --beam --speculate "
+    char names[] = "--prompt --temperature --seed --steps --samples --speculate "
                    "--chunk --prefix-cache --cache --block-size --blocks --dtype --device --plain";
     char *text = text_of("--prompt One --steps 30 --temperature 0.7 --seed 9");
     CHECK_TEXT(text_of("-p One -n 30 -t 0.7 -s 9"), text);
@@ -771,9 +722,9 @@ TEST(short_options_are_long_ones_and_all_are_in_the_help)
 
 TEST(output_that_cannot_be_written_is_a_failure)
 {
-    const char *options[] = {"--help", "-n 9", "-n 9 -p One -p Once", "-n 9 --beam 2"};
+    const char *options[] = {"--help", "-n 9", "-n 9 -p One -p Once"};
     if (access("/dev/full", W_OK) != 0) skip("there is no /dev/full");
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 3; i++) {
         CHECK_EQ(llama(format_text("%s >/dev/full", options[i])), 1);
         CHECK_HAS(err, "cannot write");
     }

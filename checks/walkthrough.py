@@ -294,14 +294,14 @@ def exists(*path):
 # What prose names, and how one knows that it exists: inside of backticks, and everywhere.
 IN_CODE = [
     (r'\b(\w+_\w+)\(', lambda x: x in FUNCTIONS, 'is no function'),
-    (r'^((?:[\w.*/-]+\.(?:c|h|md|sh|gp|txt|svg|patch)|\w+/\S+\.py))(?::\d+)?$',
+    (r'^((?:[\w.*/-]+\.(?:c|h|md|sh|gp|txt|svg)|\w+/\S+\.py))(?::\d+)?$',
      lambda x: x in ('stb_ds.h', 'learn/paged.cu.c') or exists(x.replace('/my-', '/')),
      'is no file'),
     (r'(?:^(?=\w+$)|->|\b(?=[A-Za-z]+_))([A-Za-z]\w*)\b(?![/.-]\w)',
      lambda x: x in WORDS or x == 'quit' or exists(x), 'is no word of the sources'),
     (r'(?:^|[;&] )make ([a-z][a-z-]*)', lambda x: x in TARGETS, 'is no target of make'),
-    (r'make exercise N=(\w+)', lambda x: f'"{x}"' in PREDICT or f'chapter {x}\n' in ANSWERS or
-     exists(f'learn/{x}.patch'), 'is no exercise'),
+    (r'make exercise N=(\w+)', lambda x: f'"{x}"' in PREDICT or
+     re.search(rf'^(chapter|exercise) {x}$', ANSWERS, re.M), 'is no exercise'),
     (r'((?:\./|build/llama-)tests [a-z]\w*)', lambda x: x in tests(), 'is no test'),
     (r'\bBUG=([\w-]+)', lambda x: x in BUGS, 'is no bug'),
     (r'\bC=(\w+)', lambda x: f'\n  {x} ' in LISTED, 'is not in the list of make check'),

@@ -11,8 +11,8 @@
 //                              keeps its tokens, so later they are computed again, like a prompt
 //
 // None of them may change a word of the text. Read forward() and schedule(), and what is around
-// them. Files and the tokenizer are in llama_files.h, speculation and beam search in decoding.h.
-// Left out: top-p, quantized weights, chat.
+// them. Files and the tokenizer are in llama_files.h. Left out: top-p, beam search, quantized
+// weights, chat.
 //
 //     cc -O2 -DPAGED_NO_MAIN examples/llama.c paged.cu.c -o llama -lm
 //     ./llama                       tells a tale; examples/tales.py made its model
@@ -35,7 +35,7 @@ typedef struct Options {
     int cache, device, dtype;
     int plain, prefix_cache;            // yes or no
     int block_size, num_blocks, steps;  // 0: not given
-    int chunk, samples, beams, drafts;
+    int chunk, samples, drafts;
     float temperature;
     uint64_t seed;
 } Options;
@@ -71,33 +71,26 @@ typedef struct Server {
     int peak_apart;                 // the blocks they would have if they shared none
 } Server;
 
-// Makes room for the next tokens of a sequence, and adds their rows to the input: a chunk of the
-// known tokens that the sequence lacks, then the draft. Returns what seq_append() says; on an error
+// Makes room for the next tokens of a request, and adds their rows to the input: a chunk of the
+// known tokens that its sequence lacks, then the draft. Returns what seq_append() says; on an error
 // nothing has changed.
-static int add_rows(Server *s, Seq *seq, const int *tokens, const int *draft)
+static int add_rows(Server *s, const Request *r)
 {
     ModelInput *input = &s->input;
-    int first = seq->length;
-    int known = arrlen(tokens);
+    int first = r->seq->length;
+    int known = arrlen(r->tokens);
     int n = known - first < s->options.chunk ? known - first : s->options.chunk;
-    int error = seq_append(seq, n + (int)arrlen(draft));
+    int error = seq_append(r->seq, n + (int)arrlen(r->draft));
     if (error) return error;
-    arrput(input->seqs, seq);
-    arrput(input->num_tokens, seq->length - first);
-    for (int i = first; i < seq->length; i++) {
+    arrput(input->seqs, r->seq);
+    arrput(input->num_tokens, r->seq->length - first);
+    for (int i = first; i < r->seq->length; i++) {
         // The logits of the last known token say the next one, those of a guess the one after it.
         if (i >= known - 1) arrput(input->wanted, (int)arrlen(input->tokens));
-        arrput(input->tokens, i < known ? tokens[i] : draft[i - known]);
+        arrput(input->tokens, i < known ? r->tokens[i] : r->draft[i - known]);
         arrput(input->positions, i);
     }
     return PAGED_OK;
-}
-
-static int *copy_tokens(const int *tokens)
-{
-    int *copy = NULL;
-    memcpy(arraddnptr(copy, arrlenu(tokens)), tokens, arrlenu(tokens) * sizeof *tokens);
-    return copy;
 }
 
 // Computes the step that is in the input. Logits that are not numbers, and so choose no token, end
@@ -124,7 +117,39 @@ static const float *compute(Server *s)
     return logits;
 }
 
-#include "decoding.h"  // guess(), sample_request(), beam_search()
+// Prompt lookup (Saxena 2023): text repeats itself. Finds the last earlier place of the newest
+// three tokens, or two, or one, and guesses that what followed them there follows here too.
+static void guess(const Server *s, Request *r)
+{
+    int known = arrlen(r->tokens);
+    int max = s->options.steps - known;
+    if (max > s->options.drafts) max = s->options.drafts;
+    for (int n = 3; n > 0 && max > 0; n--)
+        for (int at = known - n - 1; at >= 0; at--) {
+            if (memcmp(r->tokens + at, r->tokens + known - n, n * sizeof(int)) != 0) continue;
+            for (int i = at + n; i < known && i < at + n + max; i++) arrput(r->draft, r->tokens[i]);
+            return;
+        }
+}
+
+// Samples after the last known token of a request, and after each guess that turned out right. What
+// was computed for the other guesses is rewound. logits: [1 + guesses][vocab_size]. Returns 1 at
+// the end of the text.
+static int sample_request(Server *s, Request *r, const float *logits)
+{
+    int guesses = arrlen(r->draft);
+    int right = 0;
+    int ended;
+    for (;; right++, logits += s->model.vocab_size) {
+        int token = sample(logits, s->model.vocab_size, r->temperature, &r->rng);
+        ended = token == BOS || arrlen(r->tokens) >= s->options.steps;
+        if (token != BOS) arrput(r->tokens, token);
+        if (ended || right == guesses || token != r->draft[right]) break;
+    }
+    s->num_accepted += right;
+    if (guesses > right) must(seq_rewind(r->seq, guesses - right), "seq_rewind");
+    return ended;
+}
 
 static int blocks_for(const Server *s, int tokens)
 {
@@ -137,10 +162,10 @@ static int add_to_step(Server *s, Request *r)
 {
     arrsetlen(r->draft, 0);
     if (arrlen(r->tokens) - r->seq->length == 1 && r->forks == 0) guess(s, r);
-    int error = add_rows(s, r->seq, r->tokens, r->draft);
+    int error = add_rows(s, r);
     if (error == PAGED_OUT_OF_BLOCKS && arrlen(r->draft) > 0) {  // a guess preempts no request
         arrsetlen(r->draft, 0);
-        error = add_rows(s, r->seq, r->tokens, r->draft);
+        error = add_rows(s, r);
     }
     s->num_drafted += arrlen(r->draft);  // none if there is no room
     return error;
@@ -219,7 +244,8 @@ static void print_request(const Tokenizer *t, Request *r)
 static Request *fork_request(Server *s, Request *r)
 {
     Request *child = &s->requests[r->id + r->forks--];
-    child->tokens = copy_tokens(r->tokens);
+    size_t known = arrlenu(r->tokens);
+    memcpy(arraddnptr(child->tokens, known), r->tokens, known * sizeof *r->tokens);
     child->given = r->given;
     must(seq_fork(r->seq, r->seq->length, &child->seq), "seq_fork");
     return child;
@@ -283,7 +309,6 @@ static const char help[] =
     "  -s, --seed S         request i samples with seed S + i (1)\n"
     "  -n, --steps N        positions of a request, including its prompt (200)\n"
     "  --samples N          texts per prompt, which is computed once; use -t 1 (1)\n"
-    "  --beam N             find the likeliest text with N beams (1)\n"
     "  --speculate K        guess up to K tokens from the text so far, and verify\n"
     "                       them in one step: saves steps in long texts (0)\n"
     "  --chunk N            tokens of a prompt in one step (32)\n"
@@ -307,7 +332,6 @@ static void parse_option(Options *o, int letter, const char *value)
     case 's': o->seed = parse_int("--seed", value, 0, INT64_MAX); break;
     case 'n': o->steps = parse_int("--steps", value, 1, INT_MAX); break;
     case 'M': o->samples = parse_int("--samples", value, 1, 1024); break;
-    case 'B': o->beams = parse_int("--beam", value, 1, 1024); break;
     case 'G': o->drafts = parse_int("--speculate", value, 0, 1024); break;
     case 'C': o->chunk = parse_int("--chunk", value, 1, INT_MAX); break;
     case 'X': o->prefix_cache = 1; break;
@@ -339,20 +363,18 @@ static void choose_files(Options *o, int count, char **files)
 static void parse_options(Options *o, int argc, char **argv)
 {
     static const struct option options[] = {
-        {"prompt", 1, NULL, 'p'}, {"seed", 1, NULL, 's'},    {"temperature", 1, NULL, 't'},
-        {"steps", 1, NULL, 'n'},  {"samples", 1, NULL, 'M'}, {"speculate", 1, NULL, 'G'},
-        {"beam", 1, NULL, 'B'},   {"chunk", 1, NULL, 'C'},   {"prefix-cache", 0, NULL, 'X'},
-        {"cache", 1, NULL, 'K'},  {"blocks", 1, NULL, 'N'},  {"block-size", 1, NULL, 'Z'},
-        {"dtype", 1, NULL, 'T'},  {"device", 1, NULL, 'D'},  {"plain", 0, NULL, 'P'},
-        {"help", 0, NULL, 'h'},   {NULL, 0, NULL, 0}};
-    *o = (Options){.chunk = 32, .samples = 1, .beams = 1, .seed = 1};
+        {"prompt", 1, NULL, 'p'}, {"seed", 1, NULL, 's'},         {"temperature", 1, NULL, 't'},
+        {"steps", 1, NULL, 'n'},  {"samples", 1, NULL, 'M'},      {"speculate", 1, NULL, 'G'},
+        {"chunk", 1, NULL, 'C'},  {"prefix-cache", 0, NULL, 'X'}, {"cache", 1, NULL, 'K'},
+        {"blocks", 1, NULL, 'N'}, {"block-size", 1, NULL, 'Z'},   {"dtype", 1, NULL, 'T'},
+        {"device", 1, NULL, 'D'}, {"plain", 0, NULL, 'P'},        {"help", 0, NULL, 'h'},
+        {NULL, 0, NULL, 0}};
+    *o = (Options){.chunk = 32, .samples = 1, .seed = 1};
     for (int c; (c = getopt_long(argc, argv, "p:t:s:n:h", options, NULL)) != -1;)
         parse_option(o, c, optarg);
     choose_files(o, argc - optind, argv + optind);
-    if (o->beams > 1 && (o->samples > 1 || o->drafts > 0 || o->temperature > 0))
-        die(2, "--beam excludes --samples, --speculate and --temperature");
-    if (o->prefix_cache && (o->beams > 1 || o->cache == CACHE_CONTIGUOUS))
-        die(2, "--prefix-cache excludes --beam and --cache contiguous");
+    if (o->prefix_cache && o->cache == CACHE_CONTIGUOUS)
+        die(2, "--prefix-cache excludes --cache contiguous");
     if (o->block_size && o->cache == CACHE_CONTIGUOUS)
         die(2, "--cache contiguous has one block per request; leave out --block-size");
     if (o->samples > 1 && o->temperature == 0)
@@ -363,20 +385,19 @@ static void parse_options(Options *o, int argc, char **argv)
 
 // ---- start and end ----------------------------------------------------------------------------
 
-// Puts a request into the queue, or refuses it for good: what can never finish must not wait. Beams
-// go on together, so they must fit together, even if they come to share nothing.
+// Puts a request into the queue, or refuses it for good: what can never finish must not wait.
 static void add_prompt(Server *s, Request *r, const char *prompt)
 {
     const Options *o = &s->options;
     size_t bytes = strlen(prompt);
-    int64_t blocks = (int64_t)o->beams * blocks_for(s, o->steps);
+    int blocks = blocks_for(s, o->steps);
     if (bytes / s->tokenizer.longest <= (size_t)o->steps) r->tokens = encode(&s->tokenizer, prompt);
     if (!r->tokens || arrlen(r->tokens) > o->steps)
         note("request %d refused: its prompt of %zu bytes has more than %d tokens", r->id, bytes,
              o->steps);
     else if (o->num_blocks && blocks > o->num_blocks)
-        note("request %d refused: %d tokens need %lld blocks, the pool has %d", r->id,
-             o->beams * o->steps, (long long)blocks, o->num_blocks);
+        note("request %d refused: %d tokens need %d blocks, the pool has %d", r->id, o->steps,
+             blocks, o->num_blocks);
     else {
         if (has_bytes(r->tokens))
             note("request %d: the tokenizer lacks characters of the prompt; they are not printed",
@@ -409,7 +430,7 @@ static void start(Server *s)
     for (ptrdiff_t i = 0; i < arrlen(o->prompts); i++)
         add_prompt(s, &s->requests[i * o->samples], o->prompts[i]);
     if (!o->num_blocks) {
-        double all = (double)arrlen(s->waiting) * blocks_for(s, o->steps) * o->samples * o->beams;
+        double all = (double)arrlen(s->waiting) * blocks_for(s, o->steps) * o->samples;
         o->num_blocks = (int)fmin(fmax(all, 1), INT_MAX);
     }
     PoolConfig config = {m->num_layers, m->num_kv_heads, m->head_dim, o->block_size,
@@ -434,7 +455,7 @@ static void print_statistics(const Server *s, double seconds)
          s->peak_blocks, o->block_size, paged);
     note("%.1f %% of the %.1f KiB it takes to reserve %d tokens for each", 100 * paged / reserved,
          reserved, s->model.seq_len);
-    if (o->samples > 1 || o->beams > 1)
+    if (o->samples > 1)
         note("%d blocks instead of %d without sharing; %zu were copied", s->peak_blocks,
              s->peak_apart, s->pool->num_copies);
     if (o->prefix_cache)
@@ -463,11 +484,7 @@ int main(int argc, char **argv)
     parse_options(&server.options, argc, argv);
     start(&server);
     double begin = now();
-    if (server.options.beams > 1)
-        for (ptrdiff_t i = 0; i < arrlen(server.waiting); i++)
-            beam_search(&server, server.waiting[i]);
-    else
-        serve(&server);
+    serve(&server);
     double seconds = now() - begin;
     if (server.num_steps > 0) {  // not if every request was refused
         print_texts(&server);

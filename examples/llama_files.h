@@ -16,7 +16,7 @@ enum {
 
 typedef struct File {
     const char *path;
-    FILE *in;  // perhaps a pipe; never read further than the file has to be long
+    FILE *in;
 } File;
 
 static File open_file(const char *path)
@@ -40,32 +40,19 @@ static int32_t take_int(const File *file)
     return value;
 }
 
-// The bytes from here to the end; -1 if only reading can tell, as with a pipe.
-static long bytes_left(const File *file)
-{
-    long here = ftell(file->in);
-    if (here < 0 || fseek(file->in, 0, SEEK_END) != 0) return -1;
-    long end = ftell(file->in);
-    if (fseek(file->in, here, SEEK_SET) != 0) die(1, "%s: %s", file->path, strerror(errno));
-    return end - here;
-}
-
-// A damaged header may promise more floats than the file has, or than memory can hold. So memory is
-// taken once for all of them, before a byte is read; for a pipe, it doubles as they come.
+// A damaged header may promise more floats than the file has, or than memory can hold. Both are
+// said before a byte is read.
 static const float *take_floats(const File *file, uint64_t count)
 {
-    long left = bytes_left(file);
-    uint64_t room = left < 0 && count > 1 << 14 ? 1 << 14 : count;
-    float *floats = NULL;
-    if (left >= 0 && left / sizeof *floats < count)
-        die(1, "%s: truncated, or of another kind", file->path);
-    for (uint64_t taken = 0; taken < count; room = room < count / 2 ? 2 * room : count) {
-        float *more = (float *)realloc(floats, room * sizeof *floats);
-        if (!more) die(1, "%s: no memory for %.1f GB of weights", file->path, count * 4e-9);
-        floats = more;
-        take(file, floats + taken, (room - taken) * sizeof *floats);
-        taken = room;
-    }
+    long here = ftell(file->in);
+    if (here < 0 || fseek(file->in, 0, SEEK_END) != 0)
+        die(1, "%s: %s", file->path, strerror(errno));
+    uint64_t left = ftell(file->in) - here;
+    if (left / sizeof(float) < count) die(1, "%s: truncated, or of another kind", file->path);
+    if (fseek(file->in, here, SEEK_SET) != 0) die(1, "%s: %s", file->path, strerror(errno));
+    float *floats = (float *)malloc(count * sizeof *floats);
+    if (!floats) die(1, "%s: no memory for %.1f GB of weights", file->path, count * 4e-9);
+    take(file, floats, count * sizeof *floats);
     return floats;
 }
 

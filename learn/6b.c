@@ -25,8 +25,8 @@ int main(void)
         for (int i = 0; i < QUERIES; i++) {  // the oracle gets the tokens of the window only
             int end = LENGTH - QUERIES + i + 1;
             int first = end > ATTEND_WINDOW ? end - ATTEND_WINDOW : 0;
-            oracle_says(&pool->config, end - first, k + first * DIM, v + first * DIM, 1, 1, 1,
-                        q + i * DIM, right + i * DIM, NULL);
+            oracle_says(&pool->config, end - first, k + first * DIM, v + first * DIM, 1, 1,
+                        q + i * DIM, right + i * DIM);
         }
         Seq *seq = new_seq(pool, LENGTH);
         compute(seq, LENGTH, k, v);

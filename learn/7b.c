@@ -24,7 +24,7 @@ int main(void)
     PoolConfig config = {1, KV_HEADS, DIM, 16, 10, PAGED_F32, 1, PAGED_STANDIN};
     randomize(kv, LENGTH * KV_HEADS * DIM, 1);
     randomize(q, SIZE, 1);
-    oracle_says(&config, LENGTH, kv, kv, ROWS, Q_HEADS, 1, q, right, NULL);
+    oracle_says(&config, LENGTH, kv, kv, ROWS, Q_HEADS, q, right);
     Pool *pool = new_pool_of(config);
     Seq *seq = new_seq(pool, LENGTH);
     compute(seq, LENGTH, kv, kv);

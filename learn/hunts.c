@@ -1,4 +1,4 @@
-// Thirteen small programs that use the engine, for `make hunt N=1` to N=13. A hunt builds them with
+// Twelve small programs that use the engine, for `make hunt N=1` to N=12. A hunt builds them with
 // a bug in the engine. Without it, each reads back the texts that it wrote and returns 0.
 //
 //     build/hunt-7 7
@@ -224,23 +224,6 @@ static void kernel_samples(void)
     two_samples(PAGED_STANDIN);
 }
 
-static void heir(void)
-{
-    Pool *pool = new_pool(1, 1, 4, 16, PAGED_CPU);
-    Seq *a = new_seq(pool);
-    Seq *b;
-    say(a, "cats eat fish");
-    must(seq_fork(a, a->length, &b), "seq_fork()");
-    compare("request b, a fork of a, says", "cats eat fish", recall(b, 0, 0));
-    seq_release(a);
-    printf("request a has ended\n");
-    Seq *c = new_seq(pool);
-    say(c, "cows eat hay.");
-    compare("request c says", "cows eat hay.", recall(c, 0, 0));
-    compare("request b says", "cats eat fish", recall(b, 0, 0));
-    if (!failed) pool_destroy(pool);
-}
-
 // Every value is 1, so the average is 1, whatever the weights are.
 static void average_of_ones(void)
 {
@@ -366,12 +349,11 @@ static void no_room(void)
 int main(int argc, char **argv)
 {
     static void (*const programs[])(void) = {
-        full_house,      short_request, two_layers,    cpu_samples,    heir,
-        average_of_ones, who_eats,      system_prompt, kernel_samples, news,
-        another_order,   no_room,       two_opinions};
+        full_house,    short_request,  two_layers, cpu_samples,   average_of_ones, who_eats,
+        system_prompt, kernel_samples, news,       another_order, no_room,         two_opinions};
     int n = argc == 2 ? atoi(argv[1]) : 0;
     if (n < 1 || n > (int)(sizeof programs / sizeof *programs)) {
-        fprintf(stderr, "usage: %s N, a number from 1 to 13\n", argv[0]);
+        fprintf(stderr, "usage: %s N, a number from 1 to 12\n", argv[0]);
         return 2;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);  // so that a crash loses no line

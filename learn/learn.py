@@ -207,13 +207,15 @@ def run_test(test, program=None):
     return text if len(text) < 4000 else text[:2000] + '\n...\n' + text[-2000:]
 
 
-def run_suite(arguments, engine=None):
-    """Runs tests of tests.c on the reader's engine. They include the engine that lies beside them,
-    so they are copied."""
+def build_suite(engine=None):
+    """Builds tests.c with the reader's engine. It includes the engine that lies beside it, so it is
+    copied. Returns None, or what is wrong."""
     write(BUILD + '/tests.c', read('tests.c'))
     compiles, text = build(BUILD + '/tests', ['-Og'], BUILD + '/tests.c', engine)
-    if not compiles:
-        return '\n'.join(explain(text)[0] + [text])
+    return None if compiles else '\n'.join(explain(text)[0] + [text])
+
+
+def run_suite(arguments):
     text, status = run([BUILD + '/tests', *arguments], 300)
     if status == 0 and re.search(r'^\d+ passed, 0 failed, \d+ skipped$', text, re.M):
         return None
@@ -281,11 +283,14 @@ def results(stages):
             failures[test] = run_test(test)
             if 'does not end' in (failures[test] or ''):
                 break
-        for arguments in stage.suite:
-            if not any(failures.values()):
-                test = 'tests.c ' + ' '.join(arguments)
-                say('On your engine: %s ...' % test)
-                failures[test] = run_suite(arguments)
+        suite = [] if any(failures.values()) else stage.suite
+        wrong = build_suite() if suite else None
+        for arguments in suite:
+            test = 'tests.c ' + ' '.join(arguments)
+            say('On your engine: %s ...' % test)
+            failures[test] = wrong or run_suite(arguments)
+            if failures[test]:
+                break
         yield stage, failures
 
 
@@ -322,7 +327,7 @@ def blame(number, stages, test, said):
             mine = mine.replace(definition(mine, name) or '\0', definition(engine, name))
         write(path, mine)
         if test.startswith('tests.c'):
-            return not run_suite(arguments, path)
+            return not (build_suite(path) or run_suite(arguments))
         return build(program, ['-O0'], engine=path)[0] and not run_test(test, [program])
 
     say('\nWhich function is to blame? ...')
@@ -481,22 +486,18 @@ def debug(number, stages, start=os.execvp):
     for stage, failures in results(stages[:number]):
         for test in [test for test in failures if failures[test]]:
             program = [BUILD + '/stage_tests', '--debug', test]
-            stops = ['to_write', 'panic if !panic_expected', 'failed']
+            stops = ['to_write', 'panic', 'failed']
             if test.startswith('tests.c'):
                 name = re.findall(r'FAILED: .* (\w+)\n', failures[test])
                 program = [BUILD + '/tests', *test.split()[1:3], *name]
-                stops = ['panic', 'failed']
             name, begin, _, before_command, before_program = debugger()
             if not shutil.which(name):
                 refuse('gdb is not installed: sudo apt-get install gdb')
             print('Stage %d: %s.\n%s stops where the test fails: from failed(), up 2 goes to the '
                   'test. To step\nthrough your function: break NAME, then run, then y.'
                   % (stage.number, test, name), flush=True)
-            first, last = 'handle SIGABRT nostop noprint', 'backtrace -8'  # of expected panics
-            if name == 'lldb':  # which needs a process for that
-                first, last = ('breakpoint set -n main -o true -G true -C '
-                               '"process handle -s false -n false SIGABRT"'), 'bt 8'
-            commands = [first, *('break ' + stop for stop in stops), 'run', last]
+            last = 'bt 8' if name == 'lldb' else 'backtrace -8'
+            commands = [*('break ' + stop for stop in stops), 'run', last]
             return start(name, [*shlex.split(begin),
                                 *(word for line in commands for word in (before_command, line)),
                                 before_program, *program])
@@ -529,17 +530,23 @@ def fold(text):
     return call(['awk', '-f', 'learn/read.awk'], input=text)[1]
 
 
-def exercise(name, answer, stages):
+def read_answers():
+    """{name: text} of answers.txt: what it says to the questions of a chapter, or the patch that
+    solves an exercise of code."""
+    _, *parts = re.split(r'^(?:chapter|exercise) (\w+)\n', read('learn/answers.txt'), flags=re.M)
+    return dict(zip(parts[::2], parts[1::2]))
+
+
+def exercise(name, answer, shows, stages):
     """An exercise of numbers or of code: the task, or what is wrong with the reader's solution. A
     chapter: the answers to its questions."""
-    answers = re.search(r'^chapter %s\n((?:(?!chapter ).*\n)+)' % re.escape(name),
-                        read('learn/answers.txt'), re.M)
-    if answers:
-        print(fold(answers[1]), end='')
+    known = read_answers().get(name)
+    if known and (shows or name.isdigit()):
+        print(fold(known) if name.isdigit() else known, end='')
         return 0
-    source, patch = ['learn/predict.c'], 'learn/%s.patch' % name
-    if os.path.exists(patch):
-        original = read(patch).splitlines()[0][6:]  # after --- a/
+    source = ['learn/predict.c']
+    if known:
+        original = known.splitlines()[0][6:]  # after --- a/
         path = copy_for(name, original, stages)
         if not path:
             return 1
@@ -577,7 +584,7 @@ def main():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     stages = read_stages()
     if options.command == 'exercise':
-        return exercise(options.name, options.answer, stages)
+        return exercise(options.name, options.answer, options.show, stages)
     if options.name not in ['', *map(str, range(1, len(stages) + 1))]:
         refuse('There are stages 1 to %d.' % len(stages))
     number = int(options.name or 0)

@@ -1,4 +1,4 @@
-# 12b (hard): prove that there is no race.
+# 12a (hard): prove that there is no race.
 #
 # An access to shared memory is (its text in the engine, the array, 'read' or 'write', the index,
 # the condition under which the thread makes it). Index and condition are formulas over the fields
@@ -8,7 +8,7 @@
 # it reads, and in 'state', to which its `to` points. z3 then looks for a head_dim and two threads
 # with the same index: in what you wrote it must find none and, once a barrier is taken away, some.
 #
-#     make exercise N=12b
+#     make exercise N=12a
 
 import itertools
 import sys
@@ -74,10 +74,10 @@ def main():
     if len(merge(thread('1')[0])) < 6:
         wrong.append('merge() reads in three places, and writes in three')
     if wrong:
-        print('12b: not yet: %s\nThe task is at the top of learn/12b.py. Your code goes into '
-              'learn/my-12b.py.' % wrong[0])
+        print('12a: not yet: %s\nThe task is at the top of learn/12a.py. Your code goes into '
+              'learn/my-12a.py.' % wrong[0])
         return 1
-    print('12b: solved\nFor every head_dim, no two threads meet between the same barriers.')
+    print('12a: solved\nFor every head_dim, no two threads meet between the same barriers.')
     for name, found in ('first', first), ('second', second):
         print('Without the %s barrier, z3 finds:' % name, *found, sep='\n  ')
     return 0
