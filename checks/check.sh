@@ -308,7 +308,7 @@ analyse() {
     command -v $1 >/dev/null || { skip "$name is not installed"; return; }
     echo 'int wrong(void) { int *p = 0; return *p; }' >$OUT/wrong.c
     for file in $OUT/wrong.c paged.cu.c examples/*.c; do
-        case $file in examples/play_*) continue ;; esac  # these need what make play writes
+        case $file in examples/play.c) continue ;; esac  # it needs what make play writes
         "$@" $file 2>&1
     done | grep -E '(warning|error|portability|performance|style):' | sort -u >$OUT/found-$1
     grep -q check/wrong.c $OUT/found-$1 || { bad "$name misses wrong.c"; return; }
