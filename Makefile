@@ -65,8 +65,8 @@ bench: examples/bench.c examples/util.h build/fast.o  ## speed against the machi
 # WebAssembly: ziglang 0.17.1 of pip has a compiler, too: WASM="python3 -m ziglang cc --target=wasm32-wasi"
 WASM    = clang --target=wasm32-wasi
 PAGE    = $(if $(filter paged.cu.c,$(ENGINE)),docs,build)/play.html
-EXPORT  = start step report attention pool seqs malloc $(addprefix seq_,create append fork rewind \
-            release publish lookup) lanes k v q expected gpu_lane __stack_pointer load model tale tell branch forget look
+EXPORT  = start step report pool seqs malloc $(addprefix seq_,create append fork rewind \
+            release publish lookup) lanes k v q expected gpu_lane __stack_pointer load model tale tell branch look
 EXPORT += $(addprefix cache_,create plane table difference)
 TALES   = $(dir $(PAGE))tales.js
 # The parts of the page, @FILE, stand there without indentation and lines of comment: it is small.
@@ -75,14 +75,12 @@ play:             ## docs/play.html, the page; ENGINE=learn/paged.cu.c: with you
 	@echo 'int main(void) { return 0; }' | $(WASM) -x c - -o build/play.wasm 2>/dev/null || { echo \
 	    "There is no compiler for WebAssembly:" \
 	    "sudo apt-get install clang lld wasi-libc libclang-rt-dev-wasm32"; exit 1; }
-	sed -f examples/play_gpu.sed $(firstword $(ENGINE)) >build/kernel.c
+	awk -v to=record -f examples/play_kernel.awk $(firstword $(ENGINE)) >build/kernel.c
 	awk '/^__[dg][a-z]*__.*[^}]$$|^[a-z]* seq_(append|fork|lookup|rewind)\(/, /^}/ { print NR "\t" $$0 }' \
 	    $(firstword $(ENGINE)) | gzip -9n | base64 >build/source.base64
-	(cat examples/play_webgpu.wgsl && awk -f examples/play_webgpu.awk $(firstword $(ENGINE))) | \
-	    gzip -9n | base64 >build/wgsl.base64
+	awk -f examples/play_kernel.awk $(firstword $(ENGINE)) | gzip -9n | base64 >build/wgsl.base64
 	$(WASM) -mexec-model=reactor -Oz -s $(WARN) $(CPPFLAGS) -idirafter /usr/include -I. \
-	    -DPAGED_NO_MAIN -DKERNEL='"build/kernel.c"' examples/play.c examples/play_gpu.c \
-	    examples/play_webgpu.c \
+	    -DPAGED_NO_MAIN -DKERNEL='"build/kernel.c"' examples/play.c \
 	    $(EXPORT:%=-Wl,--export=%) -Wl,-z,stack-size=1048576 -o build/play.wasm
 	gzip -9nc build/play.wasm | base64 >build/play.base64
 	awk '/^@/ { while ((getline line <("examples/" substr($$0, 2))) > 0) { \
@@ -219,7 +217,6 @@ $(eval $(call part,HOUSE,cuda,sh checks/cuda.sh,$(TESTS) $(wildcard examples/*.[
 $(eval $(call part,HOUSE,programs-house,sh checks/programs.sh house,$(BOOK) $(BUILT)))
 $(eval $(call part,HOUSE,fuzz,sh checks/check.sh fuzz,$(BOOK) $(wildcard checks/*.c)))
 $(eval $(call part,HOUSE,threads,sh checks/check.sh threads,$(TESTS) $(SHELLS)))
-$(eval $(call part,HOUSE,shapes,sh checks/check.sh shapes,$(TESTS) $(SHELLS)))
 $(eval $(call part,HOUSE,lanes,sh checks/check.sh lanes,$(TESTS) $(SHELLS)))
 $(eval $(call part,HOUSE,more-states,build/states 3 1 2,build/states))
 KEEP_ON = $(MAKE) -k --no-print-directory $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)

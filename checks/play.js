@@ -5,10 +5,11 @@
 async function drive(seed, n, kinds) {
   const random = n => (seed = seed * 48271 % 2147483647) % n;
   const pick = things => things[random(things.length)];
+  const isLine = ({dataset: {name}}) => bench.isLive(name);
   const rows = () => [...document.querySelectorAll('.seq:not([hidden])')];
   function shown() {
-    const lines = rows().filter(({dataset: {name}}) => isLive(name)).map(row =>
-      [texts([row.querySelector('label')]), now().tales
+    const lines = rows().filter(({dataset: {name}}) => bench.isLive(name)).map(row =>
+      [texts([row.querySelector('label')]), bench.now.tales
         ? texts(part(row, 'words-').querySelectorAll('span')) : part(row).value,
       texts(part(row, 'table-').children, ' ')]);
     return [...lines, texts($('free').childNodes, ' '), ...poolShown($('blocks'))].join('; ');
@@ -30,13 +31,9 @@ async function drive(seed, n, kinds) {
         (word, slot) => { if (i * size + slot < seqs[name].length) words[[block, slot]] = word; }));
     return [...lines, free.join(' ') || 'empty', ...poolToBeShown(blocks, words)].join('; ');
   }
-  function story(link) {  // its event comes later
-    if (link && link.hash !== location.hash) coming++;
-    link?.click();
-  }
   async function judge_race() {
     race.player.stop();
-    await race.stepping;
+    await race.last;
     race.sides.forEach(({state: {tales = {}, seqs = {}}, size}, i) => {
       const side = $('sides').children[i], names = Object.keys(tales);
       const count = what => names.filter(name => tales[name].state === what).length;
@@ -66,15 +63,15 @@ async function drive(seed, n, kinds) {
       for (let i = random(6); i >= 0; i--)
         press(random(4) ? pick('once upon a time') : 'Backspace');
     },
-    enter() {  // and types on, at once
+    async enter() {  // and types on
       const input = part(pick(rows()));
       input.focus();
       input.setSelectionRange(random(9), 9);
-      press('Enter', random(4) === 0);
+      press('Enter');
       if (random(3) === 0) press('Enter', false, true);
+      if (random(2)) await ended();
       for (let i = random(4); i > 0; i--) press(pick('abc'));
     },
-    press: () => press(pick(['z', 'y', 'Enter', 'Delete', 'z']), true),
     click() {
       const button = pick(
         [...document.querySelectorAll('.seq:not([hidden]) button:not([hidden])')]);
@@ -83,11 +80,11 @@ async function drive(seed, n, kinds) {
     },
     twice() {
       const button = pick([...document.querySelectorAll(
-        'button:not([hidden], [data-do=copy], #act *, #own-gpu *)')]);
+        'button:not([hidden], #act *, #own-gpu *)')]);
       button.click();
       button.click();
     },
-    undo: () => document.querySelector(`[data-do=${pick(['undo', 'redo'])}]`).click(),
+    undo: () => $('undo').click(),
     look: () => pick([...document.querySelectorAll('[data-answer]')].filter(visible)).click(),
     text() {  // in the figure of one text
       const input = $(pick(['typed', 'attends']));
@@ -98,7 +95,7 @@ async function drive(seed, n, kinds) {
       $('speed').value = random(5);
       $(pick(['racing', 'pace', 'pace'])).click();
     },
-    story: () => random(3) || story(pick([...document.links])),
+    story: () => random(3) || pick([...document.links]).click(),
     shape() {
       const box = pick([$('size'), $('count')]);
       if (random(3) || box.disabled) return;
@@ -108,29 +105,31 @@ async function drive(seed, n, kinds) {
       part(pick(rows())).focus();
       for (const key of pick(['é', '"\\', '~a', '&<b>'])) press(key);
     },
-    again() {  // publishes a text and looks it up, from the new line
-      const row = pick(rows().filter(({dataset: {name}}) => isLive(name))), child = free();
-      if (!row || !child || mode() !== letters) return;
-      row.querySelector('[data-do=publish]').click();
-      $(child).value = part(row).value.slice(0, random(3) ? 32 : 8);
-      $(child).parentNode.querySelector('[data-do=find]').click();
+    again() {  // types and publishes a text, and looks it up, from the new line
+      const row = pick(rows().filter(isLine)), child = bench.free();
+      if (!row || !child || bench.story !== STORIES.letters) return;
+      const text = `${part(row).value}once upon`.slice(0, 32);
+      bench.type(row.dataset.name, text);
+      row.querySelector('[data-deed=publish]').click();
+      $(child).value = text.slice(0, random(3) ? 32 : 8);
+      $(child).parentNode.querySelector('[data-deed=find]').click();
     },
-    word() {
-      const words = [...document.querySelectorAll('[data-word]')];
-      if (words.length) pick(words).click();
+    hand: () => pick(rows()).click(),
+    fold() {  // by its summary
+      $('kernel').firstElementChild.focus();
+      return unfold(!$('kernel').open);
     },
-    fold: () => unfold(!$('kernel').open),
   };
   // Typing alone: what comes out is known beforehand, unless the page says otherwise.
   async function typeAlone() {
-    const row = pick(rows().filter(({dataset: {name}}) => isLive(name)));
-    if (!row || mode() !== letters) return;
-    const input = part(row), name = input.id, child = free(), fork = child && random(2);
+    const row = pick(rows().filter(isLine));
+    if (!row || bench.story !== STORIES.letters) return;
+    const input = part(row), name = input.id, child = bench.free(), fork = child && random(2);
     input.focus();
-    await queue;
+    await ended();
     const at = random(input.value.length + 1), more = pick(['ab', 'xyz', 'o']), {value} = input;
     input.setSelectionRange(at, at);
-    if (fork) press('Enter');
+    if (fork) press('Enter'), await ended();
     for (const key of more) press(key);
     await settle();
     const wanted = fork ? value.slice(0, at) + more : value.slice(0, at) + more + value.slice(at);
@@ -139,16 +138,15 @@ async function drive(seed, n, kinds) {
         $(fork ? child : name).value}"`);
   }
   async function settle() {
-    while (coming) await new Promise(done => setTimeout(done));
     await ended();
-    tell_log(place);
-    const wanted = to_be_shown(now(), moment());
+    tell_log(bench.place);
+    const wanted = to_be_shown(bench.now, bench);
     if (shown() !== wanted) say(`! it shows "${shown()}", not "${wanted}"`.replaceAll('\n', '/'));
     if ($('blocks').children.length > 64) say('! more than 64 blocks');
     if (document.activeElement === document.body) say('! the focus is lost');
-    for (const {id, verdict, on, blocks} of quizzes) {
+    for (const {box: {id}, verdict, now, blocks} of quizzes) {
       if (verdict.includes('in this engine')) say(`! ${id}: ${verdict}`);
-      if (`${poolShown(blocks)}` !== `${poolToBeShown(on.now.blocks)}`)
+      if (`${poolShown(blocks)}` !== `${poolToBeShown(now.blocks)}`)
         say(`! ${id} shows ${poolShown(blocks)}`);
     }
     const letters = [...$('typed-table').children].map(({lastChild: {textContent: block}}) =>
@@ -156,36 +154,32 @@ async function drive(seed, n, kinds) {
     for (const id of ['typed', 'attends'])
       if ($(id).value !== letters) say(`! ${id}: "${$(id).value}", not "${letters}"`);
   }
-  let coming = 0;  // clicks on stories: their events come later
-  addEventListener('hashchange', () => { coming--; });
   seconds = 60;
   await listen();
   $('a').focus();
   for (let i = 0; i < n; i++) {
-    deed[pick(kinds ? kinds.split('.') : Object.keys(deed))]();
+    await deed[pick(kinds ? kinds.split('.') : Object.keys(deed))]();
     if (random(3) === 0) await settle();
     if (random(4) === 0) await settle(), await typeAlone();
     if (random(20) === 0) await judge_race();
   }
-  teller.stop();
+  bench.player.stop();
   await settle();
   await judge_race();
   race.player.stop();
-  await race.stepping;
-  for (const {place} of [...race.sides, ...quizzes.map(({on}) => on), text.on]) tell_log(place);
+  await race.last;
+  for (const {place} of [...race.sides, ...quizzes, oneText]) tell_log(place);
 }
 
 // For engines that are wrong on purpose: looks twice, types, and tells what the page says.
 async function tell_message() {
   race.player.stop();
-  await race.stepping;
+  await race.last;
   const [sharing] = quizzes;
   for (let i = 0; i < 2; i++) await sharing.later(() => sharing.answer(SHOW));
-  actInRow('a', 'release');
-  await ended();
+  await bench.press('a', 'release');
   $('a').value = 'hi';
-  actInRow('a', 'begin');
-  await ended();
+  await bench.press('a', 'begin');
   const said = [$('alarm'), $('message'), $('calls'), $('lap'), sharing.says].map(({textContent}) =>
     textContent.replace(/\s+/g, ' '));
   console.log(said.join(' | '));
@@ -193,16 +187,15 @@ async function tell_message() {
 
 // A tale, one that is forked from it, and what both begin with.
 async function tell_tales() {
-  pick('a', 35);
-  actInRow('a', 'fork');
-  await teller.run();
+  await bench.perform(() => bench.grant('fork a 35'));
+  await bench.player.run();
   await ended();
-  const [a, b] = ['a', 'b'].map(name => now().tales[name].words.slice(1));
+  const [a, b] = ['a', 'b'].map(name => bench.now.tales[name].words.slice(1));
   for (const part of [a, b, a.slice(0, 34)]) console.log(part.join('').replaceAll('\n', '/'));
 }
 
 const [, seed, n, kinds] = location.search.match(/^\?random=(\d+),(\d+),?(.*)/) ?? [];
 if (seed) await drive(Number(seed), Number(n), kinds);
-else if (mode() === telling) await tell_tales();
+else if (bench.story === STORIES.tales) await tell_tales();
 else await tell_message();
 console.log('END');

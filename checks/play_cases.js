@@ -1,22 +1,14 @@
 // Cases that docs/play.html once got wrong: checks/play.sh adds this to the end of its script. What
-// is wrong appears in the console after "! ". ?cases=WORDS: only those with such a name. ?narrow=WORDS:
-// in narrow frames, too, what is in the window stays in place.
+// is wrong appears in the console after "! ". ?cases=WORDS: only those with such a name.
+// ?narrow=WORDS: in narrow frames, too, what is in the window stays in place.
 
 const see = (what, right) => { if (!right) say(`! ${what}`); };
 if (window !== top) document.documentElement.style.scrollbarWidth = 'none';
 const width = document.documentElement.clientWidth;
 const same = (what, is, should) => see(`${what}: "${is}", not "${should}"`, is === should);
 const wide = selector => document.querySelector(selector).getBoundingClientRect();
-async function to(link) {
-  goTo(link);
-  await ended();
-}
-async function follow(link) {
-  location.hash = link;
-  await new Promise(done => addEventListener('hashchange', done, {once: true}));
-  await ended();
-}
-async function put(id, text) {  // as if it were pasted at the cursor
+const to = link => bench.begin(STORIES[link]);
+async function paste(id, text) {  // as if it were pasted at the cursor
   $(id).focus();
   $(id).setRangeText(text, 0, 0, 'end');
   $(id).dispatchEvent(new InputEvent('input', event('', {inputType: 'insertFromPaste'})));
@@ -30,11 +22,11 @@ const cases = {
     same('it runs', Boolean(race.player.turn), !calm.matches);
     same('its button is hidden', run.hidden, calm.matches);
     if (race.player.turn) run.click();
-    await race.stepping;
+    await race.last;
     const before = words();
     step.click();
     step.click();
-    await race.stepping;
+    await race.last;
     same('the words after two steps', words(), before + 2);
     same('it runs', Boolean(race.player.turn), false);
     if (calm.matches) return;
@@ -45,45 +37,41 @@ const cases = {
       const said = $('lap').textContent, waits = race.named(race.sides[1], 'waiting').length > 0;
       see(said, waits === said.includes('gave all blocks back') || race.isOver());
     }
-    await race.stepping;
-    see($('lap').textContent, /Six tales are told with paging, two without/.test($('lap').textContent));
+    await race.last;
+    const {textContent: said} = $('lap');
+    see(said, /Six tales are told with paging, two without/.test(said));
     same('what is left of them', texts($('sides').lastChild.querySelectorAll('b, .taken'), ' '),
       '0 0 0 6');
     for (const {firstChild: text} of document.querySelectorAll('.tail'))
       see('the newest word is out of sight', text.scrollWidth <= text.offsetWidth);
     step.click();
-    await race.stepping;
+    await race.last;
     same('the words after a step from the end', words(), 2);
   },
-  async 'keys do what the buttons say'() {
+  async 'Enter forks a sequence, or begins one'() {
     await to('letters');
     $('a').focus();
-    for (const [key, ctrl, fn] of [['Enter', false, 'seq_fork'], ['Enter', true, 'seq_publish'],
-      ['Delete', true, 'seq_release'], ['Enter', false, 'step'], ['Enter', false, 'seq_fork']]) {
-      if (fn === 'step') {
-        $(free()).focus();
-        $(free()).value = 'hi';
-      }
-      press(key, ctrl);
-      await ended();
-      same(`the call after ${ctrl ? 'Ctrl+' : ''}${key}`, now().call.fn, fn);
-    }
-    press('z', true);
+    $('a').setSelectionRange(3, 3);
+    press('Enter');
     await ended();
-    same('the call after Ctrl+z', now().call.fn, 'step');
-    press('y', true);
+    same('the call', written(bench.now.call), 'seq_fork(a, 3, &b)');
+    same('the focus', document.activeElement.id, 'b');
+    $('c').focus();
+    $('c').value = 'hi';
+    press('Enter');
     await ended();
-    same('the call after Ctrl+y', now().call.fn, 'seq_fork');
+    same('the text', bench.textOf('c'), 'hi');
   },
   async 'an answer is right or wrong, and then it is shown'() {
     for (const [id, i, said, taken] of [['sampling', 0, 'Right: none. ', 2],
       ['sampling', 2, 'No: one. ', 3], ['full', 2, 'Right: PAGED_TOO_LONG. ', 3]]) {
-      const quiz = quizzes.find(quiz => quiz.id === id), button = quiz.bar.children[i];
+      const quiz = quizzes.find(({box}) => box.id === id), button = quiz.bar.children[i];
       button.focus();
       button.click();
       await ended();
-      see(`"${quiz.verdict}"`, quiz.says.textContent === quiz.verdict && quiz.verdict.startsWith(said));
-      same('blocks taken', quiz.on.now.blocks.length - quiz.on.now.free.length, taken);
+      see(`"${quiz.verdict}"`, quiz.verdict.startsWith(said));
+      same('what it says', quiz.says.textContent, quiz.verdict);
+      same('blocks taken', quiz.now.blocks.length - quiz.now.free.length, taken);
       see('the focus is lost', document.activeElement === button);
     }
     const [quiz] = quizzes, [button] = quiz.bar.children;
@@ -97,19 +85,19 @@ const cases = {
     const second = element => element.dispatchEvent(
       new MouseEvent('click', event('', {detail: 2})));
     await to('tales');
-    const {steps} = now();
+    const {steps} = bench.now;
     second($('step'));
     await ended();
-    same('the steps', now().steps, steps + 1);
+    same('the steps', bench.now.steps, steps + 1);
     second(quizzes[0].bar.firstChild);
     await ended();
     same('the questions that are answered', quizzes[0].asked, 0);
   },
   async 'an arrow leads from a letter to its slot'() {
-    await text.type('once upon');
+    await oneText.type('once upon');
     for (const t of [0, 5, 8]) {
-      text.point(t);
-      const here = $('typed-blocks').querySelector('.here'), [block, slot] = text.on.walk('a')[t];
+      oneText.point('a', t);
+      const here = $('typed-blocks').querySelector('.here'), [block, slot] = oneText.walk('a')[t];
       same('the slot', here.dataset.at, `${block},${slot}`);
       same('its letter', here.textContent, 'once upon'[t]);
       const end = $('typed-arrow').firstChild.getPointAtLength(0), from = wide('#typed');
@@ -122,82 +110,118 @@ const cases = {
     $('typed').setSelectionRange(3, 3);
     await new Promise(done =>
       document.addEventListener('selectionchange', done, {once: true}));
-    same('the letter before the cursor', text.t, 2);
-    await text.type('');
+    see($('typed-where').textContent, /^Token 2 of a/.test($('typed-where').textContent));
+    await oneText.type('');
     same('the slots without a letter', $('typed-figure').querySelectorAll('.here, path').length, 0);
-    await text.type('x'.repeat(17));
+    await oneText.type('x'.repeat(17));
     see($('typed-says').textContent, /TOO_LONG/.test($('typed-says').textContent));
     same('the text', $('typed').value, '');
-    await text.type('once up');
+    await oneText.type('once up');
+  },
+  async 'a tap on a slot points at it, and a tap on a button counts once'() {
+    const tap = element => {  // as a browser tells of a finger
+      for (const type of ['pointerover', 'pointerdown', 'pointerup', 'pointerout'])
+        element.dispatchEvent(new PointerEvent(type, event('', {pointerType: 'touch'})));
+      for (const type of ['mouseover', 'mousedown', 'mouseup', 'click'])
+        element.dispatchEvent(new MouseEvent(type, event('', {detail: 1})));
+      return ended();
+    };
+    await to('letters');
+    await oneText.type('once up');
+    for (const [figure, where] of [[bench, 'where'], [oneText, 'typed-where']]) {
+      const [block, slot] = figure.walk('a')[1];
+      await tap(figure.box.querySelector(`[data-at="${block},${slot}"]`));
+      see($(where).textContent, $(where).textContent.startsWith('Token 1 of a'));
+    }
+    await to('tales');
+    const {steps} = bench.now;
+    await tap($('step'));
+    same('the steps', bench.now.steps, steps + 1);
+    await tap(quizzes[0].bar.firstChild);
+    same('the questions that are answered', quizzes[0].asked, 1);
+    await quizzes[0].begin();
+    const {at} = kernel;
+    await tap(document.querySelector('[data-move="1"]'));
+    same('the step of the kernel', kernel.at, at + 1);
+  },
+  async 'the race fits one screen, 1280 by 800 pixels'() {
+    if (innerWidth >= 1280) see(`${wide('#race').height} pixels`, wide('#race').height <= 792);
   },
   async 'the kernel attends for the text that was typed last'() {
-    await text.type('hi');
+    await oneText.type('hi');
     same('the text', kernel.text, 'hi');
     await to('letters');
-    same('the text', kernel.text, textOf('a'));
+    same('the text', kernel.text, bench.textOf('a'));
     see($('verdict').textContent, $('verdict').textContent.startsWith('✓'));
     choose('fault', 2);
     await ended();
     see($('verdict').textContent, $('verdict').textContent.startsWith('✗'));
-    see($('tells').textContent, $('tells').matches('.bad') && /Deadlock/.test($('tells').textContent));
+    see($('sentence').textContent, /Deadlock/.test($('sentence').textContent));
+    see('it is not red', $('sentence').matches('.bad'));
     choose('fault', 0);
     await ended();
     same('the step', kernel.at, 0);
   },
-  async 'a link of 3,000 letters fits its window'() {
-    await follow(`#${'x'.repeat(3000)}`);
-    see('it is not said', $('message').textContent.length > 3000);
-    same('the width', document.documentElement.scrollWidth, width);
+  async 'a link to nothing changes nothing'() {
+    await to('tales');
+    for (const link of ['x'.repeat(3000), '__proto__', 'constructor', '%', 'size']) {
+      location.hash = link;
+      await new Promise(done => addEventListener('hashchange', done, {once: true}));
+      await ended();
+      same('the story', bench.story, STORIES.tales);
+      same('the width', document.documentElement.scrollWidth, width);
+    }
   },
   async 'letters that find no room are left out, and that is said'() {
     const said = () => $('message').textContent;
     await to('letters');
-    await put('a', 'x'.repeat(10000));
-    same('the letters of a', textOf('a').length, 32);
+    await paste('a', 'x'.repeat(10000));
+    same('the letters of a', bench.textOf('a').length, 32);
     see(said(), /the last 9974 of yours are left out/.test(said()));
     $('a').focus();
     $('a').setSelectionRange(32, 32);
     press('y');
     await ended();
-    same('the letters of a', textOf('a'), 'x'.repeat(32));
+    same('the letters of a', bench.textOf('a'), 'x'.repeat(32));
     see(said(), /the last 1 of yours is left out/.test(said()));
   },
   async 'the story of a model opens on its climax'() {
     await to('tales');
-    see(sights.weights, Math.max(...sights.weights) > .9);
+    see(bench.weights, Math.max(...bench.weights) > .9);
   },
   async 'reduced motion, once asked for, stops what moves'() {
     await to('tales');
-    teller.run();
+    bench.player.run();
     race.player.run();
     calm.dispatchEvent(new Event('change'));
     await ended();
-    same('what moves', [teller, race.player, kernel.player].filter(({turn}) => turn).length, 0);
+    same('what moves', [bench, race].filter(({player}) => player.turn).length, 0);
   },
   async 'without checkVisibility(), the focus is kept'() {
     const {checkVisibility} = Element.prototype;
     delete Element.prototype.checkVisibility;
     await to('letters');
-    const button = document.querySelector('[data-name=a] [data-do=release]');
+    const button = document.querySelector('[data-name=a] [data-deed=release]');
     button.focus();
     button.click();
     await ended();
-    see('the focus is lost', document.activeElement !== document.body && !problem);
+    see('the focus is lost', document.activeElement !== document.body && !bench.problem);
     Element.prototype.checkVisibility = checkVisibility;
   },
   async 'no link leaves the page'() {
-    for (const {href} of document.links) see(href, href.split('#')[0] === location.href.split('#')[0]);
+    for (const {href} of document.links)
+      see(href, href.split('#')[0] === location.href.split('#')[0]);
   },
   async 'a figure leads on'() {
-    for (const {id, read} of quizzes) {
-      const {textContent: code} = $(id).querySelector('pre');
+    for (const {box, read} of quizzes) {
+      const {textContent: code} = box.querySelector('pre');
       see(`the text of ${read}()`, code.includes(` ${read}(`) && code.endsWith('}'));
-      say(`lead: ${$(id).querySelector('summary').textContent}`);
+      say(`lead: ${box.querySelector('summary').textContent}`);
     }
   },
   async 'Run draws each word and can be stopped; another shape has the same tale'() {
     await to('tales');
-    const seen = new Set(), count = () => document.querySelectorAll('[data-word]').length;
+    const seen = new Set(), count = () => document.querySelectorAll('#words-a span').length;
     const first = count(), watch = new MutationObserver(() => seen.add(count()));
     watch.observe($('seqs'), {childList: true, subtree: true});
     $('run').click();
@@ -207,47 +231,39 @@ const cases = {
     await ended();
     watch.disconnect();
     same('the words that were not drawn', count() - first - seen.size, 0);
-    const {words, state} = now().tales.a;
+    const {words, state} = bench.now.tales.a;
     same('the tale', state, 'running');
     same('the button', $('run').textContent, 'Run');
     choose('size', 8);
     await ended();
-    same('what is told', now().tales.a.words.join(''), words.join(''));
+    same('what is told', bench.now.tales.a.words.join(''), words.join(''));
   },
-  async 'a link to nothing opens the first story, and says so'() {
-    for (const link of ['__proto__', 'constructor', '%', 'size']) {
-      await to('tales');
-      await to(link);
-      same(`the story of #${link}`, moment().story, 'letters');
-      same(`the blocks after #${link}`, now().blocks.length, 16);
-      see(`#${link} is not named: ${$('message').textContent}`,
-        $('message').textContent.includes(`"${link}"`));
-    }
-  },
-  async 'a link to a part of the page leaves the focus somewhere'() {
-    $('a').focus();
-    for (const link of ['#lines', '#tales', '#full', '#gpu']) {
-      await follow(link);
-      see(`after ${link} the focus is lost`, document.activeElement !== document.body);
-    }
-  },
-  async 'Undo over the beginning of a story: the link is that of the story'() {
-    await follow('#tales');
-    await follow('#letters');
-    for (let i = 0; i < 9 && moment().story === 'letters'; i++) deeds.undo(), await ended();
-    same('the link', location.hash, '#tales');
+  async 'Undo takes back what was done last, and a wish that was refused is not to be undone'() {
+    await to('letters');
+    await bench.type('a', 'a cloud is');
+    await bench.type('a', 'x'.repeat(32));
+    await bench.press('a', 'fork');
+    await bench.undo();
+    same('the text', bench.textOf('a'), 'x'.repeat(32));
+    choose('count', 8);
+    await ended();
+    await bench.press('a', 'fork');
+    await bench.type('b', 'a cloud');
+    see($('message').textContent, /OUT_OF_BLOCKS/.test($('message').textContent));
+    await bench.undo();
+    same('the sequences', Object.keys(bench.now.seqs).join(), 'a');
   },
   async 'another block_size and back: the pool is the old one'() {
     await to('tales');
     for (const size of [8, 16, 4]) choose('size', size), await ended();
-    same('the blocks', now().blocks.length, MODES.tales.count);
+    same('the blocks', bench.now.blocks.length, STORIES.tales.count);
     choose('count', '');
     await ended();
-    same('the blocks after no number', now().blocks.length, MODES.tales.count);
+    same('the blocks after no number', bench.now.blocks.length, STORIES.tales.count);
   },
   async 'what is begun can be typed on'() {
     await to('letters');
-    document.querySelector('[data-name=b] [data-do=begin]').focus();
+    document.querySelector('[data-name=b] [data-deed=begin]').focus();
     document.activeElement.click();
     await ended();
     same('the focus', document.activeElement.id, 'b');
@@ -256,10 +272,10 @@ const cases = {
     await to('letters');
     choose('count', 5);
     await ended();
-    await grant(['type a once upo', 'type b he was her']);
-    const text = textOf('a');
-    await put('a', 'é'.repeat(25));
-    same('the text', textOf('a'), text);
+    for (const wish of ['type a once upo', 'type b he was her']) await bench.grant(wish);
+    const text = bench.textOf('a');
+    await paste('a', 'é'.repeat(25));
+    same('the text', bench.textOf('a'), text);
     same('the line', $('a').value, text);
     for (const part of ['PAGED_TOO_LONG', '"é'])
       see(`no ${part} in "${$('message').textContent}"`, $('message').textContent.includes(part));
@@ -267,30 +283,14 @@ const cases = {
   async 'nor when the end of the text was shared'() {
     await to('letters');
     const long = 'x'.repeat(43);
-    await grant(['type a 0123456789', 'fork a 10', `type c ${long}`]);  // three blocks are shared
+    for (const wish of ['type a 0123456789', 'fork a 10', `type c ${long}`])
+      await bench.grant(wish);  // three blocks are shared
     choose('count', 14);
     await ended();
-    const text = textOf('a');
-    await put('a', 'xyz');
-    same('the text', textOf('a'), text);
+    const text = bench.textOf('a');
+    await paste('a', 'xyz');
+    same('the text', bench.textOf('a'), text);
     see(`no code in "${$('message').textContent}"`, /OUT_OF_BLOCKS/.test($('message').textContent));
-  },
-  async 'that the calls are copied is said until something else is done'() {
-    await to('letters');
-    Object.defineProperty(navigator, 'clipboard', {configurable: true, value: {
-      writeText: async text => text.split('\n').forEach(line => say(`copied: ${line}`))}});
-    deeds.copy();
-    await ended();
-    await new Promise(done => setTimeout(done, 99));
-    see('it is not said', $('note').textContent.includes('calls are copied'));
-  },
-  async 'keys pick a word of a tale, and fork there'() {
-    await to('tales');
-    $('words-a').focus();
-    for (const key of ['ArrowLeft', 'ArrowLeft', 'ArrowRight', 'Enter']) press(key), await ended();
-    const {a: {words: a}, b} = now().tales, at = a.length - 2;  // a has been told one more
-    same('the words of both', b.words.slice(0, at).join(''), a.slice(0, at).join(''));
-    same('the length of b', b.words.length, at + 1);
   },
   async 'only a line has a text box; it has a name that says what is in it'() {
     await to('tales');
@@ -302,8 +302,8 @@ const cases = {
     for (const quiz of quizzes) {
       const tops = new Set();
       for (; quiz.questions[quiz.asked]; await quiz.later(() => quiz.answer(SHOW)))
-        tops.add(Math.round(quiz.bar.getBoundingClientRect().top - wide(`#${quiz.id}`).top));
-      same(`#${quiz.id}: the places of its buttons`, [...tops].join(' '), `${[...tops][0]}`);
+        tops.add(Math.round(quiz.bar.getBoundingClientRect().top - wide(`#${quiz.box.id}`).top));
+      same(`#${quiz.box.id}: the places of its buttons`, [...tops].join(' '), `${[...tops][0]}`);
       await quiz.begin();
     }
   },
@@ -320,8 +320,7 @@ const cases = {
   },
   async 'who holds a slot is visible in forced colours'() {
     await to('letters');
-    await grant(['fork a 6']);
-    await later(() => {});
+    await bench.perform(() => bench.grant('fork a 6'));
     const look = node => ['backgroundImage', 'backgroundColor'].map(name =>
       getComputedStyle(node)[name]).join();
     for (const kind of ['.seq label', '.seq span .chip', '#blocks .held'])

@@ -8,9 +8,8 @@ const event = (type, more) => ({bubbles: true, cancelable: true, ...more});
 
 // The page has nothing left to do.
 async function ended() {
-  for (let last; last !== queue;) await (last = queue);
-  for (const figure of [...quizzes, text])
-    for (let last; last !== figure.queue;) await (last = figure.queue);
+  const all = [bench, oneText, kernel, ...quizzes];
+  while (all.some(({pending}) => pending)) for (const {last} of all) await last;
 }
 
 // Chooses a value, or slides to it.
@@ -66,16 +65,16 @@ async function listen() {
   };
   await ended();
   race.player.stop();
-  await race.stepping;
+  await race.last;
   for (const {place} of race.sides) delete place.log;
   race.begun = false;
   if (runs) race.player.run();
-  for (const {place} of [bench, ...quizzes.map(({on}) => on), text.on]) {
+  for (const {place} of [bench, oneText, ...quizzes]) {
     place.worker.terminate();
     place.worker = null;
   }
-  await reach(moment());
-  for (const figure of [...quizzes, text]) await figure.begin();
+  await bench.begin(bench.story);
+  for (const figure of [...quizzes, oneText]) await figure.begin();
   $('bench').open = true;
 }
 function tell_log(place) {

@@ -3,6 +3,10 @@
 
 #include <wchar.h>
 
+#define CALL(call) report(#call, call)
+#define seq_release(seq) \
+    (seq_release(seq), (seq) = NULL, PAGED_OK)  // a released name is free again
+
 static void judge(int right, const char *what)
 {
     if (right) return;
@@ -61,12 +65,10 @@ static void print_bits(const char *what, const float *numbers, int n)
     printf("\n");
 }
 
-int lanes(Seq *seq, const char *text, int fault);  // in play_gpu.c
-
 static int told_lanes(Seq *seq, const char *text, int fault)
 {
-    if (fault) return PAGED_OK;
     int code = lanes(seq, text, fault);
+    if (fault) return code;
     print_bits("out", result, HEAD_DIM);
     print_bits("m, l and o", last_seen[0], 3 * 128);
     return code;

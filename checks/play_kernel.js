@@ -9,39 +9,37 @@ const click = element => { element.focus(); element.click(); };
 async function drive(seed, n) {
   const random = n => (seed = seed * 48271 % 2147483647) % n;
   const pick = things => things[random(things.length)];
-  const moves = [...document.querySelectorAll('[data-move]'), $('running')];
+  const moves = [...document.querySelectorAll('[data-move]')];
   const line = () => Array.from({length: 1 + random(32)}, () => pick('once upon a time')).join('');
   const deed = {
-    type: () => later(() => grant([`type ${hand} ${line()}`])),
-    fork: () => later(async () => {
-      const child = free();
-      await grant([`fork ${hand} ${random(1 + textOf(hand).length)}`]);
-      if (child) hand = child;
-      const more = `${textOf(child)}${pick('abc')}`.slice(0, 32);
-      if (child && random(2)) await grant([`type ${child} ${more}`]);
-    }),
-    release: () => later(async () => {
-      await grant([`release ${hand}`]);
-      hand = NAMES.find(isLive) ?? 'a';
-    }),
-    shape: () => resize('size', 1 << random(5)),
+    type: () => bench.type(bench.hand, line()),
+    fork: async () => {
+      const {hand} = bench, child = bench.free();
+      $(hand).setSelectionRange(random(9), 9);
+      await bench.press(hand, 'fork');
+      const more = `${bench.textOf(child)}${pick('abc')}`.slice(0, 32);
+      if (child && random(2)) await bench.type(child, more);
+    },
+    release: () => bench.press(bench.hand, 'release'),
+    shape: () => choose('size', 1 << random(5)),
     step: () => { for (let i = random(9); i >= 0; i--) click(pick(moves)); },
     slide: () => choose('when', random(kernel.steps.length + 1)),
     fault: () => choose('fault', pick([0, 0, 1, 2])),
     fold: () => unfold(!$('kernel').open),
-    story: () => goTo('letters'),
+    story: () => bench.begin(STORIES.letters),
+    text: () => oneText.type(line()),
   };
   // What is shown of a step, in words; the same each time.
   const seen = {};
   const shown = () =>
-    [$('tells').textContent, ...textsOf('#code .at, #tokens li, .warp, #shared div')];
+    [$('sentence').textContent, ...textsOf('#code .at, #tokens li, .warp, #shared div')];
   function judge() {
     const {key, at, steps, writes, text, table, fault, size} = kernel, all = shown();
     const wrong = (what, is, should) => {
       if (is !== should) say(`! ${key}, step ${at}: ${what} is "${is}", not "${should}"`);
     };
-    if (now().tales || !$('kernel').open || !textOf(hand)) return;
-    wrong('the line', text, textOf(hand));
+    if (!$('kernel').open || !steps.length) return;
+    wrong('the line', text, kernel.on.textOf(kernel.on.hand));
     wrong('what it shows now and before', all.join('/'), (seen[`${key} ${at}`] ??= all.join('/')));
     if (!fault) wrong('the number of steps', steps.length, 11 + 7 * Math.ceil(text.length / 4));
     const readers = [...all.join('\n').matchAll(/warp (\d) has "(.)", t = (\d+)/g)];
@@ -78,11 +76,10 @@ async function drive(seed, n) {
   }
   seconds = 60;
   await listen();
-  await later(() => {});
   for (let i = 0; i < n; i++) {
     await deed[pick(Object.keys(deed))]();
     await unfold(random(4) ? $('kernel').open : true);
-    tell_log(place);
+    tell_log(bench.place);
     judge();
     if (random(2)) choose('when', kernel.steps.length - 1), judge();
     if (random(2)) choose('when', random(kernel.steps.length)), judge();
@@ -91,13 +88,14 @@ async function drive(seed, n) {
     if (textContent && !/OUT_OF_BLOCKS|TOO_LONG|six names/.test(textContent))
       say(`! ${textContent}`);
   }
+  tell_log(oneText.place);
 }
 await unfold();
 const [, seed, n] = location.search.match(/(\d+),(\d+)/) ?? [];
 if (seed) await drive(Number(seed), Number(n));
 if (!seed) say($('verdict').textContent), say($('names').hidden ? '' : $('names').textContent);
 for (let i = kernel.at; !seed && i < Math.max(1, kernel.steps.length); i++) {
-  say($('tells').textContent);
+  say($('sentence').textContent);
   say(textsOf('.warp p').join('; '));
   click(document.querySelector('[data-move="1"]'));
 }

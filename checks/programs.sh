@@ -207,7 +207,7 @@ help_lists_all() {
 
 # Only GNU's sed knows a brace that follows a command, and \n and \t in what is inserted.
 sed_is_portable() {
-    ! { grep -e 'sed ' -e ' -e ' Makefile; cat examples/play_gpu.sed; } | grep -E '[a-z]\}|\\[nt]'
+    ! grep -e 'sed ' -e ' -e ' Makefile | grep -E '[a-z]\}|\\[nt]'
 }
 
 # As Git for Windows clones, for WSL or a container: a script whose lines end in CR does not run.

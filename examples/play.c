@@ -1,7 +1,54 @@
-// play: what docs/play.html adds to paged.h. The page has both in it; it makes calls and draws what
-// report() prints. Its calls, copied as C: cc -DPAGED_NO_MAIN calls.c paged.cu.c -lm && ./a.out
+// play.c: what docs/play.html adds to an engine. The page makes calls, and draws what report()
+// prints. It is also the stand-in for a GPU: standIn() in play_standin.js. KERNEL is the engine
+// after play_kernel.awk: a kernel says now and then where it is, and what m, l and o are, if it has
+// such variables.
 
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+
+// What a kernel that lacks one of these names sees instead.
+static const float m = NAN, l = NAN;
+static float o[] = {NAN}, gpu_none[] = {NAN};
+
+typedef struct Job Job;
+static void (*gpu_kernel)(Job);
+static const Job *gpu_job;
+static int gpu_fault;  // 1: no thread waits at its first barrier; 2: the last one leaves early
+#ifdef __wasm__
+#define PAGE(name) __attribute__((import_module("gpu"), import_name(#name)))
+PAGE(launch) void page_launch(unsigned x, unsigned y, unsigned z, int fault);
+PAGE(meet)
+float page_meet(int line, int bits, unsigned mask, float value, float m, float l, float o);
+#define __shared__ static
+#define LAUNCH(kernel, x, y, z, job) \
+    (gpu_kernel = kernel, gpu_job = &(job), page_launch(x, y, z, gpu_fault))
+enum { BARRIER = INT_MAX, WARP_BARRIER = INT_MIN };  // in the place of the bits of a shuffle
+#define __syncthreads() (void)page_meet(__LINE__, BARRIER, ~0u, 0, M_L_O)
+#define __syncwarp() (void)page_meet(__LINE__, WARP_BARRIER, ~0u, 0, M_L_O)
+#define __shfl_xor_sync(mask, value, bits) page_meet(__LINE__, bits, mask, value, M_L_O)
+#else  // to compare, a native program has the engine's own stand-in
+#define PAGE(name)
+#endif
+PAGE(see) void page_see(unsigned thread, int line, float m, float l, float o);
+PAGE(found) size_t page_found(size_t at);  // returns `at`
+PAGE(share) void page_share(const char *name, const void *array, size_t bytes);
+
+#define SHARED(array) page_share(#array, array, sizeof array)
+#define FOUND(job, begin, position, kv_head) \
+    (SEE, page_found(token_offset(job, begin, position, kv_head)))
+#define NUMBER(x) _Generic((x), float : (x), default : NAN)
+#define M_L_O NUMBER(m), NUMBER(l), _Generic((o), float * : (o), default : gpu_none)[0]
+#define SEE page_see(threadIdx.x, __LINE__, M_L_O)
+
+#ifndef KERNEL
+#define KERNEL "paged.cu.c"
+#endif
+#include KERNEL
+#undef STB_DS_IMPLEMENTATION  // the engine has it
 #include "util.h"
+
+// ---- letters -----------------------------------------------------------------------------------
 
 enum { LAYERS = 2, HEAD_DIM = 16, MAX_TOKENS = 1024, SEQS = 6 };
 
@@ -36,14 +83,14 @@ static int new_pool(PoolConfig shape, int for_tales)
     return PAGED_OK;
 }
 
-static void weigh(int n, int kv_head, const float *query);
-static int fits(const Seq *seq);
+// K and V of the sequence have room in k and v.
+static int fits(const Seq *seq)
+{
+    return seq && seq->length >= 0 &&
+           seq->length <= MAX_TOKENS * HEAD_DIM / (config.num_kv_heads * config.head_dim);
+}
 
 #include "play_tales.h"  // the tales
-
-#define CALL(call) report(#call, call)
-#define seq_release(seq) \
-    (seq_release(seq), (seq) = NULL, PAGED_OK)  // a released name is free again
 
 int start(int block_size, int num_blocks)
 {
@@ -62,13 +109,6 @@ static void make_keys(const char *text, int first, int end)
             if (d == 0) k[i] = text[t] / 128.0f;
             if (d == HEAD_DIM - 1) k[i] = t / 4.0f;
         }
-}
-
-// K and V of the sequence have room in k and v.
-static int fits(const Seq *seq)
-{
-    return seq && seq->length >= 0 &&
-           seq->length <= MAX_TOKENS * HEAD_DIM / (config.num_kv_heads * config.head_dim);
 }
 
 // A step of the model, for the tokens that are not computed yet.
@@ -102,8 +142,8 @@ int ask(Seq *seq, const char *text)
     return PAGED_OK;
 }
 
-// Notes the first element that differs by more than rounding does, or is NaN.
-void compare_with_oracle(const float *out)
+// Notes the first element that differs from the oracle's by more than rounding does, or is NaN.
+static void compare_with_oracle(const float *out)
 {
     difference.element = -1;
     for (int i = HEAD_DIM - 1; i >= 0; i--) {
@@ -116,31 +156,29 @@ void compare_with_oracle(const float *out)
     }
 }
 
-// What a query sees of each of n tokens, whose keys are in k: softmax of the scores.
-static void weigh(int n, int kv_head, const float *query)
+// The newest token attends, in layer 1: on the CPU, and by the kernel, of which the page sees what
+// each lane does. The weights are the oracle's, which no mistake of an engine reaches.
+int lanes(Seq *seq, const char *text, int fault)
 {
-    const int dim = config.head_dim;
-    float max = -INFINITY, sum = 0;
-    for (int t = 0; t < n; t++) {
-        const float *key = k + (t * config.num_kv_heads + kv_head) * dim;
-        arrput(weights, product(query, key, dim) / sqrtf((float)dim));
-        max = fmaxf(max, weights[t]);
-    }
-    for (int t = 0; t < n; t++) sum += weights[t] = expf(weights[t] - max);
-    for (int t = 0; t < n; t++) weights[t] /= sum;
-}
-
-// What attention of the newest token in layer 1 sees of each token: the oracle's, which no mistake
-// of an engine reaches. attend() is compared with it.
-int attention(Seq *seq, const char *text)
-{
-    float out[HEAD_DIM];
+    static float out[HEAD_DIM];
     int error = ask(seq, text);
     if (error) return error;
+    weigh(seq->length, 0, q);
     must(attend(pool, ATTEND_PAGED, 1, 1, 0, q, out, NULL), "attend");
     compare_with_oracle(out);
-    weigh(seq->length, 0, q);
+    Pool standin = *pool;  // as it is planned now; its memory is that of the CPU
+    standin.config.device = PAGED_STANDIN;
+    page_share("out", out, sizeof out);
+    gpu_fault = fault;
+    must(attend(&standin, ATTEND_PAGED, 1, 1, 0, q, out, NULL), "attend");
     return PAGED_OK;
+}
+
+void gpu_lane(unsigned x, unsigned y, unsigned z, unsigned thread)
+{
+    blockIdx = (struct Index){x, y, z};
+    threadIdx.x = thread;
+    gpu_kernel(*gpu_job);
 }
 
 // Prints the letter in a slot, as its K in layer 0 says; null: there is none, or a word.
@@ -190,4 +228,57 @@ void report(const char *call, int code)
     arrsetlen(weights, 0);
     printf("]}\n");
     fflush(stdout);
+}
+
+// ---- your own GPU: the cache that it reads, and the judge of the result -------------------------
+
+static Pool *cache;
+static Seq **all;  // an array of stb_ds
+
+static int fill(Seq *seq)  // with random K and V
+{
+    int count = seq->length * cache->config.num_kv_heads * cache->config.head_dim;
+    static float *k;  // then v; an array of stb_ds, too
+    arrsetlen(k, 2 * count);
+    for (int i = 0; i < 2 * count; i++) k[i] = 2.0f * rand() / (float)RAND_MAX - 1;
+    int error = pool_plan(cache, &(Batch){1, &seq, &seq->length});
+    if (error) return error;
+    return pool_write(cache, 0, k, k + count);
+}
+
+// The sequences take a block in random turns, so each has blocks of the others between its own.
+// Returns an error code.
+int cache_create(int num_seqs, int length, int num_kv_heads, int head_dim, int block_size)
+{
+    int num_blocks = num_seqs * ((length + block_size - 1) / block_size);
+    PoolConfig shape = {1, num_kv_heads, head_dim, block_size, num_blocks, PAGED_F32, 0, PAGED_CPU};
+    int error = pool_create(&shape, &cache);
+    arrsetlen(all, num_seqs);
+    for (int i = 0; i < num_seqs && !error; i++) error = seq_create(cache, &all[i]);
+    while (cache->num_free > 0 && !error) {
+        Seq *seq = all[rand() % num_seqs];
+        int left = length - seq->length;
+        error = seq_append(seq, left < block_size ? left : block_size);
+    }
+    for (int i = 0; i < num_seqs && !error; i++) error = fill(all[i]);
+    return error;
+}
+
+void *cache_plane(int v) { return v ? cache->v : cache->k; }
+int *cache_table(int seq) { return all[seq]->block_table; }
+
+// How far `out`, of a GPU for the newest token of a sequence, is from what the CPU computes.
+double cache_difference(int seq, int num_q_heads, const float *q, const float *out)
+{
+    int count = num_q_heads * cache->config.head_dim;
+    static float *expected;
+    arrsetlen(expected, count);
+    double worst = 0;
+    must(pool_plan(cache, &(Batch){1, &all[seq], &(int){1}}), "pool_plan");
+    must(attend(cache, ATTEND_PAGED, 0, num_q_heads, 0, q, expected, NULL), "attend");
+    for (int i = 0; i < count; i++) {
+        double difference = fabs((double)out[i] - expected[i]);
+        if (!(difference <= worst)) worst = isnan(difference) ? INFINITY : difference;
+    }
+    return worst;
 }

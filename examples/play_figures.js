@@ -4,14 +4,15 @@ const WORDS = ['none', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'e
 const word = n => WORDS[n] ?? `${n}`;
 const capital = text => text[0].toUpperCase() + text.slice(1);
 
-// ---- what you wish for, and the calls that make it so -------------------------------------------
+// ---- a figure: an engine, and what you wish of it -----------------------------------------------
 
-const alike = (a, b) => [...a].findIndex((letter, i) => letter !== b[i]);
+// The calls that a wish asks for: a verb, what it is done to, and how. Some make none any more.
 const LETTERS = {
   *type(on, name, text) {
-    const old = on.textOf(name), same = alike(`${text}\0`, old), more = text.length - same;
+    const old = on.textOf(name), kept = [...text, '\0'].findIndex((one, i) => one !== old[i]);
+    const more = text.length - kept;
     if (!on.isLive(name)) yield make('seq_create', 'pool', `&${name}`);
-    if (same < old.length) yield make('seq_rewind', name, old.length - same);
+    if (kept < old.length) yield make('seq_rewind', name, old.length - kept);
     if (!more) return;
     yield make('seq_append', name, more);
     yield make('step', name, {text});
@@ -34,6 +35,111 @@ const LETTERS = {
   *release(on, name) { if (on.isLive(name)) yield make('seq_release', name); },
 };
 
+const NOTHING = {copies: 0, free: [], blocks: [], seqs: {}, code: 0, stopped: '', said: ''};
+class Figure extends Queue {
+  constructor(count, box) {
+    super();
+    Object.assign(this, {size: 4, count, box, start: 'start', verbs: LETTERS, wishes: [],
+      states: [], first: 1, hand: 'a', weights: [], place: new Place()});
+  }
+  get now() { return this.states.at(-1) ?? NOTHING; }
+  get old() { return this.states[this.first - 1] ?? this.now; }  // before the last wish
+  isLive(name) { return name in (this.now.tales ?? this.now.seqs); }
+  free() { return NAMES.find(name => !this.isLive(name)); }
+  // The walk: block and slot of each token of a sequence. Its text comes out of the keys there. A
+  // length that goes beyond the table is not believed.
+  walk(name) {
+    const {length = 0, table = []} = this.now.seqs[name] ?? {}, {size} = this;
+    return Array.from({length: Math.min(length, table.length * size)},
+      (_, t) => [table[Math.floor(t / size)], t % size]);
+  }
+  textOf(name) {
+    const {blocks} = this.now;
+    return this.walk(name).map(([block, slot]) => blocks[block]?.slots[slot] ?? '~').join('');
+  }
+
+  // The states after these calls are noted.
+  call(calls, isFirst) {
+    if (isFirst) this.states = [];
+    return this.place.ask(isFirst, calls, state => { this.states.push({...this.now, ...state}); });
+  }
+  async grant(wish) {
+    if (!this.place.worker) await this.replay(this.wishes);  // a call did not come back
+    if (this.states[0].stopped) return;  // there is no pool
+    const [, verb, what, how] = wish.match(/^(\w+) (\w+) ?(.*)/), first = this.states.length;
+    for (const call of this.verbs[verb](this, what, how)) {
+      await this.call([call]);
+      if (this.now.code || this.now.stopped) break;
+    }
+    if (this.states.length === first) return;
+    if (!this.now.lost) this.wishes.push(wish);
+    this.first = first;
+  }
+  // Begins anew, and comes to where these wishes lead.
+  async replay(wishes) {
+    Object.assign(this, {wishes: [], first: 1});
+    await this.call([make(this.start, this.size, this.count)], true);
+    for (const wish of wishes) await this.grant(wish);
+  }
+  // A wish for which there is no room, or that has no end, is taken back. Why, is said.
+  async attempt(wish) {
+    const before = [...this.wishes];
+    await this.grant(wish);
+    const {call, code, stopped, lost} = this.now;
+    if (!lost && !(code && call.fn === 'seq_append')) return;
+    this.problem += lost ? `${written(call)}: ${stopped}` : refusal(this.now);
+    await this.replay(before);
+  }
+
+  // The blocks of the pool: each slot with what is in it, the colours of the sequences that hold
+  // it, and how much the sequence in hand sees of it. Framed: what the last wish has changed.
+  blocksOf(old = this.old) {
+    const {blocks, seqs, tales} = this.now, holders = {}, seen = {}, words = {};
+    for (const name in seqs)
+      this.walk(name).forEach((place, t) => {
+        (holders[place] ??= []).push(name);
+        words[place] = tales?.[name].words[t];
+      });
+    this.walk(this.hand).forEach((place, t) => { seen[place] = this.weights[t]; });
+    const slot = (letter, place) => {
+      const names = holders[place] ?? [], bands = names.map((name, n) =>
+        `, var(--${name}) 0 ${100 * (n + 1) / names.length}%`);
+      const background = names.length ? `linear-gradient(180deg${bands.join('')})` : '';
+      const kind = names.length ? 'held' : letter ? 'kept' : '';
+      return el('span', {class: `${kind} ${seen[place] >= 0 ? 'seen' : ''}`, 'data-at': place,
+        style: `background: ${background}; --w: ${seen[place]}`}, letter ?? '');
+    };
+    return blocks.map(({ref_count, serial, slots}, i) => {
+      const isNew = old.blocks[i] && JSON.stringify(blocks[i]) !== JSON.stringify(old.blocks[i]);
+      return el('li', {class: isNew ? 'new' : ''}, el('div', {class: 'slots'},
+        ...slots.map((letter, j) => slot(letter ?? words[[i, j]], [i, j]))), el('b', {}, i),
+      el('small', {}, `${ref_count ? ` ×${ref_count}` : ''}${serial ? ` #${serial}` : ''}`));
+    });
+  }
+  tableOf(name) {
+    return (this.now.seqs[name]?.table ?? []).map((block, i) =>
+      el('span', {class: 'chip', 'data-entry': name + i}, block));
+  }
+  // Marks where token t of a sequence is, and returns how it is found, in words.
+  mark(name, t) {
+    const [block, slot] = this.walk(name)[t] ?? [], entry = Math.floor(t / this.size);
+    for (const old of this.box.querySelectorAll('.here')) old.classList.remove('here');
+    if (block === undefined) return 'There is no token yet.';
+    for (const one of this.box.querySelectorAll(
+      `[data-at="${block},${slot}"], [data-entry="${name}${entry}"]`)) one.classList.add('here');
+    const word = this.now.tales?.[name].words[t].trim() ?? this.textOf(name)[t];
+    const seen = name === this.hand ? this.weights[t] : -1;
+    return `Token ${t} of ${name}, "${word}", is in block table[${t} / ${this.size}] = ${
+      block}, slot ${t} % ${this.size} = ${slot}.${
+      seen >= 0 ? ` Attention: ${Math.round(100 * seen)} %.` : ''}`;
+  }
+  // Which token is under the pointer.
+  tokenAt({dataset: {at}}) {
+    const find = name => this.walk(name).findIndex(place => `${place}` === at);
+    return [this.hand, ...NAMES].map(name => [name, find(name)]).find(([, t]) => t >= 0);
+  }
+}
+
 // ---- questions ----------------------------------------------------------------------------------
 
 // What questions ask for, from the states before and after, and those between.
@@ -52,7 +158,7 @@ const RETURNS = ['PAGED_OK', 'PAGED_OUT_OF_BLOCKS', 'PAGED_TOO_LONG'];
 // the walkthrough and to a function of the engine.
 const FIGURES = {
   sampling: {title: 'Two answers share their prompt', count: 8, chapter: 8, read: 'seq_fork',
-    first: ['type a cloud '], told: 'A server is asked for two answers to one prompt, a. It ' +
+    opening: ['type a cloud '], told: 'A server is asked for two answers to one prompt, a. It ' +
       'forks a: the copy begins with the same tokens.', questions: [
       ['b is forked from a. How many blocks does that take?', ['fork a 6'], taken, FEW, 0,
         'Both tables name the same blocks. The ref_count, ×2, says how many tables do.'],
@@ -61,7 +167,7 @@ const FIGURES = {
       ['b gets a letter. How many copies now?', ['type b cloud i'], copied, FEW, 0,
         'By now only b uses the original.']]},
   draft: {title: 'Guess ahead, and rewind', count: 8, chapter: 9, read: 'seq_rewind',
-    first: ['type a once upon a time t'], told: 'A small model guesses "here". The large one ' +
+    opening: ['type a once upon a time t'], told: 'A small model guesses "here". The large one ' +
       'checks all four letters at once, and keeps those that are right.', questions: [
       ['How many blocks do the four guesses take?', ['type a once upon a time there'],
         taken, FEW, 1, 'The last block had room for two of them.'],
@@ -73,9 +179,9 @@ const FIGURES = {
       ['a gets a letter. How many copies now?', ['type a once upon a '], copied, FEW, 1,
         'The next append pays for it.']]},
   prefix: {title: 'The same beginning is computed once', count: 8, chapter: 10, read: 'seq_lookup',
-    first: ['type a be kind. Hi', 'publish a', 'release a'], told: 'a was "be kind. Hi". It was ' +
-      'published: its full blocks can be found by their letters. It has ended, so they are free, ' +
-      'but they keep what they hold until others need them.', questions: [
+    opening: ['type a be kind. Hi', 'publish a', 'release a'], told: 'a was "be kind. Hi". It ' +
+      'was published: its full blocks can be found by their letters. It has ended, so they are ' +
+      'free, but they keep what they hold until others need them.', questions: [
       ['"be kind. Bye" comes and is looked up. How many of its letters are found?',
         ['find b be kind. Bye'], found, MANY, 2,
         'Full blocks are found, each by its letters and all before them.'],
@@ -87,7 +193,7 @@ const FIGURES = {
         ['release c', 'find d be kind. Hi'], found, MANY, 1,
         'The end was evicted before the beginning.']]},
   full: {title: 'When no block is left', count: 5, chapter: 11, read: 'seq_append',
-    first: ['type a once', 'type b he was'],
+    opening: ['type a once', 'type b he was'],
     told: 'The pool has five blocks. a and b grow.', questions: [
       ['c needs 35 tokens. What does its append return?',
         ['type c once upon a time in a land far away', 'release c'], codeOf, RETURNS, 2,
@@ -99,74 +205,17 @@ const FIGURES = {
         'b waits until a ends, and then all its tokens are computed again.']]},
 };
 
-// ---- drawing ------------------------------------------------------------------------------------
+// ---- figures with questions ---------------------------------------------------------------------
 
-// The blocks of a pool: each slot with what is in it, the colours of the sequences that hold it,
-// and how much the sequence in hand sees of it. Framed: what differs from an older state.
-function blocksOf(on, old, hand, weights) {
-  const {blocks, seqs, tales} = on.now, holders = {}, seen = {}, words = {};
-  for (const name in seqs)
-    on.walk(name).forEach((place, t) => {
-      (holders[place] ??= []).push(name);
-      words[place] = tales?.[name].words[t];
-    });
-  on.walk(hand).forEach((place, t) => { seen[place] = weights?.[t]; });
-  const slot = (letter, place) => {
-    const names = holders[place] ?? [], bands = names.map((name, n) =>
-      `, var(--${name}) 0 ${100 * (n + 1) / names.length}%`);
-    const background = names.length ? `linear-gradient(180deg${bands.join('')})` : '';
-    const kind = names.length ? 'held' : letter ? 'kept' : '';
-    return el('span', {class: `${kind} ${seen[place] >= 0 ? 'seen' : ''}`, 'data-at': place,
-      style: `background: ${background}; --w: ${seen[place]}`}, letter ?? '');
-  };
-  return blocks.map(({ref_count, serial, slots}, i) => {
-    const same = !old.blocks[i] || JSON.stringify(blocks[i]) === JSON.stringify(old.blocks[i]);
-    return el('li', {class: same ? '' : 'new'}, el('div', {class: 'slots'},
-      ...slots.map((letter, j) => slot(letter ?? words[[i, j]], [i, j]))), el('b', {}, i),
-    el('small', {}, `${ref_count ? ` ×${ref_count}` : ''}${serial ? ` #${serial}` : ''}`));
-  });
-}
-const chipsOf = table => table.map(block => el('span', {class: 'chip'}, block));
-
-// A figure makes calls in an engine of its own, one wish after another.
-class Figure {
-  constructor(id, count) {
-    Object.assign(this, {id, size: 4, count, calls: [], on: new Session(new Place()),
-      queue: Promise.resolve(), old: NOTHING});
-    this.on.later = edit => this.later(edit);
-  }
-  later(edit) {
-    return this.queue = this.queue.then(edit)
-      .catch(error => { problem = error.message; }).then(() => this.draw());
-  }
-  async grant(wishes) {
-    for (const wish of wishes) {
-      const {verb, what, how} = parsed(wish);
-      for (const call of LETTERS[verb](this.on, what, how)) {
-        this.calls.push(call);
-        await this.on.reach(this);
-        if (this.on.now.code || this.on.now.stopped) break;
-      }
-    }
-  }
-  async reset(wishes) {
-    this.calls = [];
-    await this.on.reach(this);
-    await this.grant(wishes);
-    this.old = this.on.now;
-  }
-}
-
-// One with questions.
 const SHOW = 4;  // the button that answers nothing
 class Quiz extends Figure {
   constructor(id) {
-    super(id, FIGURES[id].count);
+    super(FIGURES[id].count, $(id));
     Object.assign(this, FIGURES[id]);
     const part = (name, tag, more) => this[name] = el(tag, {class: name, ...more});
     part('bar', 'div').append(...Array.from({length: SHOW + 1}, (_, i) =>
       el('button', {'data-answer': i})));
-    $(id).append(el('h2', {}, this.title), el('p', {}, this.told),
+    this.box.append(el('h2', {}, this.title), el('p', {}, this.told),
       part('asks', 'p'), this.bar, part('says', 'p', {role: 'status'}), part('made', 'p'),
       part('rows', 'div'), part('blocks', 'ol'), sourceOf(this.read, this.chapter));
     this.bar.onclick = ({target: {dataset: {answer}}, detail}) => {
@@ -174,18 +223,19 @@ class Quiz extends Figure {
     };
   }
   begin() { return this.later(() => this.again()); }
-  again() {
+  async again() {
     Object.assign(this, {asked: 0, verdict: ''});
-    return this.reset(this.first);
+    await this.replay(this.opening);
+    this.since = this.states.length;
   }
   // Shows what comes of a question, after a guess or without. After the last one all begins anew.
   async answer(guess) {
     const [, wishes, measure, answers, right, because] = this.questions[this.asked] ?? [];
     if (!wishes) return this.again();
-    const was = this.old = this.on.now;
-    this.from = this.on.states.length;
-    await this.grant(wishes);
-    const shown = measure(was, this.on.now, this.on.states.slice(this.from));
+    const was = this.now;
+    this.since = this.states.length;
+    for (const wish of wishes) await this.grant(wish);
+    const shown = measure(was, this.now, this.states.slice(this.since));
     const verdict = guess === SHOW ? capital(answers[right])
       : `${guess === right ? 'Right' : 'No'}: ${answers[right]}`;
     this.verdict = shown === answers[right] ? `${verdict}. ${because}`
@@ -193,8 +243,8 @@ class Quiz extends Figure {
     this.asked++;
   }
   draw() {
-    const {on} = this, [asks, , , answers = []] = this.questions[this.asked] ?? [];
-    const focused = document.activeElement, {stopped, wrong} = on.now;
+    const [asks, , , answers = []] = this.questions[this.asked] ?? [], {stopped, wrong} = this.now;
+    const focused = document.activeElement;
     this.says.textContent = this.verdict;
     this.asks.textContent = asks ?? '';
     for (const [i, button] of [...this.bar.children].entries()) {
@@ -202,13 +252,12 @@ class Quiz extends Figure {
       button.hidden = !button.textContent;
     }
     if (this.bar.contains(focused) && !visible(focused)) this.bar.lastChild.focus();
-    this.made.textContent = stopped || wrong || (this.asked
-      ? on.states.slice(this.from).map(({call, code}) => `${written(call)} = ${codeName(code)}`)
-        .join(', ') : '');
-    this.rows.replaceChildren(...NAMES.filter(name => on.isLive(name)).map(name =>
+    this.made.textContent = stopped || wrong || this.states.slice(this.since).map(
+      ({call, code}) => `${written(call)} = ${codeName(code)}`).join(', ');
+    this.rows.replaceChildren(...NAMES.filter(name => this.isLive(name)).map(name =>
       el('p', {class: 'row', style: `--of: var(--${name})`}, el('span', {class: 'chip'}, name),
-        el('code', {}, on.textOf(name)), el('span', {}, ...chipsOf(on.now.seqs[name].table)))));
-    this.blocks.replaceChildren(...blocksOf(on, this.asked ? this.old : on.now));
+        el('code', {}, this.textOf(name)), el('span', {}, ...this.tableOf(name)))));
+    this.blocks.replaceChildren(...this.blocksOf(this.states[this.since - 1]));
   }
 }
 // What a figure leads to: a chapter, and a function, whose text the page has.
@@ -220,70 +269,145 @@ function sourceOf(read, chapter) {
 }
 const quizzes = Object.keys(FIGURES).map(id => new Quiz(id));
 
-// One text, one table, four blocks: an arrow leads from a letter to its slot. The kernel attends
-// for this text, until another one is typed below.
-const text = Object.assign(new Figure('table', 4), {
-  pending: 0,  // how many changes are still in the queue
+// ---- one text, one table, four blocks -----------------------------------------------------------
+
+// An arrow leads from a letter to its slot. The kernel attends for this text, until another one is
+// typed below.
+const oneText = Object.assign(new Figure(4, $('typed-figure')), {
   type(letters) {
-    this.pending++;
     return this.later(async () => {
-      this.pending--;
-      this.old = this.on.now;
-      problem = '';
-      await this.grant([`type a ${clean(letters)}`]);
-      const {code, stopped} = this.on.now;
-      this.said = `${problem} ${stopped || (code ? refusal(this.on.now) : '')} ${
-        this.on.textOf('a').includes('~') ? TILDE : ''}`.trim();
-      if (code) await this.on.reach(Object.assign(this, {calls: this.good}));
-      this.good = [...this.calls];
-      await kernel.attend(this.on, 'a');
-      this.t = this.on.textOf('a').length - 1;
+      this.problem = '';
+      await this.attempt(`type a ${clean(this, letters)}`);
+      await kernel.attend(this);
     });
   },
   begin() {
-    return this.later(() => this.reset(['type b once', 'type c upon', 'release b', 'release c']))
+    return this.later(() => this.replay(['type b once', 'type c upon', 'release b', 'release c']))
       .then(() => this.type('once up'));
   },
   draw() {
-    const {on} = this, {table = []} = on.now.seqs.a ?? {}, letters = on.textOf('a');
-    for (const input of [$('typed'), $('attends')]) {
-      const caret = input.selectionStart, same = this.pending || input.value === letters;
-      if (!same) input.value = letters;
-      if (!same && document.activeElement === input) input.setSelectionRange(caret, caret);
-    }
-    $('typed-says').textContent = this.said ?? '';
-    $('typed-table').replaceChildren(...table.map((block, i) =>
-      el('li', {}, el('small', {}, `table[${i}]`), ...chipsOf([block]))));
-    $('typed-blocks').replaceChildren(...blocksOf(on, this.old));
-    this.point(this.t);
-    kernel.draw();
+    const letters = this.textOf('a');
+    for (const input of [$('typed'), $('attends')]) put(input, letters);
+    $('typed-says').textContent = `${this.problem || this.now.stopped} ${
+      letters.includes('~') ? TILDE : ''}`;
+    $('typed-table').replaceChildren(...this.tableOf('a').map((chip, i) =>
+      el('li', {}, el('small', {}, `table[${i}]`), chip)));
+    $('typed-blocks').replaceChildren(...this.blocksOf());
+    this.point('a', letters.length - 1);
   },
-  point(t) {
-    const {on} = this, [block, slot] = on.walk('a')[this.t = t] ?? [], box = $('typed-figure');
-    const to = box.querySelector(`[data-at="${block},${slot}"]`);
-    for (const one of box.querySelectorAll('.here')) one.classList.remove('here');
-    $('typed-where').textContent = to ? `Letter ${t}, "${on.textOf('a')[t]}", is in block table[${
-      t} / 4] = ${block}, slot ${t} % 4 = ${slot}.` : 'No letter: no block is taken.';
+  point(name, t) {
+    const box = this.box.getBoundingClientRect(), input = $('typed').getBoundingClientRect();
+    $('typed-where').textContent = this.mark(name, t);
     $('typed-arrow').replaceChildren();
+    const to = this.box.querySelector('.slots .here')?.getBoundingClientRect();
     if (!to) return;
-    to.classList.add('here');
-    $('typed-table').children[Math.floor(t / 4)].classList.add('here');
-    const [from, end, {x, y}] = [$('typed'), to, box].map(one => one.getBoundingClientRect());
-    const a = from.x - x + 12 + (t + .5) * letterWidth() - $('typed').scrollLeft;
-    const b = from.bottom - y, u = end.x + end.width / 2 - x, v = end.y - y - 3;
+    const a = input.x - box.x + 12 + (t + .5) * letterWidth() - $('typed').scrollLeft;
+    const b = input.bottom - box.y, u = to.x + to.width / 2 - box.x, v = to.y - box.y - 3;
     $('typed-arrow').append(el('path', {d: `M${a} ${b}C${a} ${b + 40} ${u} ${v - 40} ${u} ${v}` +
       'm-5 -8l5 8l5 -8'}));
   },
 });
-const letterWidth = () => $('typed-letter').getBoundingClientRect().width / 10;
-for (const input of [$('typed'), $('attends')]) {
-  input.oninput = ({isComposing}) => { if (!isComposing) text.type(input.value); };
-  input.addEventListener('compositionend', () => text.type(input.value));
+// The caret stays where it is, if what it stands in is drawn anew.
+function put(input, value) {
+  const {selectionStart: caret} = input;
+  if (input.value === value) return;
+  input.value = value;
+  if (document.activeElement === input) input.setSelectionRange(caret, caret);
 }
-$('typed').onpointermove = $('typed').onpointerdown = ({offsetX}) => text.point(Math.max(0, Math.min(
-  $('typed').value.length - 1,
-  Math.floor((offsetX - 12 + $('typed').scrollLeft) / letterWidth()))));
-document.addEventListener('selectionchange', () => {
+const letterWidth = () => $('typed-letter').getBoundingClientRect().width / 10;
+$('typed').onpointermove = $('typed').onpointerdown = ({offsetX}) => {
+  const t = Math.floor((offsetX - 12 + $('typed').scrollLeft) / letterWidth());
+  oneText.point('a', Math.max(0, Math.min($('typed').value.length - 1, t)));
+};
+document.onselectionchange = () => {
   const {id, selectionStart} = document.activeElement;
-  if (id === 'typed' && !text.pending) text.point(Math.max(0, selectionStart - 1));
+  if (id === 'typed' && !oneText.pending) oneText.point('a', Math.max(0, selectionStart - 1));
+};
+onresize = () => oneText.draw();
+
+// ---- the race -----------------------------------------------------------------------------------
+
+// Two engines tell the same six tales in the same memory. One has blocks of 16 tokens. To the
+// other, a block is what the longest tale may need: so works a server that reserves.
+const SLOTS = 512, STRIP = 16, PAUSES = [1000, 400, 120, 40, 0];
+const race = Object.assign(new Queue(), {
+  sides: [
+    {title: 'Reserved', size: 256, why: 'for the longest tale', place: new Place(), state: {}},
+    {title: 'Paged', size: 16, why: 'at a time', place: new Place(), state: {}},
+  ],
+  begun: false,
+
+  // Each side's next word, after those that have been asked for before.
+  step() {
+    return this.later(async () => {
+      const isFirst = !this.begun || this.isOver(), begin = ({size}) =>
+        [make('model', size, SLOTS / size), ...NAMES.map((name, i) =>
+          make('tale', `&${name}`, i))];
+      this.begun = true;
+      await Promise.all(this.sides.map(side => side.place.ask(isFirst,
+        [...isFirst ? begin(side) : [], make('tell')],
+        state => { side.state = {...side.state, ...state}; })));
+    });
+  },
+  named: ({state: {tales = {}}}, what) =>
+    Object.keys(tales).filter(name => tales[name].state === what),
+  isOver() {
+    return this.sides.some(({state}) => state.stopped)
+      || this.named(this.sides[1], 'ended').length === NAMES.length;
+  },
+
+  draw() {
+    $('racing').hidden = calm.matches;
+    $('race').classList.toggle('none', !files);
+    $('lap').textContent = this.says();
+    $('sides').replaceChildren(...this.sides.map(side => this.drawSide(side)));
+  },
+  says() {
+    const [left, right] = this.sides, stopped = left.state.stopped || right.state.stopped;
+    const ended = side => capital(word(this.named(side, 'ended').length));
+    if (!files) return 'Without tales.js beside this page, there is no race to see here.';
+    if (stopped) return `${left.state.stopped ? left.title : right.title}: ${stopped}`;
+    if (this.isOver()) return `After ${right.state.steps} steps: ${ended(right)} tales are told ` +
+      `with paging, ${ended(left).toLowerCase()} without.`;
+    if (right.state.preemptions && this.named(right, 'waiting').length > 0)
+      return 'The right side has been full, too: who came last gave all blocks back, and waits. ' +
+        'Later, these tokens are computed again. That is the price.';
+    return 'A word needs a slot. On the left, a tale reserves 256 slots, as it may get that ' +
+      'long: two tales fill the memory. On the right, it takes 16 when it needs them.';
+  },
+  drawSide(side) {
+    const {title, size, why, state: {tales = {}, seqs = {}}} = side;
+    const running = Object.keys(seqs), of = name => `--of: var(--${name})`;
+    const strips = Array.from({length: SLOTS / STRIP}, () => el('i'));
+    for (const name of running)
+      for (let i = 0; i < seqs[name].table.length * size / STRIP; i++) {
+        const block = seqs[name].table[Math.floor(i * STRIP / size)];
+        const used = Math.max(0, Math.min(STRIP, seqs[name].length - i * STRIP));
+        Object.assign(strips[block * size / STRIP + i % (size / STRIP)] ?? {},
+          {className: 'taken', style: `${of(name)}; --n: ${used}`});
+      }
+    const row = name => {
+      const {state = 'waiting', words = []} = tales[name] ?? {};
+      const text = state === 'waiting' ? 'waits' : words.slice(1).slice(-60).join('');
+      return el('li', {class: state}, el('span', {class: 'chip', style: of(name)}, name),
+        el('span', {class: 'tail'}, el('span', {}, text)));
+    };
+    const used = running.reduce((sum, name) => sum + seqs[name].length, 0);
+    const count = (number, what) => el('span', {}, el('b', {}, number), what);
+    return el('div', {class: 'side'}, el('h3', {}, `${title}: ${size} slots ${why}`),
+      el('p', {class: 'counts'}, count(running.length, 'running'),
+        count(used, 'slots used'), count(this.named(side, 'waiting').length, 'waiting'),
+        count(this.named(side, 'ended').length, 'told')),
+      el('div', {class: 'strips'}, ...strips), el('ol', {}, ...NAMES.map(row)));
+  },
 });
+race.player = new Player('racing', () => race.step().then(() => !race.isOver()),
+  () => PAUSES[$('speed').value]);
+$('pace').onclick = () => {
+  race.player.stop();
+  race.step();
+};
+calm.onchange = () => {
+  for (const {player} of [race, bench]) player.stop();
+  race.draw();
+};

@@ -222,7 +222,7 @@ const SAYS = {
     const was = steps[at - 1].lanes[w * WARP], old = exact(was.l);
     return `A warp adds its token to its state. Warp ${w}: m = max(${exact(was.m)}, ${
       exact(score)}) = ${exact(m)}, l = ${was.l ? `${old} × exp(${exact(was.m - m)}) + ` : ''}exp(${
-      exact(score - m)}) = ${exact(l)}. So does o, with exp(score − m) times V, element i in lane i.`;
+      exact(score - m)}) = ${exact(l)}. So does o, with exp(score − m) × V, element i in lane i.`;
   },
   share({fault}, {warps: [w], lanes}) {
     const {m, l, waits} = lanes[w * WARP];
@@ -259,24 +259,29 @@ const SAYS = {
   },
 };
 
-const kernel = {
+const kernel = Object.assign(new Queue(), {
   steps: [], writes: [], state: {}, at: 0, key: '', wrong: -1, flaw: {},
 
-  // Runs the kernel for the newest token of a sequence, unless that is what the act shows. One that
-  // does not come back is not run again.
-  async attend(on, name) {
-    const {size, count, place, now: {seqs, tales}} = on;
-    const text = on.textOf(name), {table} = seqs[name] ?? {};
-    const fault = Number($('fault').value), key = `${[name, text, table, size, count, fault]}`;
-    if (key === this.key || !place.worker || this.state.lost || tales) return;
-    this.player.stop();
-    Object.assign(this, {on, name, text, table, size, count, fault, key, steps: [], at: 0,
-      state: {}, wrong: -1, flaw: {}});
-    if (!table || !text || text.includes('~')) return;
-    await place.ask(false, [make('lanes', name, {text}, fault)], state => {
-      Object.assign(this, {state}, state.record && stepsOf(state.record));
+  // Runs the kernel for the newest token of the sequence in hand, unless the act shows just that.
+  // A kernel that does not come back is not run again. Returns what came of it.
+  async attend(on) {
+    let state;
+    await this.later(async () => {
+      const {hand: name, size, count, now: {seqs}} = on, {table, length = 0} = seqs[name] ?? {};
+      const text = on.textOf(name), fault = Number($('fault').value);
+      const key = `${[name, text, table, size, count, fault]}`;
+      if (key !== this.key && !this.state.lost) {
+        Object.assign(this, {on, name, text, table, size, count, fault, key, steps: [], at: 0,
+          state: {}, wrong: -1, flaw: {}});
+        if (length && text.length === length && !text.includes('~'))
+          await on.place.ask(false, [make('lanes', name, {text}, fault)], state => {
+            Object.assign(this, {state}, state.record && stepsOf(state.record));
+          });
+        this.judge();
+      }
+      state = this.state;
     });
-    this.judge();
+    return state;
   },
   // Finds the first step that is wrong, and stops there. If the result is right, no step is wrong:
   // a kernel may have states of its own kind.
@@ -332,8 +337,8 @@ const kernel = {
       : stopped || 'There is no token yet.';
     const bad = wrong >= 0 || Boolean(state.stopped);
     this.places = at === wrong ? places : [];
-    $('tells').textContent = at === wrong ? `${why} ${says}`.trim() : says;
-    $('tells').classList.toggle('bad', bad && at >= wrong);
+    $('sentence').textContent = at === wrong ? `${why} ${says}`.trim() : says;
+    $('sentence').classList.toggle('bad', bad && at >= wrong);
     $('verdict').className = bad ? 'bad' : 'good';
     $('verdict').textContent = bad ? `✗ ${why || 'it does not come to its end.'}`
       : steps.length ? '✓ It agrees with the oracle.' : '';
@@ -374,8 +379,8 @@ const kernel = {
     const number = (name, value) => el('b', {class: this.places.includes(`${name} ${first}`)
       ? 'bad' : ''}, `${name} ${exact(value)}`);
     const valuesOf = name => lanes.map(lane => lane.back && waits ? undefined : lane[name]);
-    const path = (from, to, look) =>
-      el('path', {d: `M${from + .5} 0L${to + .5} 10`, class: look});
+    const path = (from, to, name) =>
+      el('path', {d: `M${from + .5} 0L${to + .5} 10`, class: name});
     const lines = el('svg', {viewBox: '0 0 32 10', preserveAspectRatio: 'none'});
     const reads = kind === 'read' && warps.includes(w), shuffles = first in before;
     if (shuffles) lines.append(...own(lanes).map((_, i) => path(i ^ bits, i, '')));
@@ -415,24 +420,12 @@ const kernel = {
     this.at = Math.max(0, Math.min(this.steps.length - 1, to));
     this.draw();
   },
-};
-// A kind of step that has been shown before is shown for a shorter time. A wrong one is the end.
-kernel.player = new Player('running', () => {
-  const {steps, at, wrong} = kernel;
-  kernel.go(at < steps.length - 1 && at !== wrong ? at + 1 : 0);
-  return kernel.at < steps.length - 1 && kernel.at !== wrong;
-}, () => {
-  const {steps, at} = kernel;
-  return steps.findIndex(({kind}) => kind === steps[at].kind) < at ? 700 : 2500;
 });
 $('act').onclick = ({target: {dataset: {move}}}) => {
-  if (!move) return;
-  kernel.player.stop();
-  kernel.go(kernel.at + Number(move));
+  if (move) kernel.go(kernel.at + Number(move));
 };
 $('act').oninput = ({target: {id, value}}) => {
-  kernel.player.stop();
   if (id === 'when') kernel.go(Number(value));
-  if (id === 'fault') kernel.on.later(() => kernel.attend(kernel.on, kernel.name));
+  if (id === 'fault') kernel.on.later(() => kernel.attend(kernel.on));
 };
 $('kernel').ontoggle = () => kernel.draw();

@@ -29,7 +29,7 @@ function standIn(exports) {
       memory = memory.map((copy, n) => n === i ? now.slice() : copy);
     });
   };
-  function run(one, block, gx, gy) {
+  function resume(one, block, gx, gy) {
     const {gpu_lane, __stack_pointer: stack} = exports(), {value} = stack;
     thread = Object.assign(one, {next: 0, barriers: 0, pieces: []});
     enter();
@@ -91,7 +91,7 @@ function standIn(exports) {
       for (let block = 0; block < gx * gy * gz; block++) {
         const threads = Array.from({length: THREADS}, (_, id) => ({id, answers: [], views: []}));
         for (let round = [1]; round.some(ran => ran); rounds.push(round)) {
-          round = threads.map(one => one.asks || one.done ? null : run(one, block, gx, gy));
+          round = threads.map(one => one.asks || one.done ? null : resume(one, block, gx, gy));
           for (let i = 0; i < THREADS; i += WARP)
             answer(threads.slice(i, i + WARP), ({all}) => !all);
           answer(threads, ({all}) => all);

@@ -7,48 +7,16 @@
 //     tell()                            a step: one more token of each tale
 //     branch(&a, 9, &b)                 b begins with the first 9 tokens of a, shared with it
 //     look(&a)                          what a head saw as it chose the newest token of a
-//     forget(&a)                        a is gone
 //
 // Of a tale that goes on, all tokens but the last known one are in its sequence.
 
-// The page shows which calls llama.c makes. They are noted.
-#define NOTED(call, ...) (last_code = (call), snprintf(last, sizeof last, __VA_ARGS__), did())
-#define seq_create(pool, seq) \
-    NOTED((seq_create)(pool, seq), "seq_create(pool, &%c)", name_of(*(seq)))
-#define seq_append(seq, n) NOTED((seq_append)(seq, n), "seq_append(%c, %d)", name_of(seq), n)
-#define seq_release(seq) (NOTED(PAGED_OK, "seq_release(%c)", name_of(seq)), (seq_release)(seq))
-static char last[60];
-static int last_code;
-static char name_of(const Seq *seq);
-static int did(void);
-
 #define LLAMA_NO_MAIN
 #include "llama.c"
-#undef seq_create
-#undef seq_append
-#undef seq_release
 
 enum { LOOK_LAYER = 1, LOOK_HEAD = 3 };  // the head that finds where a name stood before
 
 static Server server;
-static float *asked;  // [SEQS][head_dim] the query of that head, for the newest token
-static char *calls;   // since the last report(), as JSON (both are arrays of stb_ds)
-
-static char name_of(const Seq *seq)
-{
-    int i = 0;
-    while (server.requests[i].seq != seq) i++;
-    return (char)('a' + i);
-}
-
-static int did(void)
-{
-    char json[100];
-    int n = snprintf(json, sizeof json, "%s{\"call\":\"%s\",\"code\":%d}", arrlen(calls) ? "," : "",
-                     last, last_code);
-    memcpy(arraddnptr(calls, n), json, n);
-    return last_code;
-}
+static float *asked;  // [SEQS][head_dim] of that head, for the newest token (an array of stb_ds)
 
 // ---- the model and its pool -------------------------------------------------------------------
 
@@ -135,8 +103,7 @@ int branch(Seq **from, int at, Seq **to)
         return PAGED_BAD_ARGUMENT;
     *child = (Request){.id = child->id, .given = at, .rng = child->id, .temperature = 0.7f};
     if (parent->seq) {
-        int error = NOTED(seq_fork(parent->seq, at - 1, &child->seq), "seq_fork(%c, %d, &%c)",
-                          'a' + parent->id, at - 1, 'a' + child->id);
+        int error = seq_fork(parent->seq, at - 1, &child->seq);
         if (error) return error;
         arrput(server.running, child);
     } else {
@@ -148,26 +115,26 @@ int branch(Seq **from, int at, Seq **to)
     return PAGED_OK;
 }
 
-int forget(Seq **seq)
-{
-    Request *r = tale_of(seq, 0);
-    if (!r) return PAGED_BAD_ARGUMENT;
-    for (int n = 0; n < arrlen(server.waiting); n++)
-        if (server.waiting[n] == r) arrdel(server.waiting, n);
-    for (int n = 0; n < arrlen(server.running); n++)
-        if (server.running[n] == r) arrdel(server.running, n);
-    if (r->seq) give_back_blocks(r);
-    arrfree(r->tokens);
-    *seq = NULL;
-    return PAGED_OK;
-}
-
 int tell(void)
 {
     schedule(&server);
     if (arrlen(server.input.tokens) > 0) take_tokens(&server, compute(&server));
     for (int i = 0; i < SEQS; i++) *seqs[i] = server.requests[i].seq;
     return PAGED_OK;
+}
+
+// What a query sees of each of n tokens, whose keys are in k: softmax of the scores.
+static void weigh(int n, int kv_head, const float *query)
+{
+    const int dim = config.head_dim;
+    float max = -INFINITY, sum = 0;
+    for (int t = 0; t < n; t++) {
+        const float *key = k + (t * config.num_kv_heads + kv_head) * dim;
+        arrput(weights, product(query, key, dim) / sqrtf((float)dim));
+        max = fmaxf(max, weights[t]);
+    }
+    for (int t = 0; t < n; t++) sum += weights[t] = expf(weights[t] - max);
+    for (int t = 0; t < n; t++) weights[t] /= sum;
 }
 
 int look(Seq **seq)
@@ -194,10 +161,8 @@ static void print_quoted(const char *text)
 
 static void print_tales(void)
 {
-    printf(",\"steps\":%ld,\"computed\":%ld,\"recomputed\":%ld,\"preemptions\":%ld",
-           server.num_steps, server.num_tokens, server.num_recomputed, server.num_preemptions);
-    printf(",\"calls\":[%.*s],\"tales\":{", (int)arrlen(calls), calls);
-    arrsetlen(calls, 0);
+    printf(",\"steps\":%ld,\"preemptions\":%ld,\"tales\":{", server.num_steps,
+           server.num_preemptions);
     for (int n = 0, count = 0; n < SEQS; n++) {
         const Request *r = &server.requests[n];
         if (!r->tokens) continue;

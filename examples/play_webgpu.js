@@ -1,9 +1,9 @@
 // On your own GPU: a part of the script of docs/play.html. The engine fills a cache, a GPU attends
-// to it in three ways, with the engine's kernel in WGSL (play_webgpu.awk), and the engine judges.
+// to it in three ways, with the engine's kernel in WGSL (play_kernel.awk), and the engine judges.
 
 const ownGpu = {
   shape: {seqs: 16, length: 1024, kvHeads: 8, qHeads: 32, headDim: 64, blockSize: 16},
-  ways: {contiguous: 'contiguous', copied: 'copied first', paged: 'paged'},
+  ways: {contiguous: 'contiguous K and V', copied: 'copied ones', paged: 'paged ones'},
   software: /swiftshader|llvmpipe|lavapipe|software|basic render/i,
   patience: 30, seconds: 10, say(text) { $('gpu-says').textContent = text; },
 };
@@ -12,40 +12,84 @@ const within = (what, promise) => Promise.race([promise, new Promise((_, fail) =
     1000 * ownGpu.patience);
 })]);
 
-// The engine, in a Worker of its own.
-function keepCache() {
-  let x;
-  const answer = {
-    create(module, {seqs, length, kvHeads, headDim, blockSize}, dtype) {
-      const none = new Proxy({}, {get: () => () => 8}), blocks = Math.ceil(length / blockSize);
-      x = new WebAssembly.Instance(module, {wasi_snapshot_preview1: none, gpu: none}).exports;
-      x._initialize();
-      const code = x.cache_create(seqs, length, kvHeads, headDim, blockSize, dtype);
-      if (code) throw Error(`error code ${code}`);
-      const copy = (at, bytes) => new Int32Array(x.memory.buffer.slice(at, at + bytes));
-      const bytes = seqs * blocks * blockSize * kvHeads * headDim * (dtype ? 2 : 4);
-      return {dtype, planes: [0, 1].map(v => copy(x.cache_plane(v), bytes)),
-        tables: Array.from({length: seqs}, (_, i) => copy(x.cache_table(i), 4 * blocks))};
-    },
-    difference(seq, qHeads, q, out) {
-      const at = x.malloc(8 * q.length);
-      new Float32Array(x.memory.buffer, at).set([...q, ...out]);
-      return x.cache_difference(seq, qHeads, at, at + 4 * q.length);
-    },
-  };
-  onmessage = ({data: [what, ...inputs]}) => postMessage(answer[what](...inputs));
+// What a kernel needs around it in WGSL, after what is known of the adapter. In a Job, a pointer is
+// a number: k_plane and v_plane say where in "planes" they begin; tables and lse are 0 if null.
+const AROUND = `
+struct PoolConfig { num_kv_heads: i32, head_dim: i32, block_size: i32, num_blocks: i32, dtype: i32 }
+struct SeqOffset { token: i32, entry: i32 }
+struct QueryToken { seq: i32, position: i32 }
+struct Job {
+    scale: f32, num_q_heads: i32, layer: i32, tables: i32, lse: i32, k_plane: i32, v_plane: i32,
+    @align(16) config: PoolConfig
 }
-function startEngine() {
-  const worker = new Worker(URL.createObjectURL(new Blob([`(${keepCache})()`])));
-  const ask = (...question) => within('The engine in this page', new Promise((done, fail) => {
-    worker.onmessage = ({data}) => done(data);
-    worker.onerror = event => {
-      event.preventDefault();
-      fail(Error(`The engine in this page cannot make or judge a cache: ${event.message}.`));
-    };
-    worker.postMessage(question);
-  }));
-  return {ask, end: () => worker.terminate()};
+@group(0) @binding(0) var<uniform> the_job: Job;
+@group(0) @binding(1) var<storage, read> planes: array<f32>;
+@group(0) @binding(2) var<storage, read> job_offsets: array<SeqOffset>;
+@group(0) @binding(3) var<storage, read> job_queries: array<QueryToken>;
+@group(0) @binding(4) var<storage, read> job_tables: array<i32>;
+@group(0) @binding(5) var<storage, read> job_q: array<f32>;
+@group(0) @binding(6) var<storage, read_write> job_out: array<f32>;
+@group(0) @binding(7) var<storage, read_write> job_lse: array<f32>;
+@group(0) @binding(8) var<storage, read_write> copies: array<f32>;
+var<private> threadIdx: vec3i;
+var<private> blockIdx: vec3i;
+const WARPS = THREADS / WARP;
+const PER_LANE = (PAGED_MAX_HEAD_DIM + WARP - 1) / WARP;
+const STATE = PAGED_MAX_HEAD_DIM + 2;
+const PAGED_F32 = 0; const PAGED_F16 = 1; const PAGED_BF16 = 2;
+const ALL_LANES = 0; const FLT_MAX = 0x1.fffffep+127f;
+fn fmaxf(a: f32, b: f32) -> f32 { return max(a, b); }
+fn expf(x: f32) -> f32 { return exp(x); }
+fn logf(x: f32) -> f32 { return log(x); }
+fn syncthreads() { workgroupBarrier(); }
+fn load_element(plane: i32, i: i32, dtype: i32) -> f32 { return planes[plane + i]; }
+
+@compute @workgroup_size(THREADS)
+fn attend(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_id) thread: vec3u) {
+    blockIdx = vec3i(block);
+    threadIdx = vec3i(thread);
+    attend_paged(the_job);
+}
+
+// Rung 1 copies K and V: a token in each thread block.
+@compute @workgroup_size(THREADS)
+fn gather(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) thread: u32) {
+    let job = the_job;
+    let dim = job.config.head_dim;
+    let end = job.config.num_kv_heads * dim;
+    for (var i = i32(thread); i < end; i += THREADS) {
+        let begin = job_offsets[block.y];
+        let at = token_offset(job, begin, i32(block.x), i / dim) + i % dim;
+        let copy = dense_offset(job, begin, i32(block.x), i / dim) + i % dim;
+        copies[job.k_plane + copy] = planes[job.k_plane + at];
+        copies[job.v_plane + copy] = planes[job.v_plane + at];
+    }
+}
+`;
+
+// What the last of these calls returns, and the memory that is there.
+async function ask(place, isFirst, ...calls) {
+  let last;
+  await place.ask(isFirst, calls, state => { last = state; });
+  if (last.stopped)
+    throw Error(`The engine in this page cannot make or judge a cache: ${last.stopped}.`);
+  return last;
+}
+// A cache of random numbers: its planes of K and V, and the block tables.
+async function fillCache(place) {
+  const {seqs, length, kvHeads, headDim, blockSize} = ownGpu.shape;
+  const blocks = Math.ceil(length / blockSize), tables = [];
+  const {code} = await ask(place, true, make('start', 4, 4),
+    make('cache_create', seqs, length, kvHeads, headDim, blockSize));
+  if (code) throw Error(`The engine in this page makes no cache: ${codeName(code)}.`);
+  const copy = async (bytes, ...call) => {
+    const {memory} = await ask(place, false, {...make(...call), bytes});
+    return memory;
+  };
+  for (let i = 0; i < seqs; i++) tables.push(await copy(4 * blocks, 'cache_table', i));
+  const bytes = 4 * seqs * blocks * blockSize * kvHeads * headDim;
+  return {tables,
+    planes: [await copy(bytes, 'cache_plane', 0), await copy(bytes, 'cache_plane', 1)]};
 }
 
 async function findGpu() {
@@ -65,14 +109,15 @@ async function findGpu() {
 }
 
 // A warp has as many lanes as can shuffle on this GPU: one, if none can.
-async function compile({device, lanes}, dtype) {
+async function compile({device, lanes}) {
   ownGpu.wgsl ??= new TextDecoder().decode(await unpack($('wgsl').textContent));
   const code = `${lanes > 1 ? 'enable subgroups; diagnostic(off, subgroup_uniformity);' : ''}
     const WARP = ${lanes}; const THREADS = ${Math.min(128, 32 * lanes)};
-    const PER_WORD = ${dtype ? 2 : 1}; const PAGED_MAX_HEAD_DIM = ${ownGpu.shape.headDim};
+    const PAGED_MAX_HEAD_DIM = ${ownGpu.shape.headDim};
     fn shfl_xor_sync(mask: i32, x: f32, bits: i32) -> f32 {
       return ${lanes > 1 ? 'subgroupShuffleXor(x, u32(bits))' : 'x'};
     }
+    ${AROUND}
     ${ownGpu.wgsl}`;
   const shader = device.createShaderModule({code}), {messages} = await shader.getCompilationInfo();
   const {lineNum, message} = messages.find(({type}) => type === 'error') ?? {};
@@ -85,13 +130,11 @@ async function compile({device, lanes}, dtype) {
 }
 
 // Buffers, and the launches of each way: a pipeline, its buffers, its grid.
-async function prepare({device}, shader, {dtype, planes: [k, v], tables}) {
+async function prepare({device}, shader, {planes: [k, v], tables}) {
   const {seqs, length, kvHeads, qHeads, headDim, blockSize} = ownGpu.shape;
   const blocks = tables[0].length, bytes = 2 * k.byteLength, q = tables.map(() =>
     Float32Array.from({length: qHeads * headDim}, () => 12 * Math.random() - 6));
-  const {maxStorageBufferBindingSize: limit} = device.limits, {STORAGE, UNIFORM} = GPUBufferUsage;
-  if (bytes > limit)
-    throw Error(`The cache needs ${bytes} bytes. A buffer of this device has at most ${limit}.`);
+  const {STORAGE, UNIFORM} = GPUBufferUsage;
   const room = (size, usage = STORAGE) => device.createBuffer(
     {size, usage: usage | GPUBufferUsage.COPY_DST | GPUBufferUsage.COPY_SRC});
   const filled = (parts, usage) => {
@@ -101,7 +144,7 @@ async function prepare({device}, shader, {dtype, planes: [k, v], tables}) {
   };
   const job = isPaged => {
     const words = Int32Array.of(0, qHeads, 0, isPaged, 0, 0, k.length, 0,
-      kvHeads, headDim, blockSize, seqs * blocks, dtype, 0, 0, 0);
+      kvHeads, headDim, blockSize, seqs * blocks, 0, 0, 0, 0);
     new Float32Array(words.buffer)[0] = headDim ** -.5;
     return filled([words], UNIFORM);
   };
@@ -142,42 +185,41 @@ async function time({device, out, launches}, way, rows, repeats) {
 }
 
 // How far the results of some rows are from the engine's.
-async function judge({device, engine, q, out}, rows) {
+async function judge({device, place, q, out}, rows) {
   const copy = device.createBuffer(
     {size: out.size, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST});
-  const encoder = device.createCommandEncoder(), differences = [], n = q[0].length;
+  const encoder = device.createCommandEncoder(), n = q[0].length;
   encoder.copyBufferToBuffer(out, 0, copy, 0, out.size);
   device.queue.submit([encoder.finish()]);
   await within('The GPU', copy.mapAsync(GPUMapMode.READ));
   const results = new Float32Array(copy.getMappedRange());
-  while (differences.length < 4) {
-    const row = Math.floor(Math.random() * rows);
-    differences.push(await engine.ask('difference', row, ownGpu.shape.qHeads, q[row],
-      results.slice(n * row, n * row + n)));
+  let worst = 0;
+  for (let i = 0; i < 4; i++) {
+    const row = Math.floor(Math.random() * rows), its = results.slice(n * row, n * row + n);
+    const {code: by} = await ask(place, false,
+      make('cache_difference', row, ownGpu.shape.qHeads, q[row], its));
+    worst = Math.max(worst, by);
   }
-  return Math.max(...differences);
+  return worst;
 }
 
-// All ways in turn, so that what slows the machine down for a while slows all of them. A launch
-// alone takes `idle`, of which a time should have next to nothing.
+// All ways in turn, so that what slows the machine down for a while slows all of them. A slow GPU
+// attends for a part of the sequences.
 async function measure(gpu) {
   const {shape, ways, seconds, say} = ownGpu, results = {}, begin = performance.now();
   const names = Object.keys(gpu.launches);
-  let one, idle;
-  for (const way of [...names, ...names]) {
-    one = await time(gpu, way, 1, 1);
-    idle = await time(gpu, way, 1, 0);
-  }
-  const rows = Math.max(1, Math.min(shape.seqs, Math.floor(500 / Math.max(1, one - idle))));
+  let one;
+  for (const way of [...names, ...names]) one = await time(gpu, way, 1, 1);
+  const rows = Math.max(1, Math.min(shape.seqs, Math.floor(500 / Math.max(1, one))));
   for (const way of names) {
     let repeats = 1;
-    while (repeats < 4096 && await time(gpu, way, rows, repeats) < 100 + 10 * idle) repeats *= 2;
+    while (repeats < 4096 && await time(gpu, way, rows, repeats) < 100) repeats *= 2;
     results[way] = {repeats, times: [], wrong: await judge(gpu, rows)};
   }
   for (let round = 1; round < 4 || performance.now() - begin < 1000 * seconds; round++)
     for (const way of names) {
       const {repeats, times} = results[way];
-      if (!gpu.over) say(`Round ${round}: ${ways[way]} ...`);
+      if (!gpu.isOver) say(`Round ${round}: ${ways[way]} ...`);
       times.push(await time(gpu, way, rows, repeats) / repeats);
     }
   for (const result of Object.values(results)) {
@@ -190,30 +232,23 @@ async function measure(gpu) {
 
 function show({name, lanes, isSoftware, bytes}, {rows, results}) {
   const {ways, shape: {seqs, length}, say} = ownGpu, {contiguous, copied, paged} = results;
-  const isRight = way => results[way].wrong < 1e-4, allRight = Object.keys(ways).every(isRight);
-  const row = (kind, ...cells) => el('tr', {}, ...cells.map(cell => el(kind, {}, cell)));
-  $('gpu-table').replaceChildren(row('th', 'K and V', 'ms', 'GB/s', 'ratio', 'result'),
-    ...Object.keys(ways).map(way => {
-      const {ms, wrong} = results[way], speed = bytes * rows / seqs / ms / 1e6;
-      if (!isRight(way)) return row('td', ways[way], '', '', '', `wrong by ${wrong.toFixed(5)}`);
-      return row('td', ways[way], ms.toPrecision(3), speed.toPrecision(3),
-        allRight ? (ms / contiguous.ms).toFixed(2) : '', 'right');
-    }));
+  const wrong = Object.keys(ways).find(way => !(results[way].wrong < 1e-4));
   const percent = share => `${(100 * share).toFixed(1)} %`;
   const cost = ({ms}) => percent(ms / contiguous.ms - 1);
   const noise = Math.max(contiguous.noise, copied.noise, paged.noise);
-  say(`On ${name}, ${!allRight ? 'a result is wrong' : noise > .1
-    ? `times differ by ${percent(noise)} from round to round, too much to compare them`
-    : `paging costs ${cost(paged)}; copying first costs ${cost(copied)}`}. Sequences: ${rows} ` +
-    `of ${seqs}, of ${length} tokens. Lanes of a warp: ${lanes}.` +
-    (isSoftware ? ' This adapter is software: its times say nothing about a GPU.' : ''));
+  const speed = (bytes * rows / seqs / contiguous.ms / 1e6).toPrecision(3);
+  say(`On ${name}, ${wrong ? `the result of ${ways[wrong]} is wrong by ${results[wrong].wrong}`
+    : `all results are right. ${noise > .1
+      ? `Times differ by ${percent(noise)} from round to round, too much to compare them`
+      : `Paging costs ${cost(paged)}; copying first costs ${cost(copied)}. Contiguous K and V ` +
+        `are read at ${speed} GB/s`}`}. Sequences: ${rows} of ${seqs}, of ${length} tokens. ` +
+    `Lanes of a warp: ${lanes}.${
+      isSoftware ? ' This is software: its times say nothing about a GPU.' : ''}`);
 }
 
 async function useGpu() {
-  if (ownGpu.busy) return;
-  const gpu = {engine: startEngine()}, {say, shape} = ownGpu;
-  ownGpu.busy = true;
-  $('gpu-table').replaceChildren();
+  const place = new Place(), gpu = {place}, {say} = ownGpu;
+  $('gpu-run').disabled = true;
   say('Looking for a GPU ...');
   try {
     Object.assign(gpu, await findGpu());
@@ -222,28 +257,16 @@ async function useGpu() {
       gpu.device.lost.then(({message}) => fail(Error(`The GPU was lost. ${message}`)));
     });
     const attending = async () => {
-      const cache = await gpu.engine.ask('create', module, shape, 1)  // stages 7 to 11 have no f16
-        .catch(() => gpu.engine.ask('create', module, shape, 0));
-      const shader = await compile(gpu, cache.dtype);
+      const cache = await fillCache(place), shader = await compile(gpu);
       gpu.device.onuncapturederror = ({error}) => gpu.fail(error);
       Object.assign(gpu, await prepare(gpu, shader, cache));
       return measure(gpu);
     };
     show(gpu, await Promise.race([broken, attending()]));
   } catch ({message}) { say(message); }
-  gpu.over = true;
-  gpu.engine.end();
+  gpu.isOver = true;
+  place.worker?.terminate();
   gpu.device?.destroy();
-  ownGpu.busy = false;
+  $('gpu-run').disabled = false;
 }
-
-$('own-gpu').hidden = false;
-$('own-gpu').append(el('h2', {}, 'On your own GPU'),
-  el('p', {}, 'What does a block table cost? Your GPU attends to a cache of 16 sequences of 1024 ' +
-    'tokens: to K and V that are contiguous, that are copied so first, and that stay in their ' +
-    'blocks. The kernel is that of this engine, translated.'),
-  el('div', {class: 'bar'}, el('button', {id: 'gpu-run'}, 'Run')),
-  el('p', {id: 'gpu-says', role: 'status'}),
-  el('table', {id: 'gpu-table', style: 'white-space: nowrap; text-align: left; ' +
-    'border-spacing: 8px 2px; margin-left: -8px'}));
 $('gpu-run').onclick = useGpu;

@@ -1,8 +1,26 @@
-# play_webgpu.awk: the kernel's C text in WGSL, the language of WebGPU, statement by statement.
-# A pointer to floats becomes an index into the array `floats`, the shared memory of a thread block;
-# job->q[i] becomes job_q[i]. What it does not know it leaves as it is, for the compiler to refuse.
-# The comment of each line says which line of the C text it is from.
+# play_kernel.awk: an engine's kernels, as docs/play.html needs them.
+#
+# to=record: in C. They tell the page where they are: as a function begins, at each blank line (one
+# without these has fewer steps in the act), where a token is found, and which arrays are shared.
+# Lines keep their numbers.
+to == "record" {
+    if (/^__[dg][a-z]*__.*[^}]$/) inside = 1
+    if (inside) {
+        sub(/^[{]$/, "{ SEE;")
+        sub(/^$/, "    SEE;")
+        sub(/token_offset\(/, "FOUND(")
+        if (match($0, /__shared__ float [a-z_]+/))
+            sub(/;/, "; SHARED(" substr($0, RSTART + 17, RLENGTH - 17) ");")
+    }
+    if (/^[}]/) inside = 0
+    print
+    next
+}
 
+# Otherwise: in WGSL, the language of WebGPU, statement by statement. A pointer to floats becomes an
+# index into the array `floats`, the shared memory of a thread block; job->q[i] becomes job_q[i].
+# What it does not know it leaves as it is, for the compiler to refuse. The comment of each line
+# says which line of the C text it is from.
 /^__device__ static|^__global__ static void attend_paged|^HD static size_t [a-z]+_offset/ {
     inside = 1
 }
@@ -14,7 +32,7 @@ inside {
     if (ends) translate()
     inside = !ends
 }
-END { print "var<workgroup> floats: array<f32, 0" shared ">;" }
+END { if (to != "record") print "var<workgroup> floats: array<f32, 0" shared ">;" }
 
 # What is in s before `stop`, outside of brackets.
 function before(s, stop,    i, c, depth) {
