@@ -248,7 +248,7 @@ musl_learns() {
     for name in table warps; do $to/draw $name | cmp - docs/$name.svg || return; done
     for test in $(sed -n 's/^tests //p' learn/stages.txt); do $to/stage_tests $test || return; done
     for stage in 1 2 3 4 5 6 7 8 9 10 11 12; do $to/show $stage </dev/null || return; done
-    for hunt in 1 2 3 4 5 6 7 8 9 10 11 12 13; do $to/hunts $hunt || return; done
+    for hunt in 1 2 3 4 5 6 7 8 9 10; do $to/hunts $hunt || return; done
     for exercise in learn/[0-9]*.c; do
         $to/$(basename $exercise .c) | grep ': not yet: ' || return
     done

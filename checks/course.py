@@ -550,7 +550,7 @@ def check_hunts():
 
 # What a reader sees in a debugger who follows the hint of a hunt.
 SEEN = {'1': 'in 3 blocks of 4', '3': 'V  -1.0000  -1.0000   1.0000 & V   0.0000   0.0000',
-        '4': '4 used, 4 free', '7': '0* 1* 2* 3* 4* 5* 6 7', '9': 'then 0 again'}
+        '4': '4 used, 4 free', '7': '0* 1* 2* 3* 4* 5* 6 7', '8': 'then 0 again'}
 MISUNDERSTOOD = 'Undefined|No symbol|not a valid|undeclared|usage:|Cannot|error:'
 
 

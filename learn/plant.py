@@ -154,7 +154,7 @@ def hunt_command(options):
     hunts = read_hunts()
     number = ''.join(options.names)
     if not number:
-        print('Twelve bugs to find, easy ones first, and the chapter to read before each:')
+        print('Ten bugs to find, easy ones first, and the chapter to read before each:')
         for number, hunt in hunts.items():
             print(f'{number:>4}  {hunt["after"]:10}  {hunt["title"]}')
         return 0
