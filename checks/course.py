@@ -4,8 +4,8 @@
     python3 checks/course.py track    all stages with right functions, with a wrong one each; what
                                       they tell and draw
     python3 checks/course.py hunts    each hunt shows its symptom, and accepts its function alone
-    python3 checks/course.py house    all wrong functions, what make says to a reader, the exercises,
-                                      hints in debuggers, other systems, the suite
+    python3 checks/course.py house    all wrong functions, what make says to a reader, the
+                                      exercises, hints in debuggers, other systems, the suite
 
 One build of the engine serves the whole track. Each function first asks which stage the reader has
 reached (CHECK_STAGE). It then panics as unwritten, or goes on with a wrong body (CHECK_WRONG), with
@@ -509,6 +509,7 @@ def code_problems(name, patch):
 
 
 def check_code():
+    expect('list of exercises', 0, list(CODE), learn.exercise, '', '', STAGES)
     if not shutil.which('patch'):
         report('exercises', skipped='there is no patch')
         return

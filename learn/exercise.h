@@ -45,16 +45,13 @@ static inline void must(int error)
     if (error) not_yet("a call of the engine fails: %s", paged_error(error));
 }
 
-__attribute__((noreturn)) static inline void no_standin(void)
-{
-    printf("This build has no stand-in for a GPU, which needs x86-64 or AArch64.\n");
-    exit(2);
-}
-
 static inline Pool *new_pool_of(PoolConfig config)
 {
     Pool *pool;
-    if (!device_exists(config.device)) no_standin();
+    if (!device_exists(config.device)) {
+        printf("This build has no stand-in for a GPU, which needs x86-64 or AArch64.\n");
+        exit(2);
+    }
     must(pool_create(&config, &pool));
     return pool;
 }

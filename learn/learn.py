@@ -506,9 +506,9 @@ def debug(number, stages, start=os.execvp):
 
 
 def copy_for(name, original, stages):
-    """Makes the reader's file for an exercise, and prints the task. It is a copy of a file of learn/
-    or of an engine: the reader's if there is one, as the finished one has all solutions. Returns
-    its path, or None if the reader's engine does not go so far yet."""
+    """Makes the reader's file for an exercise, and prints the task. It is a copy of a file of
+    learn/ or of an engine: the reader's if there is one, as the finished one has all solutions.
+    Returns its path, or None if the reader's engine does not go so far yet."""
     task_path = next(path for path in ('learn/%s.c' % name, original) if os.path.exists(path))
     path = 'learn/my-%s' % os.path.basename(task_path)
     if os.path.exists(path):
