@@ -11,7 +11,8 @@ async function hear(what, requestAdapter) {
   await useGpu();
   print(what);
 }
-const print = what => say(`${what} | ${$('gpu-says').textContent}`);
+const print = what => say([what, ...[...document.querySelectorAll('#gpu-says, #gpu-table tr')].map(
+  ({textContent}) => textContent.replace(/\s+/g, ' '))].join(' | '));
 const replace = (object, name, value) => Object.defineProperty(object, name, {value});
 // The adapter that there is, changed, or with a device that is changed.
 const changed = (changeAdapter, changeDevice) => async () => {
@@ -40,6 +41,8 @@ if (location.search === '?gpu=reasons') {
   ownGpu.patience = 120;
   await hear('lost', changedDevice(device =>
     replace(device.queue, 'submit', () => device.destroy())));
+  await hear('too small', changedDevice(({limits}) =>
+    replace(limits, 'maxStorageBufferBindingSize', 99)));
   const {wgsl} = ownGpu;
   ownGpu.wgsl = wgsl.replaceAll('logf', 'log2f');
   await hear('a line', changed());

@@ -248,10 +248,11 @@ static int fill(Seq *seq)  // with random K and V
 
 // The sequences take a block in random turns, so each has blocks of the others between its own.
 // Returns an error code.
-int cache_create(int num_seqs, int length, int num_kv_heads, int head_dim, int block_size)
+int cache_create(int num_seqs, int length, int num_kv_heads, int head_dim, int block_size,
+                 int dtype)
 {
     int num_blocks = num_seqs * ((length + block_size - 1) / block_size);
-    PoolConfig shape = {1, num_kv_heads, head_dim, block_size, num_blocks, PAGED_F32, 0, PAGED_CPU};
+    PoolConfig shape = {1, num_kv_heads, head_dim, block_size, num_blocks, dtype, 0, PAGED_CPU};
     int error = pool_create(&shape, &cache);
     arrsetlen(all, num_seqs);
     for (int i = 0; i < num_seqs && !error; i++) error = seq_create(cache, &all[i]);

@@ -3,7 +3,7 @@
 
 const ownGpu = {
   shape: {seqs: 16, length: 1024, kvHeads: 8, qHeads: 32, headDim: 64, blockSize: 16},
-  ways: {contiguous: 'contiguous K and V', copied: 'copied ones', paged: 'paged ones'},
+  ways: {contiguous: 'contiguous', copied: 'copied first', paged: 'paged'},
   software: /swiftshader|llvmpipe|lavapipe|software|basic render/i,
   patience: 30, seconds: 10, say(text) { $('gpu-says').textContent = text; },
 };
@@ -23,14 +23,14 @@ struct Job {
     @align(16) config: PoolConfig
 }
 @group(0) @binding(0) var<uniform> the_job: Job;
-@group(0) @binding(1) var<storage, read> planes: array<f32>;
+@group(0) @binding(1) var<storage, read> planes: array<u32>;
 @group(0) @binding(2) var<storage, read> job_offsets: array<SeqOffset>;
 @group(0) @binding(3) var<storage, read> job_queries: array<QueryToken>;
 @group(0) @binding(4) var<storage, read> job_tables: array<i32>;
 @group(0) @binding(5) var<storage, read> job_q: array<f32>;
 @group(0) @binding(6) var<storage, read_write> job_out: array<f32>;
 @group(0) @binding(7) var<storage, read_write> job_lse: array<f32>;
-@group(0) @binding(8) var<storage, read_write> copies: array<f32>;
+@group(0) @binding(8) var<storage, read_write> copies: array<u32>;
 var<private> threadIdx: vec3i;
 var<private> blockIdx: vec3i;
 const WARPS = THREADS / WARP;
@@ -42,7 +42,10 @@ fn fmaxf(a: f32, b: f32) -> f32 { return max(a, b); }
 fn expf(x: f32) -> f32 { return exp(x); }
 fn logf(x: f32) -> f32 { return log(x); }
 fn syncthreads() { workgroupBarrier(); }
-fn load_element(plane: i32, i: i32, dtype: i32) -> f32 { return planes[plane + i]; }
+fn load_element(plane: i32, i: i32, dtype: i32) -> f32 {
+    if (dtype == PAGED_F32) { return bitcast<f32>(planes[plane + i]); }
+    return unpack2x16float(planes[plane + i / 2])[i % 2];
+}
 
 @compute @workgroup_size(THREADS)
 fn attend(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_id) thread: vec3u) {
@@ -51,18 +54,18 @@ fn attend(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_id) thr
     attend_paged(the_job);
 }
 
-// Rung 1 copies K and V: a token in each thread block.
+// Rung 1 copies K and V, in words, as WGSL stores no 16 bits: a token in each thread block.
 @compute @workgroup_size(THREADS)
 fn gather(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) thread: u32) {
     let job = the_job;
     let dim = job.config.head_dim;
     let end = job.config.num_kv_heads * dim;
-    for (var i = i32(thread); i < end; i += THREADS) {
+    for (var i = PER_WORD * i32(thread); i < end; i += PER_WORD * THREADS) {
         let begin = job_offsets[block.y];
         let at = token_offset(job, begin, i32(block.x), i / dim) + i % dim;
         let copy = dense_offset(job, begin, i32(block.x), i / dim) + i % dim;
-        copies[job.k_plane + copy] = planes[job.k_plane + at];
-        copies[job.v_plane + copy] = planes[job.v_plane + at];
+        copies[job.k_plane + copy / PER_WORD] = planes[job.k_plane + at / PER_WORD];
+        copies[job.v_plane + copy / PER_WORD] = planes[job.v_plane + at / PER_WORD];
     }
 }
 `;
@@ -76,19 +79,19 @@ async function ask(place, isFirst, ...calls) {
   return last;
 }
 // A cache of random numbers: its planes of K and V, and the block tables.
-async function fillCache(place) {
+async function fillCache(place, dtype) {
   const {seqs, length, kvHeads, headDim, blockSize} = ownGpu.shape;
   const blocks = Math.ceil(length / blockSize), tables = [];
   const {code} = await ask(place, true, make('start', 4, 4),
-    make('cache_create', seqs, length, kvHeads, headDim, blockSize));
+    make('cache_create', seqs, length, kvHeads, headDim, blockSize, dtype));
   if (code) throw Error(`The engine in this page makes no cache: ${codeName(code)}.`);
   const copy = async (bytes, ...call) => {
     const {memory} = await ask(place, false, {...make(...call), bytes});
     return memory;
   };
   for (let i = 0; i < seqs; i++) tables.push(await copy(4 * blocks, 'cache_table', i));
-  const bytes = 4 * seqs * blocks * blockSize * kvHeads * headDim;
-  return {tables,
+  const bytes = seqs * blocks * blockSize * kvHeads * headDim * (dtype ? 2 : 4);
+  return {dtype, tables,
     planes: [await copy(bytes, 'cache_plane', 0), await copy(bytes, 'cache_plane', 1)]};
 }
 
@@ -109,11 +112,11 @@ async function findGpu() {
 }
 
 // A warp has as many lanes as can shuffle on this GPU: one, if none can.
-async function compile({device, lanes}) {
+async function compile({device, lanes}, dtype) {
   ownGpu.wgsl ??= new TextDecoder().decode(await unpack($('wgsl').textContent));
   const code = `${lanes > 1 ? 'enable subgroups; diagnostic(off, subgroup_uniformity);' : ''}
     const WARP = ${lanes}; const THREADS = ${Math.min(128, 32 * lanes)};
-    const PAGED_MAX_HEAD_DIM = ${ownGpu.shape.headDim};
+    const PER_WORD = ${dtype ? 2 : 1}; const PAGED_MAX_HEAD_DIM = ${ownGpu.shape.headDim};
     fn shfl_xor_sync(mask: i32, x: f32, bits: i32) -> f32 {
       return ${lanes > 1 ? 'subgroupShuffleXor(x, u32(bits))' : 'x'};
     }
@@ -130,11 +133,13 @@ async function compile({device, lanes}) {
 }
 
 // Buffers, and the launches of each way: a pipeline, its buffers, its grid.
-async function prepare({device}, shader, {planes: [k, v], tables}) {
+async function prepare({device}, shader, {dtype, planes: [k, v], tables}) {
   const {seqs, length, kvHeads, qHeads, headDim, blockSize} = ownGpu.shape;
   const blocks = tables[0].length, bytes = 2 * k.byteLength, q = tables.map(() =>
     Float32Array.from({length: qHeads * headDim}, () => 12 * Math.random() - 6));
-  const {STORAGE, UNIFORM} = GPUBufferUsage;
+  const {maxStorageBufferBindingSize: limit} = device.limits, {STORAGE, UNIFORM} = GPUBufferUsage;
+  if (bytes > limit)
+    throw Error(`The cache needs ${bytes} bytes. A buffer of this device has at most ${limit}.`);
   const room = (size, usage = STORAGE) => device.createBuffer(
     {size, usage: usage | GPUBufferUsage.COPY_DST | GPUBufferUsage.COPY_SRC});
   const filled = (parts, usage) => {
@@ -144,7 +149,7 @@ async function prepare({device}, shader, {planes: [k, v], tables}) {
   };
   const job = isPaged => {
     const words = Int32Array.of(0, qHeads, 0, isPaged, 0, 0, k.length, 0,
-      kvHeads, headDim, blockSize, seqs * blocks, 0, 0, 0, 0);
+      kvHeads, headDim, blockSize, seqs * blocks, dtype, 0, 0, 0);
     new Float32Array(words.buffer)[0] = headDim ** -.5;
     return filled([words], UNIFORM);
   };
@@ -232,23 +237,29 @@ async function measure(gpu) {
 
 function show({name, lanes, isSoftware, bytes}, {rows, results}) {
   const {ways, shape: {seqs, length}, say} = ownGpu, {contiguous, copied, paged} = results;
-  const wrong = Object.keys(ways).find(way => !(results[way].wrong < 1e-4));
+  const isRight = way => results[way].wrong < 1e-4, allRight = Object.keys(ways).every(isRight);
+  const row = (kind, ...cells) => el('tr', {}, ...cells.map(cell => el(kind, {}, cell)));
+  $('gpu-table').replaceChildren(row('th', 'K and V', 'ms', 'GB/s', 'ratio', 'result'),
+    ...Object.keys(ways).map(way => {
+      const {ms, wrong} = results[way], speed = bytes * rows / seqs / ms / 1e6;
+      if (!isRight(way)) return row('td', ways[way], '', '', '', `wrong by ${wrong.toFixed(5)}`);
+      return row('td', ways[way], ms.toPrecision(3), speed.toPrecision(3),
+        allRight ? (ms / contiguous.ms).toFixed(2) : '', 'right');
+    }));
   const percent = share => `${(100 * share).toFixed(1)} %`;
   const cost = ({ms}) => percent(ms / contiguous.ms - 1);
   const noise = Math.max(contiguous.noise, copied.noise, paged.noise);
-  const speed = (bytes * rows / seqs / contiguous.ms / 1e6).toPrecision(3);
-  say(`On ${name}, ${wrong ? `the result of ${ways[wrong]} is wrong by ${results[wrong].wrong}`
-    : `all results are right. ${noise > .1
-      ? `Times differ by ${percent(noise)} from round to round, too much to compare them`
-      : `Paging costs ${cost(paged)}; copying first costs ${cost(copied)}. Contiguous K and V ` +
-        `are read at ${speed} GB/s`}`}. Sequences: ${rows} of ${seqs}, of ${length} tokens. ` +
-    `Lanes of a warp: ${lanes}.${
-      isSoftware ? ' This is software: its times say nothing about a GPU.' : ''}`);
+  say(`On ${name}, ${!allRight ? 'a result is wrong' : noise > .1
+    ? `times differ by ${percent(noise)} from round to round, too much to compare them`
+    : `paging costs ${cost(paged)}; copying first costs ${cost(copied)}`}. Sequences: ${rows} ` +
+    `of ${seqs}, of ${length} tokens. Lanes of a warp: ${lanes}.${
+      isSoftware ? ' This adapter is software: its times say nothing about a GPU.' : ''}`);
 }
 
 async function useGpu() {
   const place = new Place(), gpu = {place}, {say} = ownGpu;
   $('gpu-run').disabled = true;
+  $('gpu-table').replaceChildren();
   say('Looking for a GPU ...');
   try {
     Object.assign(gpu, await findGpu());
@@ -257,7 +268,9 @@ async function useGpu() {
       gpu.device.lost.then(({message}) => fail(Error(`The GPU was lost. ${message}`)));
     });
     const attending = async () => {
-      const cache = await fillCache(place), shader = await compile(gpu);
+      const cache = await fillCache(place, 1)  // stages 7 to 11 have no f16
+        .catch(() => fillCache(place, 0));
+      const shader = await compile(gpu, cache.dtype);
       gpu.device.onuncapturederror = ({error}) => gpu.fail(error);
       Object.assign(gpu, await prepare(gpu, shader, cache));
       return measure(gpu);
