@@ -289,7 +289,7 @@ planted() {
 case ${1-} in
 page) the_page ;;
 engines)
-    can_make && engines page append-of-1e9 scale-forgotten &&
+    can_make && engines page scale-forgotten &&
         engines act barrier-before-merge kernel-not-rescaled ;;
 house) house ;;
 planted)
