@@ -66,7 +66,7 @@ bench: examples/bench.c examples/util.h build/fast.o  ## speed against the machi
 WASM    = clang --target=wasm32-wasi
 PAGE    = $(if $(filter paged.cu.c,$(ENGINE)),docs,build)/play.html
 EXPORT  = start step report pool seqs malloc $(addprefix seq_,create append fork rewind \
-            release publish lookup) lanes k v q expected gpu_lane __stack_pointer load model tale tell branch look
+            release publish lookup) lanes k v q expected attended gpu_lane gpu_fuel __stack_pointer load model tell
 EXPORT += $(addprefix cache_,create plane table difference)
 TALES   = $(dir $(PAGE))tales.js
 # The parts of the page, @FILE, stand there without indentation and lines of comment: it is small.
@@ -79,7 +79,7 @@ play:             ## docs/play.html, the page; ENGINE=learn/paged.cu.c: with you
 	awk '/^__[dg][a-z]*__.*[^}]$$|^[a-z]* seq_(append|fork|lookup|rewind)\(/, /^}/ { print NR "\t" $$0 }' \
 	    $(firstword $(ENGINE)) | gzip -9n | base64 >build/source.base64
 	awk -f examples/play_kernel.awk $(firstword $(ENGINE)) | gzip -9n | base64 >build/wgsl.base64
-	$(WASM) -mexec-model=reactor -Oz -s $(WARN) $(CPPFLAGS) -idirafter /usr/include -I. \
+	$(WASM) -mexec-model=reactor -Oz -s -fsanitize-coverage=edge,trace-pc,no-prune $(WARN) $(CPPFLAGS) -idirafter /usr/include -I. \
 	    -DPAGED_NO_MAIN -DKERNEL='"build/kernel.c"' examples/play.c \
 	    $(EXPORT:%=-Wl,--export=%) -Wl,-z,stack-size=1048576 -o build/play.wasm
 	gzip -9nc build/play.wasm | base64 >build/play.base64

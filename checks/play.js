@@ -1,6 +1,6 @@
 // Does random deeds on docs/play.html: checks/play.sh adds this to the end of its script. In the
 // console appear all calls with their states and, after "! ", what the page shows that is wrong
-// when the queue is empty. ?random=SEED,N: N deeds; ?random=SEED,N,type.shape: of these kinds.
+// then. ?random=SEED,N: N deeds; ?random=SEED,N,type.shape: of these kinds. ?tales: the tales.
 
 async function drive(seed, n, kinds) {
   const random = n => (seed = seed * 48271 % 2147483647) % n;
@@ -8,32 +8,25 @@ async function drive(seed, n, kinds) {
   const isLine = ({dataset: {name}}) => bench.isLive(name);
   const rows = () => [...document.querySelectorAll('.seq:not([hidden])')];
   function shown() {
-    const lines = rows().filter(({dataset: {name}}) => bench.isLive(name)).map(row =>
-      [texts([row.querySelector('label')]), bench.now.tales
-        ? texts(part(row, 'words-').querySelectorAll('span')) : part(row).value,
-      texts(part(row, 'table-').children, ' ')]);
+    const lines = rows().filter(isLine).map(row => [texts([row.querySelector('label')]),
+      part(row).value, texts(part(row, 'table-').children, ' ')]);
     return [...lines, texts($('free').childNodes, ' '), ...poolShown($('blocks'))].join('; ');
   }
   const poolShown = ({children}) => [...children].map(({firstChild, lastChild}) =>
     [...firstChild.children].map(slot => slot.textContent || '~').join('') + texts([lastChild]));
-  const poolToBeShown = (blocks, words = {}) => blocks.map(({slots, ref_count, serial}, i) =>
-    slots.map((slot, j) => slot ?? words[[i, j]] ?? '~')
-      .join('') + (ref_count ? ` ×${ref_count}` : '') + (serial ? ` #${serial}` : ''));
-  function to_be_shown({seqs, tales = seqs, blocks, free}, {size}) {
-    const lines = Object.keys(tales).sort().map(name => {
-      const {length = 0, table = []} = seqs[name] ?? {}, {words} = tales[name];
+  const poolToBeShown = blocks => blocks.map(({slots, ref_count, serial}) =>
+    slots.map(slot => slot ?? '~').join('') + (ref_count ? ` ×${ref_count}` : '') +
+    (serial ? ` #${serial}` : ''));
+  function to_be_shown({seqs, blocks, free}, {size}) {
+    const lines = Object.keys(seqs).sort().map(name => {
+      const {length, table} = seqs[name];
       const letter = (_, t) => blocks[table[Math.floor(t / size)]].slots[t % size];
-      return [name, (words?.slice(1) ?? Array.from({length}, letter)).join(''), table.join(' ')];
+      return [name, Array.from({length}, letter).join(''), table.join(' ')];
     });
-    const words = {};  // of the tales, by their slots
-    for (const [name, {table}] of tales === seqs ? [] : Object.entries(seqs))
-      table.forEach((block, i) => tales[name].words.slice(i * size, i * size + size).forEach(
-        (word, slot) => { if (i * size + slot < seqs[name].length) words[[block, slot]] = word; }));
-    return [...lines, free.join(' ') || 'empty', ...poolToBeShown(blocks, words)].join('; ');
+    return [...lines, free.join(' ') || 'empty', ...poolToBeShown(blocks)].join('; ');
   }
-  async function judge_race() {
-    race.player.stop();
-    await race.last;
+  function judge_race() {
+    race.stop();
     race.sides.forEach(({state: {tales = {}, seqs = {}}, size}, i) => {
       const side = $('sides').children[i], names = Object.keys(tales);
       const count = what => names.filter(name => tales[name].state === what).length;
@@ -49,13 +42,12 @@ async function drive(seed, n, kinds) {
           taken(name).reduce((n, {style}) => n + +style.getPropertyValue('--n'), 0)])];
       if (`${is}` !== `${wanted}`) say(`! the race: ${is}, not ${wanted}`);
       names.forEach((name, n) => {
-        const text = side.querySelectorAll('.tail')[n].textContent, {state, words} = tales[name];
-        const told = words.slice(1).join('');
+        const text = side.querySelectorAll('.tail')[n].textContent, {state, text: told} = tales[name];
         if (state === 'waiting' ? text !== 'waits' : !text || !told.endsWith(text))
           say(`! the race: ${name} ${state}: ${text}`.replaceAll('\n', '/'));
       });
     });
-    if (random(2)) race.player.run();
+    if (random(2)) race.run();
   }
   const deed = {
     type() {
@@ -63,13 +55,12 @@ async function drive(seed, n, kinds) {
       for (let i = random(6); i >= 0; i--)
         press(random(4) ? pick('once upon a time') : 'Backspace');
     },
-    async enter() {  // and types on
+    enter() {  // and types on
       const input = part(pick(rows()));
       input.focus();
       input.setSelectionRange(random(9), 9);
       press('Enter');
       if (random(3) === 0) press('Enter', false, true);
-      if (random(2)) await ended();
       for (let i = random(4); i > 0; i--) press(pick('abc'));
     },
     click() {
@@ -87,15 +78,14 @@ async function drive(seed, n, kinds) {
     undo: () => $('undo').click(),
     look: () => pick([...document.querySelectorAll('[data-answer]')].filter(visible)).click(),
     text() {  // in the figure of one text
-      const input = $(pick(['typed', 'attends']));
-      input.focus();
+      $('typed').focus();
       for (let i = random(5); i >= 0; i--) press(random(3) ? pick('once upon') : 'Backspace');
     },
     race() {  // its engines work beside the page's
       $('speed').value = random(5);
       $(pick(['racing', 'pace', 'pace'])).click();
     },
-    story: () => random(3) || pick([...document.links]).click(),
+    anew: () => random(3) || $('anew').click(),
     shape() {
       const box = pick([$('size'), $('count')]);
       if (random(3) || box.disabled) return;
@@ -107,7 +97,7 @@ async function drive(seed, n, kinds) {
     },
     again() {  // types and publishes a text, and looks it up, from the new line
       const row = pick(rows().filter(isLine)), child = bench.free();
-      if (!row || !child || bench.story !== STORIES.letters) return;
+      if (!row || !child) return;
       const text = `${part(row).value}once upon`.slice(0, 32);
       bench.type(row.dataset.name, text);
       row.querySelector('[data-deed=publish]').click();
@@ -121,25 +111,24 @@ async function drive(seed, n, kinds) {
     },
   };
   // Typing alone: what comes out is known beforehand, unless the page says otherwise.
-  async function typeAlone() {
+  function typeAlone() {
     const row = pick(rows().filter(isLine));
-    if (!row || bench.story !== STORIES.letters) return;
+    if (!row) return;
     const input = part(row), name = input.id, child = bench.free(), fork = child && random(2);
     input.focus();
-    await ended();
     const at = random(input.value.length + 1), more = pick(['ab', 'xyz', 'o']), {value} = input;
     input.setSelectionRange(at, at);
-    if (fork) press('Enter'), await ended();
+    if (fork) press('Enter');
     for (const key of more) press(key);
-    await settle();
+    settle();
     const wanted = fork ? value.slice(0, at) + more : value.slice(0, at) + more + value.slice(at);
     if (wanted.length <= 32 && $(fork ? child : name).value !== wanted && !$('message').textContent)
       say(`! ${name}: "${value}" and ${fork ? 'Enter and ' : ''}"${more}" at ${at} is "${
         $(fork ? child : name).value}"`);
   }
-  async function settle() {
-    await ended();
-    tell_log(bench.place);
+  function settle() {
+    tell_log(bench);
+    if ($('alarm').textContent) say(`! ${$('alarm').textContent}`);
     const wanted = to_be_shown(bench.now, bench);
     if (shown() !== wanted) say(`! it shows "${shown()}", not "${wanted}"`.replaceAll('\n', '/'));
     if ($('blocks').children.length > 64) say('! more than 64 blocks');
@@ -151,51 +140,45 @@ async function drive(seed, n, kinds) {
     }
     const letters = [...$('typed-table').children].map(({lastChild: {textContent: block}}) =>
       poolShown($('typed-blocks'))[block].slice(0, 4)).join('').replace(/~*$/, '');
-    for (const id of ['typed', 'attends'])
-      if ($(id).value !== letters) say(`! ${id}: "${$(id).value}", not "${letters}"`);
+    if ($('typed').value !== letters) say(`! the text: "${$('typed').value}", not "${letters}"`);
   }
-  seconds = 60;
-  await listen();
+  listen();
   $('a').focus();
   for (let i = 0; i < n; i++) {
     await deed[pick(kinds ? kinds.split('.') : Object.keys(deed))]();
-    if (random(3) === 0) await settle();
-    if (random(4) === 0) await settle(), await typeAlone();
-    if (random(20) === 0) await judge_race();
+    if (random(3) === 0) settle();
+    if (random(4) === 0) settle(), typeAlone();
+    if (random(20) === 0) judge_race();
+    if (random(4) === 0) await new Promise(done => setTimeout(done));  // the race goes on
   }
-  bench.player.stop();
-  await settle();
-  await judge_race();
-  race.player.stop();
-  await race.last;
-  for (const {place} of [...race.sides, ...quizzes, oneText]) tell_log(place);
+  settle();
+  judge_race();
+  race.stop();
+  for (const user of [...race.sides, ...quizzes, oneText]) tell_log(user);
 }
 
 // For engines that are wrong on purpose: looks twice, types, and tells what the page says.
-async function tell_message() {
-  race.player.stop();
-  await race.last;
+function tell_message() {
   const [sharing] = quizzes;
-  for (let i = 0; i < 2; i++) await sharing.later(() => sharing.answer(SHOW));
-  await bench.press('a', 'release');
+  for (let i = 0; i < 2; i++) sharing.answer(SHOW);
+  bench.press('a', 'release');
   $('a').value = 'hi';
-  await bench.press('a', 'begin');
-  const said = [$('alarm'), $('message'), $('calls'), $('lap'), sharing.says].map(({textContent}) =>
+  bench.press('a', 'begin');
+  const said = [$('alarm'), $('message'), $('made'), $('lap'), sharing.says].map(({textContent}) =>
     textContent.replace(/\s+/g, ' '));
   console.log(said.join(' | '));
 }
 
-// A tale, one that is forked from it, and what both begin with.
-async function tell_tales() {
-  await bench.perform(() => bench.grant('fork a 35'));
-  await bench.player.run();
-  await ended();
-  const [a, b] = ['a', 'b'].map(name => bench.now.tales[name].words.slice(1));
-  for (const part of [a, b, a.slice(0, 34)]) console.log(part.join('').replaceAll('\n', '/'));
+// What the tales of the race say in the end.
+function tell_tales() {
+  while (!race.isOver()) race.step();
+  for (const {text} of Object.values(race.sides[1].state.tales))
+    console.log(text.replaceAll('\n', '/'));
 }
 
 const [, seed, n, kinds] = location.search.match(/^\?random=(\d+),(\d+),?(.*)/) ?? [];
+race.stop();
 if (seed) await drive(Number(seed), Number(n), kinds);
-else if (bench.story === STORIES.tales) await tell_tales();
-else await tell_message();
+else if (location.search === '?tales') tell_tales();
+else tell_message();
 console.log('END');

@@ -6,25 +6,18 @@ const texts = (things, between = '') => [...things].map(one => one.textContent).
 const part = (row, what = '') => $(what + row.dataset.name);
 const event = (type, more) => ({bubbles: true, cancelable: true, ...more});
 
-// The page has nothing left to do.
-async function ended() {
-  const all = [bench, oneText, kernel, ...quizzes];
-  while (all.some(({pending}) => pending)) for (const {last} of all) await last;
-}
-
 // Chooses a value, or slides to it.
 function choose(id, value) {
   $(id).value = value;
   for (const type of ['input', 'change']) $(id).dispatchEvent(new Event(type, event()));
 }
 
-// The act of the kernel is opened, or closed; its event has come, and what that asks for is done.
+// The act of the kernel is opened, or closed, and its event has come.
 async function unfold(open = true) {
   if ($('kernel').open !== open) await new Promise(done => {
     $('kernel').addEventListener('toggle', done, {once: true});
     $('kernel').open = open;
   });
-  await ended();
 }
 
 // Presses a key, as a hand does: the text changes only if no listener prevents that.
@@ -55,29 +48,21 @@ function bitsOf({record, call: {args}}) {
 }
 
 // From now on, what the engines print is kept. They begin anew, as the first calls belong to it.
-async function listen() {
-  const {ask} = Place.prototype, runs = race.player.turn;
-  Place.prototype.ask = function (fresh, calls, take) {
-    return ask.call(this, fresh, calls, state => {
-      this.log = `${this.log ?? ''}${bitsOf(state)}${state.printed}`;
-      take(state);
-    });
-  };
-  await ended();
-  race.player.stop();
-  await race.last;
-  for (const {place} of race.sides) delete place.log;
-  race.begun = false;
-  if (runs) race.player.run();
-  for (const {place} of [bench, oneText, ...quizzes]) {
-    place.worker.terminate();
-    place.worker = null;
+function listen() {
+  for (const user of [bench, oneText, ...quizzes, ...race.sides]) {
+    const {call} = user.engine;
+    user.log = '';
+    user.engine.call = asked => {
+      const state = call(asked);
+      user.log += `${bitsOf(state)}${state.printed}`;
+      return state;
+    };
   }
-  await bench.begin(bench.story);
-  for (const figure of [...quizzes, oneText]) await figure.begin();
+  for (const side of race.sides) side.state = {};
+  for (const figure of [bench, oneText, ...quizzes]) figure.begin();
   $('bench').open = true;
 }
-function tell_log(place) {
-  say(place.log ?? '');
-  place.log = '';
+function tell_log(user) {
+  say(user.log);
+  user.log = '';
 }

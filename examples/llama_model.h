@@ -40,7 +40,6 @@ typedef struct Workspace {  // the activations: arrays of stb_ds
     float *logits;          // [num_wanted][vocab_size]
     float *tensor;          // q, k, v and the result of attention, where the cache lives
     size_t tensor_rows;
-    void (*look)(int layer, const float *q);  // NULL, or gets q of each layer
 } Workspace;
 
 // A sum of n products in a fixed order: first LANES sums, side by side in a vector of the
@@ -126,7 +125,6 @@ static void attention_layer(const Model *m, Pool *pool, int flags, int layer, in
         rotate(w->q + row * dim, rope, m->num_heads, m->head_dim);
         rotate(w->k + row * kv_dim, rope, m->num_kv_heads, m->head_dim);
     }
-    if (w->look) w->look(layer, w->q);
     tensor_copy(pool, q, w->q, rows * (dim + 2 * kv_dim));
     must(pool_write(pool, layer, k, v), "pool_write");
     must(attend(pool, flags, layer, m->num_heads, 0, q, out, NULL), "attend");

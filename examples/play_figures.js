@@ -7,7 +7,7 @@ const capital = text => text[0].toUpperCase() + text.slice(1);
 // ---- a figure: an engine, and what you wish of it -----------------------------------------------
 
 // The calls that a wish asks for: a verb, what it is done to, and how. Some make none any more.
-const LETTERS = {
+const VERBS = {
   *type(on, name, text) {
     const old = on.textOf(name), kept = [...text, '\0'].findIndex((one, i) => one !== old[i]);
     const more = text.length - kept;
@@ -36,15 +36,14 @@ const LETTERS = {
 };
 
 const NOTHING = {copies: 0, free: [], blocks: [], seqs: {}, code: 0, stopped: '', said: ''};
-class Figure extends Queue {
-  constructor(count, box) {
-    super();
-    Object.assign(this, {size: 4, count, box, start: 'start', verbs: LETTERS, wishes: [],
-      states: [], first: 1, hand: 'a', weights: [], place: new Place()});
+class Figure {
+  constructor(count, box, engine) {
+    Object.assign(this, {size: 4, count, box, engine, wishes: [], states: [], first: 1, hand: 'a',
+      weights: [], problem: ''});
   }
   get now() { return this.states.at(-1) ?? NOTHING; }
   get old() { return this.states[this.first - 1] ?? this.now; }  // before the last wish
-  isLive(name) { return name in (this.now.tales ?? this.now.seqs); }
+  isLive(name) { return name in this.now.seqs; }
   free() { return NAMES.find(name => !this.isLive(name)); }
   // The walk: block and slot of each token of a sequence. Its text comes out of the keys there. A
   // length that goes beyond the table is not believed.
@@ -58,48 +57,43 @@ class Figure extends Queue {
     return this.walk(name).map(([block, slot]) => blocks[block]?.slots[slot] ?? '~').join('');
   }
 
-  // The states after these calls are noted.
-  call(calls, isFirst) {
-    if (isFirst) this.states = [];
-    return this.place.ask(isFirst, calls, state => { this.states.push({...this.now, ...state}); });
-  }
-  async grant(wish) {
-    if (!this.place.worker) await this.replay(this.wishes);  // a call did not come back
+  // The state after a call is noted.
+  call(call) { this.states.push({...this.now, ...this.engine.call(call)}); }
+  grant(wish) {
     if (this.states[0].stopped) return;  // there is no pool
+    if (this.now.stopped) this.replay(this.wishes);
     const [, verb, what, how] = wish.match(/^(\w+) (\w+) ?(.*)/), first = this.states.length;
-    for (const call of this.verbs[verb](this, what, how)) {
-      await this.call([call]);
+    for (const call of VERBS[verb](this, what, how)) {
+      this.call(call);
       if (this.now.code || this.now.stopped) break;
     }
     if (this.states.length === first) return;
-    if (!this.now.lost) this.wishes.push(wish);
+    if (!this.now.stopped) this.wishes.push(wish);
     this.first = first;
   }
   // Begins anew, and comes to where these wishes lead.
-  async replay(wishes) {
-    Object.assign(this, {wishes: [], first: 1});
-    await this.call([make(this.start, this.size, this.count)], true);
-    for (const wish of wishes) await this.grant(wish);
+  replay(wishes) {
+    this.engine.reset();
+    Object.assign(this, {wishes: [], states: [], first: 1});
+    this.call(make('start', this.size, this.count));
+    for (const wish of wishes) if (!this.now.stopped) this.grant(wish);
   }
-  // A wish for which there is no room, or that has no end, is taken back. Why, is said.
-  async attempt(wish) {
+  // A wish for which there is no room is taken back. Why, is said.
+  attempt(wish) {
     const before = [...this.wishes];
-    await this.grant(wish);
-    const {call, code, stopped, lost} = this.now;
-    if (!lost && !(code && call.fn === 'seq_append')) return;
-    this.problem += lost ? `${written(call)}: ${stopped}` : refusal(this.now);
-    await this.replay(before);
+    this.grant(wish);
+    const {call, code} = this.now;
+    if (!code || call.fn !== 'seq_append') return;
+    this.problem += refusal(this.now);
+    this.replay(before);
   }
 
   // The blocks of the pool: each slot with what is in it, the colours of the sequences that hold
   // it, and how much the sequence in hand sees of it. Framed: what the last wish has changed.
   blocksOf(old = this.old) {
-    const {blocks, seqs, tales} = this.now, holders = {}, seen = {}, words = {};
+    const {blocks, seqs} = this.now, holders = {}, seen = {};
     for (const name in seqs)
-      this.walk(name).forEach((place, t) => {
-        (holders[place] ??= []).push(name);
-        words[place] = tales?.[name].words[t];
-      });
+      for (const place of this.walk(name)) (holders[place] ??= []).push(name);
     this.walk(this.hand).forEach((place, t) => { seen[place] = this.weights[t]; });
     const slot = (letter, place) => {
       const names = holders[place] ?? [], bands = names.map((name, n) =>
@@ -112,7 +106,7 @@ class Figure extends Queue {
     return blocks.map(({ref_count, serial, slots}, i) => {
       const isNew = old.blocks[i] && JSON.stringify(blocks[i]) !== JSON.stringify(old.blocks[i]);
       return el('li', {class: isNew ? 'new' : ''}, el('div', {class: 'slots'},
-        ...slots.map((letter, j) => slot(letter ?? words[[i, j]], [i, j]))), el('b', {}, i),
+        ...slots.map((letter, j) => slot(letter, [i, j]))), el('b', {}, i),
       el('small', {}, `${ref_count ? ` ×${ref_count}` : ''}${serial ? ` #${serial}` : ''}`));
     });
   }
@@ -127,11 +121,16 @@ class Figure extends Queue {
     if (block === undefined) return 'There is no token yet.';
     for (const one of this.box.querySelectorAll(
       `[data-at="${block},${slot}"], [data-entry="${name}${entry}"]`)) one.classList.add('here');
-    const word = this.now.tales?.[name].words[t].trim() ?? this.textOf(name)[t];
     const seen = name === this.hand ? this.weights[t] : -1;
-    return `Token ${t} of ${name}, "${word}", is in block table[${t} / ${this.size}] = ${
-      block}, slot ${t} % ${this.size} = ${slot}.${
+    return `Token ${t} of ${name}, "${this.textOf(name)[t]}", is in block table[${t} / ${
+      this.size}] = ${block}, slot ${t} % ${this.size} = ${slot}.${
       seen >= 0 ? ` Attention: ${Math.round(100 * seen)} %.` : ''}`;
+  }
+  // The calls since a state, and what they returned or printed.
+  made(since = this.first) {
+    const {stopped, wrong} = this.now;
+    return stopped || wrong || this.states.slice(since).map(({call, code, said}) =>
+      `${written(call)} = ${codeName(code)}${said && ` and prints: ${said}`}`).join(', ');
   }
   // Which token is under the pointer.
   tokenAt({dataset: {at}}) {
@@ -209,41 +208,43 @@ const FIGURES = {
 
 const SHOW = 4;  // the button that answers nothing
 class Quiz extends Figure {
-  constructor(id) {
-    super(FIGURES[id].count, $(id));
+  constructor(id, engine) {
+    super(FIGURES[id].count, $(id), engine);
     Object.assign(this, FIGURES[id]);
     const part = (name, tag, more) => this[name] = el(tag, {class: name, ...more});
     part('bar', 'div').append(...Array.from({length: SHOW + 1}, (_, i) =>
       el('button', {'data-answer': i})));
     this.box.append(el('h2', {}, this.title), el('p', {}, this.told),
-      part('asks', 'p'), this.bar, part('says', 'p', {role: 'status'}), part('made', 'p'),
+      part('asks', 'p'), this.bar, part('says', 'p', {role: 'status'}), part('calls', 'p'),
       part('rows', 'div'), part('blocks', 'ol'), sourceOf(this.read, this.chapter));
     this.bar.onclick = ({target: {dataset: {answer}}, detail}) => {
-      if (answer && detail < 2) this.later(() => this.answer(Number(answer)));
+      if (answer && detail < 2) this.answer(Number(answer));
     };
+    this.begin();
   }
-  begin() { return this.later(() => this.again()); }
-  async again() {
+  begin() {
     Object.assign(this, {asked: 0, verdict: ''});
-    await this.replay(this.opening);
+    this.replay(this.opening);
     this.since = this.states.length;
+    this.draw();
   }
   // Shows what comes of a question, after a guess or without. After the last one all begins anew.
-  async answer(guess) {
+  answer(guess) {
     const [, wishes, measure, answers, right, because] = this.questions[this.asked] ?? [];
-    if (!wishes) return this.again();
+    if (!wishes) return this.begin();
     const was = this.now;
     this.since = this.states.length;
-    for (const wish of wishes) await this.grant(wish);
+    for (const wish of wishes) this.grant(wish);
     const shown = measure(was, this.now, this.states.slice(this.since));
     const verdict = guess === SHOW ? capital(answers[right])
       : `${guess === right ? 'Right' : 'No'}: ${answers[right]}`;
     this.verdict = shown === answers[right] ? `${verdict}. ${because}`
       : `${capital(shown)}, in this engine. The right answer is: ${answers[right]}. ${because}`;
     this.asked++;
+    this.draw();
   }
   draw() {
-    const [asks, , , answers = []] = this.questions[this.asked] ?? [], {stopped, wrong} = this.now;
+    const [asks, , , answers = []] = this.questions[this.asked] ?? [];
     const focused = document.activeElement;
     this.says.textContent = this.verdict;
     this.asks.textContent = asks ?? '';
@@ -252,8 +253,7 @@ class Quiz extends Figure {
       button.hidden = !button.textContent;
     }
     if (this.bar.contains(focused) && !visible(focused)) this.bar.lastChild.focus();
-    this.made.textContent = stopped || wrong || this.states.slice(this.since).map(
-      ({call, code}) => `${written(call)} = ${codeName(code)}`).join(', ');
+    this.calls.textContent = this.made(this.since);
     this.rows.replaceChildren(...NAMES.filter(name => this.isLive(name)).map(name =>
       el('p', {class: 'row', style: `--of: var(--${name})`}, el('span', {class: 'chip'}, name),
         el('code', {}, this.textOf(name)), el('span', {}, ...this.tableOf(name)))));
@@ -267,27 +267,27 @@ function sourceOf(read, chapter) {
     $('engine').textContent}; chapter ${chapter} of walkthrough.md`),
   el('pre', {tabindex: 0, 'aria-label': read}, numbers.map(n => SOURCE[n].text).join('\n')));
 }
-const quizzes = Object.keys(FIGURES).map(id => new Quiz(id));
+const quizzes = [];
+for (const id of Object.keys(FIGURES)) quizzes.push(new Quiz(id, await newEngine()));
 
 // ---- one text, one table, four blocks -----------------------------------------------------------
 
 // An arrow leads from a letter to its slot. The kernel attends for this text, until another one is
 // typed below.
-const oneText = Object.assign(new Figure(4, $('typed-figure')), {
+const oneText = Object.assign(new Figure(4, $('typed-figure'), await newEngine()), {
   type(letters) {
-    return this.later(async () => {
-      this.problem = '';
-      await this.attempt(`type a ${clean(this, letters)}`);
-      await kernel.attend(this);
-    });
+    this.problem = '';
+    this.attempt(`type a ${clean(this, letters)}`);
+    this.draw();
+    kernel.attend(this);
   },
   begin() {
-    return this.later(() => this.replay(['type b once', 'type c upon', 'release b', 'release c']))
-      .then(() => this.type('once up'));
+    this.replay(['type b once', 'type c upon', 'release b', 'release c']);
+    this.type('once up');
   },
   draw() {
     const letters = this.textOf('a');
-    for (const input of [$('typed'), $('attends')]) put(input, letters);
+    put($('typed'), letters);
     $('typed-says').textContent = `${this.problem || this.now.stopped} ${
       letters.includes('~') ? TILDE : ''}`;
     $('typed-table').replaceChildren(...this.tableOf('a').map((chip, i) =>
@@ -319,10 +319,6 @@ $('typed').onpointermove = $('typed').onpointerdown = ({offsetX}) => {
   const t = Math.floor((offsetX - 12 + $('typed').scrollLeft) / letterWidth());
   oneText.point('a', Math.max(0, Math.min($('typed').value.length - 1, t)));
 };
-document.onselectionchange = () => {
-  const {id, selectionStart} = document.activeElement;
-  if (id === 'typed' && !oneText.pending) oneText.point('a', Math.max(0, selectionStart - 1));
-};
 onresize = () => oneText.draw();
 
 // ---- the race -----------------------------------------------------------------------------------
@@ -330,24 +326,38 @@ onresize = () => oneText.draw();
 // Two engines tell the same six tales in the same memory. One has blocks of 16 tokens. To the
 // other, a block is what the longest tale may need: so works a server that reserves.
 const SLOTS = 512, STRIP = 16, PAUSES = [1000, 400, 120, 40, 0];
-const race = Object.assign(new Queue(), {
+const race = {
   sides: [
-    {title: 'Reserved', size: 256, why: 'for the longest tale', place: new Place(), state: {}},
-    {title: 'Paged', size: 16, why: 'at a time', place: new Place(), state: {}},
+    {title: 'Reserved', size: 256, why: 'for the longest tale', state: {}},
+    {title: 'Paged', size: 16, why: 'at a time', state: {}},
   ],
-  begun: false,
+  turn: null,  // while it runs by itself
 
-  // Each side's next word, after those that have been asked for before.
+  // Each side's next word.
   step() {
-    return this.later(async () => {
-      const isFirst = !this.begun || this.isOver(), begin = ({size}) =>
-        [make('model', size, SLOTS / size), ...NAMES.map((name, i) =>
-          make('tale', `&${name}`, i))];
-      this.begun = true;
-      await Promise.all(this.sides.map(side => side.place.ask(isFirst,
-        [...isFirst ? begin(side) : [], make('tell')],
-        state => { side.state = {...side.state, ...state}; })));
-    });
+    const isFirst = !this.sides[0].state.steps || this.isOver();
+    for (const side of this.sides) {
+      const {engine, size} = side;
+      if (isFirst) engine.reset();
+      if (isFirst) side.state = engine.call(make('model', size, SLOTS / size));
+      side.state = {...side.state, ...engine.call(make('tell'))};
+    }
+    this.draw();
+  },
+  // Takes steps until the last, or until it is stopped. Each is seen.
+  async run() {
+    const turn = this.turn = {};
+    $('racing').textContent = 'Stop';
+    while (this.turn === turn) {
+      this.step();
+      if (this.isOver()) this.stop();
+      await new Promise(done =>
+        setTimeout(() => requestAnimationFrame(done), PAUSES[$('speed').value]));
+    }
+  },
+  stop() {
+    this.turn = null;
+    $('racing').textContent = 'Run';
   },
   named: ({state: {tales = {}}}, what) =>
     Object.keys(tales).filter(name => tales[name].state === what),
@@ -387,10 +397,9 @@ const race = Object.assign(new Queue(), {
           {className: 'taken', style: `${of(name)}; --n: ${used}`});
       }
     const row = name => {
-      const {state = 'waiting', words = []} = tales[name] ?? {};
-      const text = state === 'waiting' ? 'waits' : words.slice(1).slice(-60).join('');
+      const {state = 'waiting', text = ''} = tales[name] ?? {};
       return el('li', {class: state}, el('span', {class: 'chip', style: of(name)}, name),
-        el('span', {class: 'tail'}, el('span', {}, text)));
+        el('span', {class: 'tail'}, el('span', {}, state === 'waiting' ? 'waits' : text.slice(-200))));
     };
     const used = running.reduce((sum, name) => sum + seqs[name].length, 0);
     const count = (number, what) => el('span', {}, el('b', {}, number), what);
@@ -400,14 +409,14 @@ const race = Object.assign(new Queue(), {
         count(this.named(side, 'ended').length, 'told')),
       el('div', {class: 'strips'}, ...strips), el('ol', {}, ...NAMES.map(row)));
   },
-});
-race.player = new Player('racing', () => race.step().then(() => !race.isOver()),
-  () => PAUSES[$('speed').value]);
+};
+for (const side of race.sides) side.engine = await newEngine(...files ?? []);
+$('racing').onclick = () => race.turn ? race.stop() : race.run();
 $('pace').onclick = () => {
-  race.player.stop();
+  race.stop();
   race.step();
 };
 calm.onchange = () => {
-  for (const {player} of [race, bench]) player.stop();
+  race.stop();
   race.draw();
 };

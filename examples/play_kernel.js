@@ -2,7 +2,7 @@
 
 // ---- what a record shows ------------------------------------------------------------------------
 
-const WARP = 32, THREADS = 128, WARPS = [0, 1, 2, 3], HEAD_DIM = 16, SCALE = .25;
+const WARPS = [0, 1, 2, 3], SCALE = .25;
 const warpOf = id => Math.floor(id / WARP);
 // The lines of the kernels, and of functions to which a figure leads: text, name of the function
 // (of, fn), global or device.
@@ -21,19 +21,18 @@ function linesOf({from, to, asks}) {
   return lines;
 }
 
-// What a piece is for, as its effects show. Those at the start have none; later, such are left out.
-function kindOf({from, asks, writes: [write], at, m, l, o}, {began, read}, arrays) {
+// What a piece is for, as its effects show. One without effects is shown only as a lane begins.
+function kindOf({from, asks, writes: [write], at, m, l, o}, {began, sought}, arrays) {
   if (asks) return '';
   if (write && arrays[write[0]] === 'out') return 'finish';
   if (write) return SOURCE[from].of === 'merge' ? 'merge' : 'share';
   if (at >= 0) return 'read';
-  if ((m ?? l ?? o) !== undefined) return read ? 'update' : 'query';
-  return began ? '' : SOURCE[from].kind === 'global' ? 'launch' : 'start';
+  if ((m ?? l ?? o) !== undefined) return sought ? 'update' : 'query';
+  return began ? '' : 'launch';
 }
 // In a round, the warps do first what no other thread sees, side by side. Then they write, one
 // after another, as they did.
-const ASIDE = ['launch', 'start', 'query', 'update', 'read'];
-const WRITING = ['share', 'merge', 'finish'];
+const ASIDE = ['launch', 'query', 'update', 'read'], WRITING = ['share', 'merge', 'finish'];
 
 // The steps of a record, each with the state of all lanes after it. Of a lane, `read` is where it
 // has found keys, and `sums` says how often the product of each lane of its warp is in its score.
@@ -45,15 +44,12 @@ function stepsOf({rounds, stuck, arrays, ...oracle}) {
   rounds.forEach((round, n) => {
     let parts = [];  // what is to be shown yet
     round.forEach((entry, id) => {
-      const lane = lanes[id];
-      let read = Boolean(lane.read);
       for (const piece of entry?.pieces ?? []) {
-        const kind = kindOf(piece, {...lane, read}, arrays);
+        const lane = lanes[id], kind = kindOf(piece, lane, arrays);
         if (kind) parts.push({id, piece, kind});
-        read ||= piece.at >= 0;
-        lane.began ||= kind && kind !== 'launch' && kind !== 'start';
+        lane.began = true;
+        lane.sought ||= piece.at >= 0;
       }
-      lane.began = true;
     });
     const arrive = () => round.forEach((entry, id) => {  // who is done waits now, if it has to
       if (!entry || parts.some(part => part.id === id)) return;
@@ -152,11 +148,10 @@ const FLAWS = {
   share: (act, {warps: [w], lanes}, fresh) => act.compareState(`The state of warp ${w}`,
     act.tokensMake(lanes[w * WARP]), fresh, act.tokensOf(lanes[w * WARP])),
   merge(act, {lanes}, fresh) {
-    const read = lanes.flatMap(lane => act.tokensOf(lane)), tokens = [...act.text].map((_, t) => t);
-    const lost = tokens.find(t => !read.includes(t));
-    const flaw = act.compareState('The merged state', `all ${tokens.length} tokens make`, fresh,
-      tokens);
-    if (flaw && lost >= 0) flaw.why += ` No warp has read t = ${lost}, "${act.text[lost]}".`;
+    const {all, text} = act, read = lanes.flatMap(lane => act.tokensOf(lane));
+    const flaw = act.compareState('The merged state', `all ${all.length} tokens make`, fresh, all);
+    const lost = all.find(t => !read.includes(t));
+    if (flaw && lost >= 0) flaw.why += ` No warp has read t = ${lost}, "${text[lost]}".`;
     return flaw;
   },
   finish: ({oracle}, step, fresh) => compare('The result', 'the oracle has', fresh.map(
@@ -187,8 +182,8 @@ const list = names => names.join(', ').replace(/, ([^,]*)$/, ' and $1');
 // What a step does, and why, with the numbers of one of its warps. `garbage`: it has written NaN.
 const SAYS = {
   launch: ({name, text}) => `The newest token of ${name}, "${text.at(-1)}", attends to all ${
-    text.length}. 128 threads start: 4 warps of 32 lanes. All of them run these lines.`,
-  start: () => 'Each thread finds out who it is. Thread 37, for example, is lane 5 of warp 1.',
+    text.length}. 128 threads run these lines, in 4 warps of 32 lanes: thread 37, for example, is ` +
+    'lane 5 of warp 1.',
   query: ({oracle: {q}}) => `Lane i of each warp takes element i of the query, times the scale. ` +
     `Lane ${EXAMPLE}: ${exact(q[EXAMPLE])} × ${exact(SCALE)} = ${exact(q[EXAMPLE] * SCALE)}. ` +
     'There are 16 elements: lanes 16 to 31 have none, but stay, as a shuffle needs all 32.',
@@ -245,10 +240,10 @@ const SAYS = {
           ? ' All four are written: without the barrier, that is luck.' : ''}`;
   },
   finish(act, step, garbage) {
-    const [, l, o] = act.merged(), [out] = act.fresh().filter(({index}) => index === 0);
-    return `The result is o / l, element i in thread i${garbage ? ': garbage.' : !out ? '.'
-      : `: ${exact(o)} / ${exact(l)} = ${exact(floatOf(out.bits))} in thread 0.`}${
-      act.wrong < 0 ? ' The oracle, without blocks, differs by less than 1e-6.' : ''}`;
+    const [out] = act.fresh().filter(({index}) => index === 0);
+    return `The result is o / l of the merged state, element i in thread i${garbage ? ': garbage.'
+      : out ? `: ${exact(floatOf(out.bits))} in thread 0.` : '.'}${
+      act.wrong < 0 ? ' The oracle, without blocks, differs by less than 1e-5.' : ''}`;
   },
   stuck(act, {lines, lanes}) {
     const back = lanes.flatMap((lane, id) => lane.back ? [id] : []);
@@ -259,38 +254,35 @@ const SAYS = {
   },
 };
 
-const kernel = Object.assign(new Queue(), {
-  steps: [], writes: [], state: {}, at: 0, key: '', wrong: -1, flaw: {},
+const kernel = {
+  steps: [], writes: [], state: {}, at: 0, wrong: -1, flaw: {},
 
-  // Runs the kernel for the newest token of the sequence in hand, unless the act shows just that.
-  // A kernel that does not come back is not run again. Returns what came of it.
-  async attend(on) {
-    let state;
-    await this.later(async () => {
-      const {hand: name, size, count, now: {seqs}} = on, {table, length = 0} = seqs[name] ?? {};
-      const text = on.textOf(name), fault = Number($('fault').value);
-      const key = `${[name, text, table, size, count, fault]}`;
-      if (key !== this.key && !this.state.lost) {
-        Object.assign(this, {on, name, text, table, size, count, fault, key, steps: [], at: 0,
-          state: {}, wrong: -1, flaw: {}});
-        if (length && text.length === length && !text.includes('~'))
-          await on.place.ask(false, [make('lanes', name, {text}, fault)], state => {
-            Object.assign(this, {state}, state.record && stepsOf(state.record));
-          });
-        this.judge();
-      }
-      state = this.state;
-    });
-    return state;
+  // Runs the kernel for the newest token of the sequence in hand. Returns what the token sees of
+  // each, and how attend() on the CPU differs from the oracle.
+  attend(on) {
+    const {hand: name, size, count, now: {seqs}} = on, {table, length = 0} = seqs[name] ?? {};
+    const text = on.textOf(name), fault = Number($('fault').value), all = [...text].keys();
+    Object.assign(this, {on, name, text, all: [...all], table, size, count, fault, steps: [],
+      at: 0, state: {}, wrong: -1, flaw: {}, weights: [], differs: null});
+    if (length && text.length === length && !text.includes('~')) {
+      this.state = on.engine.call(make('lanes', name, {text}, fault));
+      if (this.state.record) Object.assign(this, stepsOf(this.state.record));
+    }
+    if (this.steps.length) this.judge();
+    this.draw();
+    return {weights: this.weights, differs: this.differs};
   },
   // Finds the first step that is wrong, and stops there. If the result is right, no step is wrong:
   // a kernel may have states of its own kind.
   judge() {
-    const {steps, state, oracle} = this, out = [];
-    if (!steps.length) return;
+    const {steps, state, oracle, all} = this, {expected, attended} = oracle, out = [];
+    const [m, l] = partial(oracle, all);
+    this.weights = all.map(t => Math.exp(partial(oracle, [t])[0] - m) / l);
+    const element = attended.findIndex((is, d) => differs(is, expected[d]));
+    if (element >= 0) this.differs = {element, is: attended[element], should: expected[element]};
     for (const {array, index, bits} of this.writes)
       if (this.arrays[array] === 'out') out[index] = floatOf(bits);
-    const right = oracle.expected.every((should, d) => !differs(out[d], should));
+    const right = expected.every((should, d) => !differs(out[d], should));
     if (right && !state.stopped && steps.at(-1).kind !== 'stuck') return;
     const flaws = steps.map((step, at) => FLAWS[step.kind]?.(this, step, this.fresh(at)));
     const first = flaws.findIndex(Boolean);
@@ -316,10 +308,6 @@ const kernel = Object.assign(new Queue(), {
   // What a step has written.
   fresh(at = this.at) {
     return this.writes.slice(this.steps[at - 1]?.written ?? 0, this.steps[at]?.written);
-  },
-  merged() {
-    return this.fresh(this.steps.findLastIndex(({kind}) => kind === 'merge'))
-      .map(({bits}) => floatOf(bits));
   },
   compareState(whose, source, fresh, tokens) {  // it is written as m, l, o
     const first = Math.min(...fresh.map(({index}) => index));
@@ -420,12 +408,12 @@ const kernel = Object.assign(new Queue(), {
     this.at = Math.max(0, Math.min(this.steps.length - 1, to));
     this.draw();
   },
-});
+};
 $('act').onclick = ({target: {dataset: {move}}}) => {
   if (move) kernel.go(kernel.at + Number(move));
 };
 $('act').oninput = ({target: {id, value}}) => {
   if (id === 'when') kernel.go(Number(value));
-  if (id === 'fault') kernel.on.later(() => kernel.attend(kernel.on));
+  if (id === 'fault') kernel.attend(kernel.on);
 };
 $('kernel').ontoggle = () => kernel.draw();

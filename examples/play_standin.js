@@ -1,12 +1,13 @@
-// The stand-in for a GPU in docs/play.html: a part of its script, which the Worker gets as text. It
-// uses no name from outside.
+// The stand-in for a GPU in docs/play.html: a part of its script.
 
-// Runs a kernel, in the Worker, one thread at a time, and notes what each one does, in pieces. A
+const WARP = 32, THREADS = 128, HEAD_DIM = 16;
+
+// Runs a kernel, one thread at a time, and notes what each one does, in pieces. A
 // thread that has to meet others is left by an exception. When all have arrived, each is run again
 // from its start, with the answers that it has by then and the shared memory that it saw: only what
 // is new is noted. `fault`: see lanes().
 function standIn(exports) {
-  const WARP = 32, THREADS = 128, LEFT = Symbol(), UNWRITTEN = 0x7fa00000;  // a signaling NaN
+  const LEFT = Symbol(), UNWRITTEN = 0x7fa00000;  // a signaling NaN
   const BARRIER = 2 ** 31 - 1, WARP_BARRIER = -(2 ** 31);  // in the place of a shuffle's bits
   let arrays = [], memory = [], shown, thread, rounds, stuck, fault;
   const words = ({at, size}) => new Int32Array(exports().memory.buffer, at, size / 4);
@@ -22,12 +23,13 @@ function standIn(exports) {
       if (!isNaN(values.m ?? 0) && values[name] !== thread[name])
         thread[name] = thread.piece[name] = values[name];
     if (to && thread.piece) thread.piece.to = to;
-    arrays.forEach((array, i) => {
-      const now = words(array), was = memory[i];
-      if (now.every((word, j) => word === was[j])) return;
-      now.forEach((word, j) => { if (word !== was[j]) thread.piece.writes.push([i, j, word]); });
+    for (const [i, array] of arrays.entries()) {
+      const now = words(array), was = memory[i], changes = [];
+      for (let j = 0; j < now.length; j++) if (now[j] !== was[j]) changes.push([i, j, now[j]]);
+      if (!changes.length) continue;
+      thread.piece.writes.push(...changes);
       memory = memory.map((copy, n) => n === i ? now.slice() : copy);
-    });
+    }
   };
   function resume(one, block, gx, gy) {
     const {gpu_lane, __stack_pointer: stack} = exports(), {value} = stack;
@@ -51,6 +53,7 @@ function standIn(exports) {
     });
   }
   return {
+    stop() { throw Error('It does not come to an end: an endless loop?'); },
     see(id, line, m, l, o) {
       if (!isNew()) return;
       note({m, l, o}, line);
@@ -95,15 +98,17 @@ function standIn(exports) {
           for (let i = 0; i < THREADS; i += WARP)
             answer(threads.slice(i, i + WARP), ({all}) => !all);
           answer(threads, ({all}) => all);
+          if (rounds.length > 400) this.stop();
         }
         stuck = !threads.every(one => one.done);
       }
     },
-    take(tokens) {  // what a launch has left, and what the oracle has for these tokens
-      const {k, v, q, expected, memory: {buffer}} = exports();
-      const floats = (at, rows) => Array.from(new Float32Array(buffer, at.value, rows * 16));
+    take(tokens) {  // what a launch has left, and what the oracle and attend() have
+      const {k, v, q, expected, attended, memory: {buffer}} = exports();
+      const floats = (at, rows = 1) => Array.from(new Float32Array(buffer, at.value, rows * HEAD_DIM));
       const record = rounds && {rounds, stuck, arrays: arrays.map(({name}) => name),
-        k: floats(k, tokens), v: floats(v, tokens), q: floats(q, 1), expected: floats(expected, 1)};
+        k: floats(k, tokens), v: floats(v, tokens), q: floats(q), expected: floats(expected),
+        attended: floats(attended)};
       [arrays, memory, rounds] = [[], [], null];
       return record && {record};
     },
