@@ -295,8 +295,6 @@ const cases = {
 };
 
 const only = decodeURI(location.search.split('=')[1] ?? '');
-addEventListener('error', ({message}) => say(`! ${message}`));
-addEventListener('unhandledrejection', ({reason}) => say(`! ${reason}`));
 async function driveCases() {
   const names = Object.keys(cases).filter(name => name.includes(only));
   for (const name of names) {

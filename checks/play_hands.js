@@ -2,6 +2,10 @@
 
 const say = text => { for (const line of text.split('\n')) if (line) console.log(line); };
 const texts = (things, between = '') => [...things].map(one => one.textContent).join(between);
+for (const type of ['error', 'unhandledrejection']) addEventListener(type, ({message, reason}) => {
+  say(`! ${message || reason}`);
+  console.log('END');
+});
 // What stands in the row of a sequence: its text box, or table- or words-.
 const part = (row, what = '') => $(what + row.dataset.name);
 const event = (type, more) => ({bubbles: true, cancelable: true, ...more});
@@ -59,6 +63,7 @@ function listen() {
     };
   }
   for (const side of race.sides) side.state = {};
+  race.draw();
   for (const figure of [bench, oneText, ...quizzes]) figure.begin();
   $('bench').open = true;
 }

@@ -17,16 +17,13 @@ function clean(on, text) {
 }
 
 const bench = Object.assign(new Figure(16, $('cache'), await newEngine()), {
-  aim: '',  // the sequence that gets the focus when it is drawn
-  differs: null,  // how the last result of attend() does from the oracle's
-
   // What you do, and then the newest token of the sequence in hand attends.
   perform(edit) {
     this.problem = '';
     edit();
     if (!this.isLive(this.hand)) this.hand = NAMES.find(name => this.isLive(name)) ?? 'a';
-    Object.assign(this, kernel.attend(this));
     this.draw();
+    kernel.attend(this);
   },
   begin() {
     Object.assign(this, {size: 4, count: 16, hand: 'a'});
@@ -47,58 +44,41 @@ const bench = Object.assign(new Figure(16, $('cache'), await newEngine()), {
   },
   undo() { this.perform(() => this.replay(this.wishes.slice(0, -1))); },
   // A button of a row. Its sequence, or one that begins, is the one in hand.
-  press(name, deed, isKey) {
+  press(name, deed) {
     const child = deed === 'fork' ? this.free() : name, isNew = !this.isLive(child);
     this.perform(() => {
-      if (!child) {
-        this.problem = 'All six names are in use: release a sequence first.';
-        return;
-      }
       const how = deed === 'fork' ? $(name).selectionStart : clean(this, $(name).value);
-      this.attempt(`${deed} ${name} ${how}`);
+      if (child) this.attempt(`${deed} ${name} ${how}`);
+      else this.problem = 'All six names are in use: release a sequence first.';
       this.hand = isNew && this.isLive(child) ? child : name;
-      if (isNew && (isKey || child === name)) this.aim = child;
     });
   },
 
   // What went wrong in the newest calls, in words.
   complaint() {
-    const {now, problem} = this, {wrong, seqs} = now;
-    const bad = this.states.slice(this.first).findLast(({stopped, code}) => stopped || code) ?? now;
+    const {now, problem} = this, {seqs} = now;
+    const refused = this.states.slice(this.first).findLast(({code}) => code);
     const long = Object.keys(seqs).find(name => seqs[name].length !== this.walk(name).length);
-    const found = wrong || (bad.stopped ? `${written(bad.call)}: ${bad.stopped}`
-      : bad.code ? refusal(bad) : long ? `${long}->length is ${seqs[long].length}, but its table ` +
-        `has ${seqs[long].table.length} blocks.` : '');
+    const found = this.broken() || (refused ? refusal(refused) : long ? `${long}->length is ${
+      seqs[long].length}, but its table has ${seqs[long].table.length} blocks.` : '');
     const unwritten = Object.keys(seqs).some(name => this.textOf(name).includes('~'));
     return `${problem} ${found} ${unwritten ? TILDE : ''}`.trim();
-  },
-  // What is wrong with the engine itself.
-  alarm() {
-    const {element, is, should} = this.differs ?? {}, {stopped, wrong} = this.now;
-    if (this.differs) return `Your attend() differs from the oracle by ${exact(is - should)}, ` +
-      `first in row ${this.weights.length - 1}, head 0, element ${element}: it has ${exact(is)}, ` +
-      `the oracle ${exact(should)}. The bars of attention below are the oracle's.`;
-    return stopped || wrong ? this.complaint() : '';
   },
 
   draw() {
     const {activeElement: focused} = document, {free, blocks} = this.now;
-    $('alarm').textContent = this.alarm();
     $('message').textContent = this.complaint();
     [$('size').value, $('count').value] = [this.size, this.count];
     $('free').replaceChildren(...free.map(i =>
       el('span', {class: `chip ${blocks[i]?.serial ? 'kept' : 'free'}`}, i)));
     if (!free.length) $('free').append('empty');
     $('numbers').textContent = `${blocks.length - free.length} of ${this.count} blocks taken. ` +
-      '×: ref_count. #: published. Framed: changed by this step. Bar: attention.';
+      '×: ref_count. #: published. Framed: changed by this step.';
     NAMES.forEach(name => this.drawRow(name));
     $('blocks').replaceChildren(...this.blocksOf());
     $('made').textContent = this.made();
     this.point(this.hand, this.walk(this.hand).length - 1);
-    const goals = [...$('seqs').querySelectorAll('button')];
-    if (this.aim) goals.unshift($(this.aim));
-    if (this.aim || $('own').contains(focused) && !visible(focused)) goals.find(visible)?.focus();
-    this.aim = '';
+    if ($('own').contains(focused) && !visible(focused)) $(this.hand).focus();
   },
   drawRow(name) {
     const isLive = this.isLive(name), row = $(name).parentNode;
@@ -140,8 +120,9 @@ oninput = ({target: {id, value}, isComposing}) => {
 };
 addEventListener('compositionend', oninput);
 onkeydown = ({target: {id}, key, repeat, isComposing}) => {
-  if (key === 'Enter' && NAMES.includes(id) && !repeat && !isComposing)
-    bench.press(id, bench.isLive(id) ? 'fork' : 'begin', true);
+  if (key !== 'Enter' || !NAMES.includes(id) || repeat || isComposing) return;
+  bench.press(id, bench.isLive(id) ? 'fork' : 'begin');
+  $(bench.hand).focus();
 };
 onpointerover = onpointerdown = ({target}) => {
   const figure = [oneText, bench].find(({box}) => box.contains(target));

@@ -39,7 +39,7 @@ const NOTHING = {copies: 0, free: [], blocks: [], seqs: {}, code: 0, stopped: ''
 class Figure {
   constructor(count, box, engine) {
     Object.assign(this, {size: 4, count, box, engine, wishes: [], states: [], first: 1, hand: 'a',
-      weights: [], problem: ''});
+      problem: ''});
   }
   get now() { return this.states.at(-1) ?? NOTHING; }
   get old() { return this.states[this.first - 1] ?? this.now; }  // before the last wish
@@ -88,20 +88,19 @@ class Figure {
     this.replay(before);
   }
 
-  // The blocks of the pool: each slot with what is in it, the colours of the sequences that hold
-  // it, and how much the sequence in hand sees of it. Framed: what the last wish has changed.
+  // The blocks of the pool: each slot with what is in it, and the colours of the sequences that
+  // hold it. Framed: what the last wish has changed.
   blocksOf(old = this.old) {
-    const {blocks, seqs} = this.now, holders = {}, seen = {};
+    const {blocks, seqs} = this.now, holders = {};
     for (const name in seqs)
       for (const place of this.walk(name)) (holders[place] ??= []).push(name);
-    this.walk(this.hand).forEach((place, t) => { seen[place] = this.weights[t]; });
     const slot = (letter, place) => {
       const names = holders[place] ?? [], bands = names.map((name, n) =>
         `, var(--${name}) 0 ${100 * (n + 1) / names.length}%`);
       const background = names.length ? `linear-gradient(180deg${bands.join('')})` : '';
       const kind = names.length ? 'held' : letter ? 'kept' : '';
-      return el('span', {class: `${kind} ${seen[place] >= 0 ? 'seen' : ''}`, 'data-at': place,
-        style: `background: ${background}; --w: ${seen[place]}`}, letter ?? '');
+      return el('span', {class: kind, 'data-at': place, style: `background: ${background}`},
+        letter ?? '');
     };
     return blocks.map(({ref_count, serial, slots}, i) => {
       const isNew = old.blocks[i] && JSON.stringify(blocks[i]) !== JSON.stringify(old.blocks[i]);
@@ -121,15 +120,17 @@ class Figure {
     if (block === undefined) return 'There is no token yet.';
     for (const one of this.box.querySelectorAll(
       `[data-at="${block},${slot}"], [data-entry="${name}${entry}"]`)) one.classList.add('here');
-    const seen = name === this.hand ? this.weights[t] : -1;
     return `Token ${t} of ${name}, "${this.textOf(name)[t]}", is in block table[${t} / ${
-      this.size}] = ${block}, slot ${t} % ${this.size} = ${slot}.${
-      seen >= 0 ? ` Attention: ${Math.round(100 * seen)} %.` : ''}`;
+      this.size}] = ${block}, slot ${t} % ${this.size} = ${slot}.`;
+  }
+  // What is wrong with the engine itself.
+  broken() {
+    const {call, stopped, wrong} = this.now;
+    return stopped ? `${written(call)}: ${stopped}` : wrong;
   }
   // The calls since a state, and what they returned or printed.
   made(since = this.first) {
-    const {stopped, wrong} = this.now;
-    return stopped || wrong || this.states.slice(since).map(({call, code, said}) =>
+    return this.broken() || this.states.slice(since).map(({call, code, said}) =>
       `${written(call)} = ${codeName(code)}${said && ` and prints: ${said}`}`).join(', ');
   }
   // Which token is under the pointer.

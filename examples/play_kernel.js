@@ -257,29 +257,28 @@ const SAYS = {
 const kernel = {
   steps: [], writes: [], state: {}, at: 0, wrong: -1, flaw: {},
 
-  // Runs the kernel for the newest token of the sequence in hand. Returns what the token sees of
-  // each, and how attend() on the CPU differs from the oracle.
+  // Runs the kernel for the newest token of the sequence in hand.
   attend(on) {
     const {hand: name, size, count, now: {seqs}} = on, {table, length = 0} = seqs[name] ?? {};
     const text = on.textOf(name), fault = Number($('fault').value), all = [...text].keys();
     Object.assign(this, {on, name, text, all: [...all], table, size, count, fault, steps: [],
-      at: 0, state: {}, wrong: -1, flaw: {}, weights: [], differs: null});
+      at: 0, state: {}, wrong: -1, flaw: {}, differs: ''});
     if (length && text.length === length && !text.includes('~')) {
       this.state = on.engine.call(make('lanes', name, {text}, fault));
       if (this.state.record) Object.assign(this, stepsOf(this.state.record));
     }
     if (this.steps.length) this.judge();
+    $('alarm').textContent = this.differs || on.broken();
     this.draw();
-    return {weights: this.weights, differs: this.differs};
   },
   // Finds the first step that is wrong, and stops there. If the result is right, no step is wrong:
   // a kernel may have states of its own kind.
   judge() {
-    const {steps, state, oracle, all} = this, {expected, attended} = oracle, out = [];
-    const [m, l] = partial(oracle, all);
-    this.weights = all.map(t => Math.exp(partial(oracle, [t])[0] - m) / l);
-    const element = attended.findIndex((is, d) => differs(is, expected[d]));
-    if (element >= 0) this.differs = {element, is: attended[element], should: expected[element]};
+    const {steps, state, text, oracle: {expected, attended}} = this, out = [];
+    const d = attended.findIndex((is, i) => differs(is, expected[i]));
+    if (d >= 0) this.differs = `Your attend() differs from the oracle by ${
+      exact(attended[d] - expected[d])}, first in row ${text.length - 1}, head 0, element ${d}: it ` +
+      `has ${exact(attended[d])}, the oracle ${exact(expected[d])}.`;
     for (const {array, index, bits} of this.writes)
       if (this.arrays[array] === 'out') out[index] = floatOf(bits);
     const right = expected.every((should, d) => !differs(out[d], should));
