@@ -35,7 +35,7 @@ function kindOf({from, asks, writes: [write], at, m, l, o}, {began, sought}, arr
 const ASIDE = ['launch', 'query', 'update', 'read'], WRITING = ['share', 'merge', 'finish'];
 
 // The steps of a record, each with the state of all lanes after it. Of a lane, `read` is where it
-// has found keys, and `sums` says how often the product of each lane of its warp is in its score.
+// has found keys, and `xors` are the bits of the shuffles that are summed in its score.
 function stepsOf({rounds, stuck, arrays, ...oracle}) {
   const lanes = Array.from({length: THREADS}, () => ({})), writes = [], steps = [];
   const show = (kind, lines, more) => steps.push({kind, lines: new Set(lines), warps: [],
@@ -65,8 +65,8 @@ function stepsOf({rounds, stuck, arrays, ...oracle}) {
       for (const {id, piece} of done) {
         for (const name of ['m', 'l', 'o', 'score', 'at'])
           if (name in piece) lanes[id][name] = piece[name];
-        if (kind === 'read') Object.assign(lanes[id], {read: [...lanes[id].read ?? [], piece.at],
-          sums: Array.from({length: WARP}, (_, i) => Number(i === id % WARP))});
+        if (kind === 'read')
+          Object.assign(lanes[id], {read: [...lanes[id].read ?? [], piece.at], xors: []});
         for (const [array, index, bits] of piece.writes)
           writes.push({array, index, bits, warp: warpOf(id)});
       }
@@ -83,14 +83,13 @@ function stepsOf({rounds, stuck, arrays, ...oracle}) {
     const met = round.map((entry, id) => ({id, ...entry?.pieces.at(-1)?.asks}))
       .filter(asks => asks.met === n);
     const shuffled = met.filter(({shuffles}) => shuffles), barrier = met.find(({all}) => all);
-    const before = [], sums = lanes.map(lane => lane.sums);
+    const before = [];
     for (const {id, bits, value, got} of shuffled) {
       const {pieces = []} = rounds[n + 1]?.[id] ?? {}, next = pieces.at(-1)?.asks;
       const sum = Math.fround(value + got), goesOn = !pieces.some(({at}) => at >= 0);
       before[id] = value;  // what became of it, the next shuffle of the same token says
       lanes[id].score = next?.shuffles && goesOn ? next.value : bits > 0 ? sum : value;
-      if (Object.is(lanes[id].score, sum))
-        lanes[id].sums = sums[id]?.map((times, i) => times + sums[id ^ bits][i]);
+      if (Object.is(lanes[id].score, sum)) lanes[id].xors = [...lanes[id].xors ?? [], bits];
     }
     if (shuffled.length) show('shuffle', [shuffled[0].line], {bits: shuffled[0].bits, before,
       warps: WARPS.filter(w => w * WARP in before)});
@@ -198,12 +197,13 @@ const SAYS = {
         exact(q)} × ${exact(k)} = ${exact(q * k)}.`;
   },
   shuffle(act, {bits, before, lanes, warps: [w]}) {
-    const mine = w * WARP + EXAMPLE, other = w * WARP + (EXAMPLE ^ bits), {sums = []} = lanes[mine];
-    const summed = sums.filter(times => times > 0).length, twice = sums.some(times => times > 1);
+    const mine = w * WARP + EXAMPLE, other = w * WARP + (EXAMPLE ^ bits), {xors = []} = lanes[mine];
+    const {size: summed} = xors.reduce((all, bits) =>
+      new Set([...all, ...[...all].map(i => i ^ bits)]), new Set([0]));
     if (bits === 0) return 'A shuffle of 0 bits: each lane gets its own number.';
     return `A shuffle: lane i adds what lane i xor ${bits} has. In lane ${EXAMPLE} of warp ${w}, ${
       exact(before[mine])} + ${exact(before[other])} = ${exact(lanes[mine].score)}. It has the ` +
-      `sum of ${summed} lanes${twice ? ', some of which count more than once.'
+      `sum of ${summed} lanes${summed < 2 ** xors.length ? ', some of which count more than once.'
         : summed < WARP ? '.' : ': all 32 know the score of their token.'}`;
   },
   update({steps, at}, {warps, lanes}) {
@@ -225,9 +225,8 @@ const SAYS = {
       `writes m = ${exact(m)}, l = ${exact(l)} and o to shared memory, where others can read them${
       waits ? `, and waits${fault ? ' at the next barrier' : ''}` : fault ? ', and goes on' : ''}.`;
   },
-  barrier: ({steps, at}) => steps.slice(0, at).some(({kind}) => kind === 'merge')
-    ? 'All 128 threads meet once more: thread 0 has merged l, and all are going to read it.'
-    : 'All 128 threads have arrived: all four states are written. The barrier opens.',
+  barrier: () => 'All 128 threads have arrived: now each may read what the others have written. ' +
+    'The barrier opens.',
   merge({fault, steps, at}, {lanes}, garbage) {
     if (garbage && steps.slice(at).some(({kind}) => kind === 'share'))
       return 'merge() reads the states of all four warps, but not all are written: it gets what ' +
