@@ -36,7 +36,7 @@ judged() {
     (echo '#include "examples/play.c"' && echo '#include "checks/play_judge.h"' &&
         echo 'int main(void) {' && sed -n 's/^[a-z].*)$/CALL(&);/p' "$1" &&
         echo 'return 0; }') >$out/calls.c
-    awk -v to=record -f examples/play_kernel.awk "$2" >$out/kernel.c
+    awk -f examples/play_kernel.awk "$2" >$out/kernel.c
     # WebAssembly has no fused multiply-add.
     ${CC:-cc} -w -ffp-contract=off ${CPPFLAGS-} -DPAGED_NO_MAIN -DKERNEL="\"$out/kernel.c\"" -I. \
         $out/calls.c -o $out/calls -lm && (ulimit -t 60; $out/calls)

@@ -233,52 +233,67 @@ void report(const char *call, int code)
 // ---- your own GPU: the cache that it reads, and the judge of the result -------------------------
 
 static Pool *cache;
-static Seq **all;  // an array of stb_ds
+static float *cache_q, *cache_expected;  // of each sequence's newest token; arrays of stb_ds
 
-static int fill(Seq *seq)  // with random K and V
+static void make_random(float **array, int count, float limit)
 {
+    arrsetlen(*array, count);
+    for (int i = 0; i < count; i++) (*array)[i] = limit * (2.0f * rand() / (float)RAND_MAX - 1);
+}
+
+static int fill(Seq *seq)
+{
+    static float *new_k, *new_v;
     int count = seq->length * cache->config.num_kv_heads * cache->config.head_dim;
-    static float *k;  // then v; an array of stb_ds, too
-    arrsetlen(k, 2 * count);
-    for (int i = 0; i < 2 * count; i++) k[i] = 2.0f * rand() / (float)RAND_MAX - 1;
+    make_random(&new_k, count, 1);
+    make_random(&new_v, count, 1);
     int error = pool_plan(cache, &(Batch){1, &seq, &seq->length});
     if (error) return error;
-    return pool_write(cache, 0, k, k + count);
+    return pool_write(cache, 0, new_k, new_v);
 }
 
 // The sequences take a block in random turns, so each has blocks of the others between its own.
-// Returns an error code.
-int cache_create(int num_seqs, int length, int num_kv_heads, int head_dim, int block_size,
-                 int dtype)
+// Then their newest tokens attend. Returns an error code.
+int cache_create(int num_seqs, int length, int num_kv_heads, int num_q_heads, int head_dim,
+                 int block_size, int dtype)
 {
     int num_blocks = num_seqs * ((length + block_size - 1) / block_size);
     PoolConfig shape = {1, num_kv_heads, head_dim, block_size, num_blocks, dtype, 0, PAGED_CPU};
+    Seq *all[MAX_TOKENS];
+    int ones[MAX_TOKENS];
     int error = pool_create(&shape, &cache);
-    arrsetlen(all, num_seqs);
-    for (int i = 0; i < num_seqs && !error; i++) error = seq_create(cache, &all[i]);
+    for (int i = 0; i < num_seqs && !error; i++) {
+        error = seq_create(cache, &all[i]);
+        ones[i] = 1;
+    }
     while (cache->num_free > 0 && !error) {
         Seq *seq = all[rand() % num_seqs];
         int left = length - seq->length;
         error = seq_append(seq, left < block_size ? left : block_size);
     }
     for (int i = 0; i < num_seqs && !error; i++) error = fill(all[i]);
-    return error;
+    if (!error) error = pool_plan(cache, &(Batch){num_seqs, all, ones});
+    if (error) return error;
+    int count = num_seqs * num_q_heads * head_dim;
+    make_random(&cache_q, count, 6);
+    arrsetlen(cache_expected, count);
+    return attend(cache, ATTEND_PAGED, 0, num_q_heads, 0, cache_q, cache_expected, NULL);
 }
 
-void *cache_plane(int v) { return v ? cache->v : cache->k; }
-int *cache_table(int seq) { return all[seq]->block_table; }
-
-// How far `out`, of a GPU for the newest token of a sequence, is from what the CPU computes.
-double cache_difference(int seq, int num_q_heads, const float *q, const float *out)
+// What a GPU gets, piece by piece.
+const void *cache_part(int i)
 {
-    int count = num_q_heads * cache->config.head_dim;
-    static float *expected;
-    arrsetlen(expected, count);
+    const Job *job = &cache->plan->job;
+    const void *parts[] = {cache->k, cache->v, job->offsets, job->queries, job->tables, cache_q};
+    return parts[i];
+}
+
+// How far the first results of a GPU are from what the CPU has computed.
+double cache_difference(int count, const float *out)
+{
     double worst = 0;
-    must(pool_plan(cache, &(Batch){1, &all[seq], &(int){1}}), "pool_plan");
-    must(attend(cache, ATTEND_PAGED, 0, num_q_heads, 0, q, expected, NULL), "attend");
     for (int i = 0; i < count; i++) {
-        double difference = fabs((double)out[i] - expected[i]);
+        double difference = fabs((double)out[i] - cache_expected[i]);
         if (!(difference <= worst)) worst = isnan(difference) ? INFINITY : difference;
     }
     return worst;

@@ -1,5 +1,5 @@
 // On your own GPU: a part of the script of docs/play.html. The engine fills a cache, a GPU attends
-// to it in three ways, with the engine's kernel in WGSL (play_kernel.awk), and the engine judges.
+// to it in three ways, with the engine's kernel in WGSL, and the engine judges.
 
 const ownGpu = {
   shape: {seqs: 16, length: 1024, kvHeads: 8, qHeads: 32, headDim: 64, blockSize: 16},
@@ -12,11 +12,117 @@ const within = (what, promise) => Promise.race([promise, new Promise((_, fail) =
     1000 * ownGpu.patience);
 })]);
 
+// ---- the kernel in WGSL ------------------------------------------------------------------------
+
+// The numbers of the lines of the kernel and of the functions that it may call.
+function linesOfKernel() {
+  let inside = false;
+  return Object.keys(SOURCE).filter(line => {
+    const {text} = SOURCE[line], begins = /^(HD|__device__) |^__global__.* attend_paged\(/.test(text);
+    const isOf = inside || begins;
+    inside = isOf && !/^}|^\S.*}$/.test(text);
+    return isOf;
+  });
+}
+
+// The parts of a text between marks that are outside of brackets.
+function cut(text, mark) {
+  const parts = [''];
+  let depth = 0;
+  for (const letter of text)
+    if (letter === mark && depth === 0) parts.push('');
+    else {
+      if ('([{'.includes(letter)) depth++;
+      if (')]}'.includes(letter)) depth--;
+      parts.push(parts.pop() + letter);
+    }
+  return parts;
+}
+
+// C to WGSL, statement by statement. A pointer to floats becomes an index into the array `floats`,
+// the shared memory of a thread block; job->q[i] becomes job_q[i]. What it does not know it leaves
+// as it is, for the compiler to refuse. A line stays in its line, or moves to the end of its
+// statement's.
+function translate(text) {
+  const newlines = text => text.replace(/./g, '');
+  let rest = text.replace(/\/\/.*|\/\*[^]*?\*\//g, newlines), wgsl = '', shared = '0';
+  let pointers;  // of the function
+
+  // These take the front of the rest: what matches, or what is before a mark.
+  const eat = pattern => {
+    const [found] = rest.match(pattern) ?? [''];
+    rest = rest.slice(found.length);
+    return found;
+  };
+  const take = mark => {
+    const [taken] = cut(rest, mark);
+    rest = rest.slice(taken.length + 1);
+    return newlines(taken) + taken.replace(/\n\s*/g, ' ');
+  };
+
+  // "float x", "float *x", "float x[N]", "const Job *x" in WGSL: "x: float"
+  const declared = text => text.replace(/(?:const )?(\w+) *(\*?) *\b(\w+)(?:\[(.*)\])?/,
+    (_, type, star, name, size) => {
+      if (size) return `${name}: array<${type}, ${size}>`;
+      if (!star || type !== 'float') return `${name}: ${type}`;
+      pointers.add(name);
+      return `${name}: int`;
+    });
+  const value = text => text.replace(/->/g, '.').replace(/\b__/g, '').replace(/&job\b/g, 'job')
+    .replace(/\((int|unsigned|size_t|u?int\d+_t)\) */g, '')
+    .replace(/([\w.]+)\[/g, (found, name) =>
+      pointers.has(name) ? `floats[${name} + ` : found.replace('job.', 'job_'))
+    .replace(/\bjob\.(tables|lse)\b/g, '($& != 0)')  // null is 0
+    .replace(/ = \{0\}$/, '')
+    .replace(/^([^=!<>]*= )?(.*)\?(.*):(.*)$/, '$1select($4,$3,$2)');
+  // What has no statement in it: a declaration, an expression, several of these.
+  const simple = text => {
+    const [, array, size] = text.match(/__shared__ float (\w+)\[(.*)\]/) ?? [];
+    if (array) {
+      const at = shared;
+      pointers.add(array);
+      shared += ` + ${size}`;
+      return `let ${array} = ${at};`;
+    }
+    const [, type] = text.match(/^\s*(?:const )?(?!return\b)(\w+)(?=[ *]+[a-z])/i) ?? [];
+    const parts = cut(text, ',').map((part, i) =>
+      type ? `var ${declared(i > 0 ? `${type} ${part}` : part)}` : part);
+    return `${parts.map(value).join('; ')};`;
+  };
+  const statement = () => {
+    const space = eat(/^\s*/), word = eat(/^([{]|(for|if|while) *\()/);
+    if (!word) return space + simple(take(';'));
+    if (word === '{') {
+      let block = `${space}{`;
+      while (/^\s*[^\s}]/.test(rest)) block += statement();
+      return `${block}${take('}')}}`;
+    }
+    const head = take(')');
+    if (word.startsWith('for')) {
+      const [begin, test, next] = head.split(';');
+      return `${space}{ ${simple(begin)} loop { if (!(${value(test)})) { break; } ${
+        statement()} continuing { ${simple(next)} } } }`;
+    }
+    const first = `${space}${word}${value(head)}) { ${statement()} }`, other = eat(/^\s*else\b/);
+    return other ? `${first}${other} { ${statement()} }` : first;
+  };
+
+  while (rest.trim()) {
+    pointers = new Set();
+    const [, space, result, name] = take('(').match(/^(\s*).*?(\w+)[ *]+(\w+) *$/) ?? [];
+    wgsl += `${space}fn ${name}(${take(')').split(',').map(declared)}) ${
+      result === 'void' ? '' : `-> ${result}`}${statement()}`;
+  }
+  return `${wgsl}\nvar<workgroup> floats: array<f32, ${shared}>;`;
+}
+
 // What a kernel needs around it in WGSL, after what is known of the adapter. In a Job, a pointer is
 // a number: k_plane and v_plane say where in "planes" they begin; tables and lse are 0 if null.
 const AROUND = `
+alias float = f32; alias int = i32; alias unsigned = i32; alias size_t = i32;
+alias int32_t = i32; alias uint32_t = i32; alias int64_t = i32; alias uint64_t = i32;
 struct PoolConfig { num_kv_heads: i32, head_dim: i32, block_size: i32, num_blocks: i32, dtype: i32 }
-struct SeqOffset { token: i32, entry: i32 }
+struct SeqOffset { @size(8) token: i32, @size(8) entry: i32 }
 struct QueryToken { seq: i32, position: i32 }
 struct Job {
     scale: f32, num_q_heads: i32, layer: i32, tables: i32, lse: i32, k_plane: i32, v_plane: i32,
@@ -29,8 +135,8 @@ struct Job {
 @group(0) @binding(4) var<storage, read> job_tables: array<i32>;
 @group(0) @binding(5) var<storage, read> job_q: array<f32>;
 @group(0) @binding(6) var<storage, read_write> job_out: array<f32>;
-@group(0) @binding(7) var<storage, read_write> job_lse: array<f32>;
-@group(0) @binding(8) var<storage, read_write> copies: array<u32>;
+@group(0) @binding(7) var<storage, read_write> copies: array<u32>;
+var<private> job_lse: array<f32, 1>;
 var<private> threadIdx: vec3i;
 var<private> blockIdx: vec3i;
 const WARPS = THREADS / WARP;
@@ -70,6 +176,8 @@ fn gather(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) 
 }
 `;
 
+// ---- a cache, and a GPU -------------------------------------------------------------------------
+
 // What the last of these calls returns, and the memory that is there.
 async function ask(place, isFirst, ...calls) {
   let last;
@@ -78,21 +186,20 @@ async function ask(place, isFirst, ...calls) {
     throw Error(`The engine in this page cannot make or judge a cache: ${last.stopped}.`);
   return last;
 }
-// A cache of random numbers: its planes of K and V, and the block tables.
+// A cache of random numbers, a plan for it, and queries: see cache_part().
 async function fillCache(place, dtype) {
-  const {seqs, length, kvHeads, headDim, blockSize} = ownGpu.shape;
-  const blocks = Math.ceil(length / blockSize), tables = [];
+  const {seqs, length, kvHeads, qHeads, headDim, blockSize} = ownGpu.shape;
   const {code} = await ask(place, true, make('start', 4, 4),
-    make('cache_create', seqs, length, kvHeads, headDim, blockSize, dtype));
+    make('cache_create', seqs, length, kvHeads, qHeads, headDim, blockSize, dtype));
   if (code) throw Error(`The engine in this page makes no cache: ${codeName(code)}.`);
-  const copy = async (bytes, ...call) => {
-    const {memory} = await ask(place, false, {...make(...call), bytes});
-    return memory;
-  };
-  for (let i = 0; i < seqs; i++) tables.push(await copy(4 * blocks, 'cache_table', i));
-  const bytes = seqs * blocks * blockSize * kvHeads * headDim * (dtype ? 2 : 4);
-  return {dtype, tables,
-    planes: [await copy(bytes, 'cache_plane', 0), await copy(bytes, 'cache_plane', 1)]};
+  const blocks = seqs * Math.ceil(length / blockSize), parts = [];
+  const plane = blocks * blockSize * kvHeads * headDim * (dtype ? 2 : 4);
+  const sizes = [plane, plane, 16 * (seqs + 1), 8 * seqs, 4 * blocks, 4 * seqs * qHeads * headDim];
+  for (const [i, bytes] of sizes.entries()) {
+    const {memory} = await ask(place, false, {...make('cache_part', i), bytes});
+    parts.push(memory);
+  }
+  return {dtype, blocks, parts};
 }
 
 async function findGpu() {
@@ -113,47 +220,47 @@ async function findGpu() {
 
 // A warp has as many lanes as can shuffle on this GPU: one, if none can.
 async function compile({device, lanes}, dtype) {
-  ownGpu.wgsl ??= new TextDecoder().decode(await unpack($('wgsl').textContent));
-  const code = `${lanes > 1 ? 'enable subgroups; diagnostic(off, subgroup_uniformity);' : ''}
+  const lines = linesOfKernel(), kernel = lines.map(line => SOURCE[line].text).join('\n');
+  const [, stage] = kernel.match(/to_write\((\d+)/) ?? [];
+  if (stage) throw Error(`Your kernel runs here from stage ${stage} on.`);
+  const enable = lanes > 1 ? 'enable subgroups; diagnostic(off, subgroup_uniformity);' : '';
+  const code = `${enable}${translate(kernel)}
     const WARP = ${lanes}; const THREADS = ${Math.min(128, 32 * lanes)};
     const PER_WORD = ${dtype ? 2 : 1}; const PAGED_MAX_HEAD_DIM = ${ownGpu.shape.headDim};
     fn shfl_xor_sync(mask: i32, x: f32, bits: i32) -> f32 {
       return ${lanes > 1 ? 'subgroupShuffleXor(x, u32(bits))' : 'x'};
     }
-    ${AROUND}
-    ${ownGpu.wgsl}`;
+    ${AROUND}`;
   const shader = device.createShaderModule({code}), {messages} = await shader.getCompilationInfo();
   const {lineNum, message} = messages.find(({type}) => type === 'error') ?? {};
   if (!message) return shader;
-  const [text, line] = code.split('\n')[lineNum - 1].split('  // ');
-  const [, stage] = text.match(/to_write\((\d+)/) ?? [];
-  throw Error(stage ? `Your kernel runs here from stage ${stage} on.` : line
-    ? `Line ${line} of ${$('engine').textContent} cannot be translated. As "${text}": ${message}.`
+  const line = lines[lineNum - 1], text = code.split('\n')[lineNum - 1];
+  throw Error(line
+    ? `Line ${line} of ${$('engine').textContent} cannot be translated. As "${text.trim()}": ${message}.`
     : `The shader does not compile: ${message}.`);
 }
 
 // Buffers, and the launches of each way: a pipeline, its buffers, its grid.
-async function prepare({device}, shader, {dtype, planes: [k, v], tables}) {
+async function prepare({device}, shader, {dtype, blocks, parts: [k, v, ...arrays]}) {
   const {seqs, length, kvHeads, qHeads, headDim, blockSize} = ownGpu.shape;
-  const blocks = tables[0].length, bytes = 2 * k.byteLength, q = tables.map(() =>
-    Float32Array.from({length: qHeads * headDim}, () => 12 * Math.random() - 6));
-  const {maxStorageBufferBindingSize: limit} = device.limits, {STORAGE, UNIFORM} = GPUBufferUsage;
+  const bytes = 2 * k.byteLength, limit = device.limits.maxStorageBufferBindingSize;
   if (bytes > limit)
     throw Error(`The cache needs ${bytes} bytes. A buffer of this device has at most ${limit}.`);
-  const room = (size, usage = STORAGE) => device.createBuffer(
-    {size, usage: usage | GPUBufferUsage.COPY_DST | GPUBufferUsage.COPY_SRC});
-  const filled = (parts, usage) => {
-    const {byteLength: size} = parts[0], buffer = room(size * parts.length, usage);
+  const {STORAGE, UNIFORM, COPY_DST, COPY_SRC} = GPUBufferUsage;
+  const room = size =>
+    device.createBuffer({size, usage: STORAGE | UNIFORM | COPY_DST | COPY_SRC});
+  const filled = (...parts) => {
+    const {byteLength: size} = parts[0], buffer = room(size * parts.length);
     parts.forEach((part, i) => device.queue.writeBuffer(buffer, size * i, part));
     return buffer;
   };
-  const job = isPaged => {
-    const words = Int32Array.of(0, qHeads, 0, isPaged, 0, 0, k.length, 0,
-      kvHeads, headDim, blockSize, seqs * blocks, dtype, 0, 0, 0);
+  const job = tables => {
+    const words = Int32Array.of(0, qHeads, 0, tables, 0, 0, k.length, 0,
+      kvHeads, headDim, blockSize, blocks, dtype, 0, 0, 0);
     new Float32Array(words.buffer)[0] = headDim ** -.5;
-    return filled([words], UNIFORM);
+    return filled(words);
   };
-  const layout = device.createBindGroupLayout({entries: Array.from({length: 9}, (_, binding) => ({
+  const layout = device.createBindGroupLayout({entries: Array.from({length: 8}, (_, binding) => ({
     binding, visibility: GPUShaderStage.COMPUTE,
     buffer: {type: binding < 1 ? 'uniform' : binding < 6 ? 'read-only-storage' : 'storage'}}))});
   const group = (...buffers) => device.createBindGroup({layout,
@@ -162,14 +269,12 @@ async function prepare({device}, shader, {dtype, planes: [k, v], tables}) {
     ['attend', 'gather'].map(entryPoint => device.createComputePipelineAsync({
       layout: device.createPipelineLayout({bindGroupLayouts: [layout]}),
       compute: {module: shader, entryPoint}}))));
-  const perSeq = numbers => filled(tables.map((_, i) => Int32Array.from(numbers(i))));
-  const cache = filled([k, v]), copies = room(bytes), out = room(4 * seqs * qHeads * headDim);
-  const rest = [perSeq(i => [i * length, i * blocks]), perSeq(i => [i, length - 1]),
-    filled(tables), filled(q), out, room(4)];
+  const cache = filled(k, v), copies = room(bytes), out = room(4 * seqs * qHeads * headDim);
+  const rest = [...arrays.map(array => filled(array)), out];
   const paged = [attend, group(job(1), cache, ...rest, copies), rows => [rows, qHeads]];
   const contiguous = [attend, group(job(0), copies, ...rest, cache), rows => [rows, qHeads]];
   const copied = [[gather, paged[1], rows => [length, rows]], contiguous];
-  return {q, out, bytes, launches: {copied, contiguous: [contiguous], paged: [paged]}};
+  return {out, bytes, launches: {copied, contiguous: [contiguous], paged: [paged]}};
 }
 
 // How many milliseconds it takes to go a way so often.
@@ -190,22 +295,16 @@ async function time({device, out, launches}, way, rows, repeats) {
 }
 
 // How far the results of some rows are from the engine's.
-async function judge({device, place, q, out}, rows) {
+async function judge({device, place, out}, rows) {
+  const size = rows * out.size / ownGpu.shape.seqs, encoder = device.createCommandEncoder();
   const copy = device.createBuffer(
-    {size: out.size, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST});
-  const encoder = device.createCommandEncoder(), n = q[0].length;
-  encoder.copyBufferToBuffer(out, 0, copy, 0, out.size);
+    {size, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST});
+  encoder.copyBufferToBuffer(out, 0, copy, 0, size);
   device.queue.submit([encoder.finish()]);
   await within('The GPU', copy.mapAsync(GPUMapMode.READ));
-  const results = new Float32Array(copy.getMappedRange());
-  let worst = 0;
-  for (let i = 0; i < 4; i++) {
-    const row = Math.floor(Math.random() * rows), its = results.slice(n * row, n * row + n);
-    const {code: by} = await ask(place, false,
-      make('cache_difference', row, ownGpu.shape.qHeads, q[row], its));
-    worst = Math.max(worst, by);
-  }
-  return worst;
+  const results = new Float32Array(copy.getMappedRange().slice());
+  const {code} = await ask(place, false, make('cache_difference', results.length, results));
+  return code;
 }
 
 // All ways in turn, so that what slows the machine down for a while slows all of them. A slow GPU
