@@ -76,8 +76,8 @@ play:             ## docs/play.html, the page; ENGINE=learn/paged.cu.c: with you
 	    "There is no compiler for WebAssembly:" \
 	    "sudo apt-get install clang lld wasi-libc libclang-rt-dev-wasm32"; exit 1; }
 	awk -f examples/play_kernel.awk $(firstword $(ENGINE)) >build/kernel.c
-	awk '/^__[dg][a-z]*__|^HD .*_offset\(|^[a-z]* seq_(append|fork|lookup|rewind)\(/, /^}|^[^ ].*}$$/ \
-	    { print NR "\t" $$0 }' $(firstword $(ENGINE)) | gzip -9n | base64 >build/source.base64
+	awk '/^(__device__ |__global__ .* attend_paged\(|HD .*_offset\(|[a-z]* seq_(append|fork|lookup|rewind)\()/, \
+	    /^}|^[^ ].*}$$/ { print NR "\t" $$0 }' $(firstword $(ENGINE)) | gzip -9n | base64 >build/source.base64
 	$(WASM) -mexec-model=reactor -Oz -s $(WARN) $(CPPFLAGS) -idirafter /usr/include -I. \
 	    -DPAGED_NO_MAIN -DKERNEL='"build/kernel.c"' examples/play.c \
 	    $(EXPORT:%=-Wl,--export=%) -Wl,-z,stack-size=1048576 -o build/play.wasm

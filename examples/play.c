@@ -288,9 +288,10 @@ const void *cache_part(int i)
     return parts[i];
 }
 
-// How far the first results of a GPU are from what the CPU has computed.
-double cache_difference(int count, const float *out)
+// How far the results of a GPU for the first sequences are from what the CPU has computed.
+double cache_difference(int num_seqs, const float *out)
 {
+    int count = (int)arrlen(cache_expected) / cache->plan->job.num_seqs * num_seqs;
     double worst = 0;
     for (int i = 0; i < count; i++) {
         double difference = fabs((double)out[i] - cache_expected[i]);

@@ -14,54 +14,29 @@ const within = (what, promise) => Promise.race([promise, new Promise((_, fail) =
 
 // ---- the kernel in WGSL ------------------------------------------------------------------------
 
-// The numbers of the lines of the kernel and of the functions that it may call.
-function linesOfKernel() {
-  let inside = false;
-  return Object.keys(SOURCE).filter(line => {
-    const {text} = SOURCE[line], begins = /^(HD|__device__) |^__global__.* attend_paged\(/.test(text);
-    const isOf = inside || begins;
-    inside = isOf && !/^}|^\S.*}$/.test(text);
-    return isOf;
-  });
-}
-
-// The parts of a text between marks that are outside of brackets.
-function cut(text, mark) {
-  const parts = [''];
-  let depth = 0;
-  for (const letter of text)
-    if (letter === mark && depth === 0) parts.push('');
-    else {
-      if ('([{'.includes(letter)) depth++;
-      if (')]}'.includes(letter)) depth--;
-      parts.push(parts.pop() + letter);
-    }
-  return parts;
-}
-
-// C to WGSL, statement by statement. A pointer to floats becomes an index into the array `floats`,
-// the shared memory of a thread block; job->q[i] becomes job_q[i]. What it does not know it leaves
-// as it is, for the compiler to refuse. A line stays in its line, or moves to the end of its
-// statement's.
+// C to WGSL, statement by statement: each stays in its lines. A pointer to floats becomes an index
+// into the array `floats`, the shared memory of a thread block; job->q[i] becomes job_q[i]. What it
+// does not know it leaves as it is, for the compiler to refuse.
 function translate(text) {
   const newlines = text => text.replace(/./g, '');
-  let rest = text.replace(/\/\/.*|\/\*[^]*?\*\//g, newlines), wgsl = '', shared = '0';
-  let pointers;  // of the function
+  let rest = text.replace(/\/\/.*|\/\*[^]*?\*\//g, newlines), shared = '0', pointers;
 
-  // These take the front of the rest: what matches, or what is before a mark.
+  // What is in brackets is folded to a number, so the first ; ends a statement.
+  const folded = [], fold = inside => `@${folded.push(inside) - 1}@`;
+  const unfold = text => text.replace(/@(\d+)@/g, (_, i) => unfold(folded[i]));
+  for (let last; last !== rest;) {
+    last = rest;
+    rest = rest.replace(/[([][^()[\]]*[)\]]/g, fold);
+  }
+  // Takes what matches from the front of the rest.
   const eat = pattern => {
-    const [found] = rest.match(pattern) ?? [''];
-    rest = rest.slice(found.length);
+    const found = rest.match(pattern);
+    rest = rest.slice(found[0].length);
     return found;
-  };
-  const take = mark => {
-    const [taken] = cut(rest, mark);
-    rest = rest.slice(taken.length + 1);
-    return newlines(taken) + taken.replace(/\n\s*/g, ' ');
   };
 
   // "float x", "float *x", "float x[N]", "const Job *x" in WGSL: "x: float"
-  const declared = text => text.replace(/(?:const )?(\w+) *(\*?) *\b(\w+)(?:\[(.*)\])?/,
+  const declared = text => text.replace(/(?:const\s+)?(\w+)\s*(\*?)\s*\b(\w+)(?:\[(.*)\])?/,
     (_, type, star, name, size) => {
       if (size) return `${name}: array<${type}, ${size}>`;
       if (!star || type !== 'float') return `${name}: ${type}`;
@@ -69,49 +44,52 @@ function translate(text) {
       return `${name}: int`;
     });
   const value = text => text.replace(/->/g, '.').replace(/\b__/g, '').replace(/&job\b/g, 'job')
-    .replace(/\((int|unsigned|size_t|u?int\d+_t)\) */g, '')
+    .replace(/\((int|unsigned|size_t|u?int\d+_t)\)\s*/g, '')
     .replace(/([\w.]+)\[/g, (found, name) =>
       pointers.has(name) ? `floats[${name} + ` : found.replace('job.', 'job_'))
     .replace(/\bjob\.(tables|lse)\b/g, '($& != 0)')  // null is 0
     .replace(/ = \{0\}$/, '')
-    .replace(/^([^=!<>]*= )?(.*)\?(.*):(.*)$/, '$1select($4,$3,$2)');
+    .replace(/^([^=!<>]*= )?([^]*)\?([^]*):([^]*)$/, '$1select($4,$3,$2)');
   // What has no statement in it: a declaration, an expression, several of these.
   const simple = text => {
-    const [, array, size] = text.match(/__shared__ float (\w+)\[(.*)\]/) ?? [];
+    const [, array, size] = unfold(text).match(/__shared__ float (\w+)\[(.*)\]/) ?? [];
     if (array) {
-      const at = shared;
+      const begin = shared;
       pointers.add(array);
       shared += ` + ${size}`;
-      return `let ${array} = ${at};`;
+      return `let ${array} = ${begin};`;
     }
-    const [, type] = text.match(/^\s*(?:const )?(?!return\b)(\w+)(?=[ *]+[a-z])/i) ?? [];
-    const parts = cut(text, ',').map((part, i) =>
-      type ? `var ${declared(i > 0 ? `${type} ${part}` : part)}` : part);
-    return `${parts.map(value).join('; ')};`;
+    const [, type] = text.match(/^\s*(?:const\s+)?(?!return\b)(\w+)(?=[\s*]+[a-z])/i) ?? [];
+    const parts = text.split(',').map(unfold);
+    if (!type) return `${parts.map(value).join('; ')};`;
+    const [first, ...others] = parts;
+    return [first, ...others.map(part => `${type} ${part}`)]
+      .map(part => `var ${value(declared(part))};`).join(' ');
   };
   const statement = () => {
-    const space = eat(/^\s*/), word = eat(/^([{]|(for|if|while) *\()/);
-    if (!word) return space + simple(take(';'));
-    if (word === '{') {
+    const [, space, brace, word, head] = eat(/^(\s*)(?:([{])|(for|if|while)\s*(@\d+@))?/);
+    if (brace) {
       let block = `${space}{`;
       while (/^\s*[^\s}]/.test(rest)) block += statement();
-      return `${block}${take('}')}}`;
+      return block + eat(/^\s*}?/);
     }
-    const head = take(')');
-    if (word.startsWith('for')) {
-      const [begin, test, next] = head.split(';');
-      return `${space}{ ${simple(begin)} loop { if (!(${value(test)})) { break; } ${
-        statement()} continuing { ${simple(next)} } } }`;
+    if (!word) return space + simple(eat(/^([^;]*);?/)[1]);
+    const inside = unfold(head).slice(1, -1);
+    if (word === 'for') {
+      const [begin, test, next] = inside.replace(/\n/g, '').split(';');
+      const leave = `if (!(${value(test)})) { break; }`, body = newlines(inside) + statement();
+      return `${space}{ ${simple(begin)} loop { ${leave} ${body} continuing { ${simple(next)} } } }`;
     }
-    const first = `${space}${word}${value(head)}) { ${statement()} }`, other = eat(/^\s*else\b/);
-    return other ? `${first}${other} { ${statement()} }` : first;
+    const first = `${space}${word} (${value(inside)}) { ${statement()} }`;
+    return /^\s*else\b/.test(rest) ? `${first}${eat(/^\s*else/)} { ${statement()} }` : first;
   };
 
+  let wgsl = '';
   while (rest.trim()) {
     pointers = new Set();
-    const [, space, result, name] = take('(').match(/^(\s*).*?(\w+)[ *]+(\w+) *$/) ?? [];
-    wgsl += `${space}fn ${name}(${take(')').split(',').map(declared)}) ${
-      result === 'void' ? '' : `-> ${result}`}${statement()}`;
+    wgsl += unfold(eat(/^[^{]*/)[0]).replace(/^(\s*).*?(\w+)[\s*]+(\w+)\(([^]*)\)/,
+      (_, space, result, name, list) => `${space}fn ${name}(${list.split(',').map(declared)})${
+        result === 'void' ? '' : ` -> ${result}`}`) + statement();
   }
   return `${wgsl}\nvar<workgroup> floats: array<f32, ${shared}>;`;
 }
@@ -220,7 +198,8 @@ async function findGpu() {
 
 // A warp has as many lanes as can shuffle on this GPU: one, if none can.
 async function compile({device, lanes}, dtype) {
-  const lines = linesOfKernel(), kernel = lines.map(line => SOURCE[line].text).join('\n');
+  const lines = Object.keys(SOURCE).filter(line => !SOURCE[line].fn);
+  const kernel = lines.map(line => SOURCE[line].text).join('\n');
   const [, stage] = kernel.match(/to_write\((\d+)/) ?? [];
   if (stage) throw Error(`Your kernel runs here from stage ${stage} on.`);
   const enable = lanes > 1 ? 'enable subgroups; diagnostic(off, subgroup_uniformity);' : '';
@@ -246,9 +225,9 @@ async function prepare({device}, shader, {dtype, blocks, parts: [k, v, ...arrays
   const bytes = 2 * k.byteLength, limit = device.limits.maxStorageBufferBindingSize;
   if (bytes > limit)
     throw Error(`The cache needs ${bytes} bytes. A buffer of this device has at most ${limit}.`);
-  const {STORAGE, UNIFORM, COPY_DST, COPY_SRC} = GPUBufferUsage;
-  const room = size =>
-    device.createBuffer({size, usage: STORAGE | UNIFORM | COPY_DST | COPY_SRC});
+  const {STORAGE, UNIFORM, COPY_DST, COPY_SRC, MAP_READ} = GPUBufferUsage;
+  const room = (size, usage = STORAGE | UNIFORM | COPY_DST | COPY_SRC) =>
+    device.createBuffer({size, usage});
   const filled = (...parts) => {
     const {byteLength: size} = parts[0], buffer = room(size * parts.length);
     parts.forEach((part, i) => device.queue.writeBuffer(buffer, size * i, part));
@@ -274,11 +253,12 @@ async function prepare({device}, shader, {dtype, blocks, parts: [k, v, ...arrays
   const paged = [attend, group(job(1), cache, ...rest, copies), rows => [rows, qHeads]];
   const contiguous = [attend, group(job(0), copies, ...rest, cache), rows => [rows, qHeads]];
   const copied = [[gather, paged[1], rows => [length, rows]], contiguous];
-  return {out, bytes, launches: {copied, contiguous: [contiguous], paged: [paged]}};
+  const seen = room(out.size, COPY_DST | MAP_READ);
+  return {out, seen, bytes, launches: {copied, contiguous: [contiguous], paged: [paged]}};
 }
 
-// How many milliseconds it takes to go a way so often.
-async function time({device, out, launches}, way, rows, repeats) {
+// Goes a way so often: how many milliseconds that takes, and the results.
+async function run({device, out, seen, launches}, way, rows, repeats) {
   const encoder = device.createCommandEncoder();
   encoder.clearBuffer(out);
   const pass = encoder.beginComputePass();
@@ -288,43 +268,35 @@ async function time({device, out, launches}, way, rows, repeats) {
     pass.dispatchWorkgroups(...grid(rows));
   }
   pass.end();
+  encoder.copyBufferToBuffer(out, 0, seen, 0, out.size);
   const begin = performance.now();
   device.queue.submit([encoder.finish()]);
-  await within('The GPU', device.queue.onSubmittedWorkDone());
-  return performance.now() - begin;
-}
-
-// How far the results of some rows are from the engine's.
-async function judge({device, place, out}, rows) {
-  const size = rows * out.size / ownGpu.shape.seqs, encoder = device.createCommandEncoder();
-  const copy = device.createBuffer(
-    {size, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST});
-  encoder.copyBufferToBuffer(out, 0, copy, 0, size);
-  device.queue.submit([encoder.finish()]);
-  await within('The GPU', copy.mapAsync(GPUMapMode.READ));
-  const results = new Float32Array(copy.getMappedRange().slice());
-  const {code} = await ask(place, false, make('cache_difference', results.length, results));
-  return code;
+  await within('The GPU', seen.mapAsync(GPUMapMode.READ));
+  const ms = performance.now() - begin, results = new Float32Array(seen.getMappedRange().slice());
+  seen.unmap();
+  return {ms, results};
 }
 
 // All ways in turn, so that what slows the machine down for a while slows all of them. A slow GPU
 // attends for a part of the sequences.
 async function measure(gpu) {
-  const {shape, ways, seconds, say} = ownGpu, results = {}, begin = performance.now();
+  const {shape, ways, seconds, say} = ownGpu, results = {}, start = performance.now();
   const names = Object.keys(gpu.launches);
-  let one;
-  for (const way of [...names, ...names]) one = await time(gpu, way, 1, 1);
-  const rows = Math.max(1, Math.min(shape.seqs, Math.floor(500 / Math.max(1, one))));
+  let first;
+  for (const way of [...names, ...names]) first = await run(gpu, way, 1, 1);
+  const rows = Math.max(1, Math.min(shape.seqs, Math.floor(500 / first.ms)));
   for (const way of names) {
-    let repeats = 1;
-    while (repeats < 4096 && await time(gpu, way, rows, repeats) < 100) repeats *= 2;
-    results[way] = {repeats, times: [], wrong: await judge(gpu, rows)};
+    let repeats = 1, tried = await run(gpu, way, rows, 1);
+    while (repeats < 4096 && tried.ms < 100) tried = await run(gpu, way, rows, repeats *= 2);
+    const {code} = await ask(gpu.place, false, make('cache_difference', rows, tried.results));
+    results[way] = {repeats, times: [], wrong: code};
   }
-  for (let round = 1; round < 4 || performance.now() - begin < 1000 * seconds; round++)
+  for (let round = 1; round < 4 || performance.now() - start < 1000 * seconds; round++)
     for (const way of names) {
       const {repeats, times} = results[way];
       if (!gpu.isOver) say(`Round ${round}: ${ways[way]} ...`);
-      times.push(await time(gpu, way, rows, repeats) / repeats);
+      const {ms} = await run(gpu, way, rows, repeats);
+      times.push(ms / repeats);
     }
   for (const result of Object.values(results)) {
     const times = result.times.sort((a, b) => a - b), n = times.length;
