@@ -284,7 +284,8 @@ int cache_create(int num_seqs, int length, int num_kv_heads, int num_q_heads, in
 const void *cache_part(int i)
 {
     const Job *job = &cache->plan->job;
-    const void *parts[] = {cache->k, cache->v, job->offsets, job->queries, job->tables, cache_q};
+    const void *parts[] = {cache->k,     cache->v,    &job->config, job->offsets,
+                           job->queries, job->tables, cache_q};
     return parts[i];
 }
 

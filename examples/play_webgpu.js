@@ -7,7 +7,7 @@ const ownGpu = {
   software: /swiftshader|llvmpipe|lavapipe|software|basic render/i,
   patience: 30, seconds: 10, say(text) { $('gpu-says').textContent = text; },
 };
-const within = (what, promise) => Promise.race([promise, new Promise((_, fail) => {
+const within = (what, ...promises) => Promise.race([...promises, new Promise((_, fail) => {
   setTimeout(() => fail(Error(`${what} did not answer in ${ownGpu.patience} seconds.`)),
     1000 * ownGpu.patience);
 })]);
@@ -95,18 +95,22 @@ function translate(text) {
 }
 
 // What a kernel needs around it in WGSL, after what is known of the adapter. In a Job, a pointer is
-// a number: k_plane and v_plane say where in "planes" they begin; tables and lse are 0 if null.
+// a number: k_plane and v_plane say where in `planes` they begin; tables and lse are 0 if null.
 const AROUND = `
 alias float = f32; alias int = i32; alias unsigned = i32; alias size_t = i32;
 alias int32_t = i32; alias uint32_t = i32; alias int64_t = i32; alias uint64_t = i32;
-struct PoolConfig { num_kv_heads: i32, head_dim: i32, block_size: i32, num_blocks: i32, dtype: i32 }
+struct PoolConfig {
+    num_layers: i32, num_kv_heads: i32, head_dim: i32, block_size: i32, num_blocks: i32, dtype: i32,
+    poison: i32, device: i32
+}
 struct SeqOffset { @size(8) token: i32, @size(8) entry: i32 }
 struct QueryToken { seq: i32, position: i32 }
 struct Job {
-    scale: f32, num_q_heads: i32, layer: i32, tables: i32, lse: i32, k_plane: i32, v_plane: i32,
-    @align(16) config: PoolConfig
+    config: PoolConfig, num_q_heads: i32, scale: f32, tables: i32, k_plane: i32, v_plane: i32,
+    layer: i32, lse: i32
 }
-@group(0) @binding(0) var<uniform> the_job: Job;
+override is_paged: i32;
+@group(0) @binding(0) var<uniform> config: PoolConfig;
 @group(0) @binding(1) var<storage, read> planes: array<u32>;
 @group(0) @binding(2) var<storage, read> job_offsets: array<SeqOffset>;
 @group(0) @binding(3) var<storage, read> job_queries: array<QueryToken>;
@@ -131,25 +135,30 @@ fn load_element(plane: i32, i: i32, dtype: i32) -> f32 {
     return unpack2x16float(planes[plane + i / 2])[i % 2];
 }
 
+fn job_of(q_heads: i32) -> Job {
+    let v_plane = i32(arrayLength(&planes)) / 2;
+    return Job(config, q_heads, inverseSqrt(f32(config.head_dim)), is_paged, 0, v_plane, 0, 0);
+}
 @compute @workgroup_size(THREADS)
-fn attend(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_id) thread: vec3u) {
+fn attend(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_id) thread: vec3u,
+          @builtin(num_workgroups) grid: vec3u) {
     blockIdx = vec3i(block);
     threadIdx = vec3i(thread);
-    attend_paged(the_job);
+    attend_paged(job_of(i32(grid.y)));
 }
 
 // Rung 1 copies K and V, in words, as WGSL stores no 16 bits: a token in each thread block.
 @compute @workgroup_size(THREADS)
 fn gather(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) thread: u32) {
-    let job = the_job;
-    let dim = job.config.head_dim;
-    let end = job.config.num_kv_heads * dim;
-    for (var i = PER_WORD * i32(thread); i < end; i += PER_WORD * THREADS) {
+    let job = job_of(0);
+    let dim = config.head_dim;
+    let in_word = select(2, 1, config.dtype == PAGED_F32);
+    for (var i = in_word * i32(thread); i < config.num_kv_heads * dim; i += in_word * THREADS) {
         let begin = job_offsets[block.y];
         let at = token_offset(job, begin, i32(block.x), i / dim) + i % dim;
         let copy = dense_offset(job, begin, i32(block.x), i / dim) + i % dim;
-        copies[job.k_plane + copy / PER_WORD] = planes[job.k_plane + at / PER_WORD];
-        copies[job.v_plane + copy / PER_WORD] = planes[job.v_plane + at / PER_WORD];
+        copies[copy / in_word] = planes[at / in_word];
+        copies[job.v_plane + copy / in_word] = planes[job.v_plane + at / in_word];
     }
 }
 `;
@@ -172,12 +181,13 @@ async function fillCache(place, dtype) {
   if (code) throw Error(`The engine in this page makes no cache: ${codeName(code)}.`);
   const blocks = seqs * Math.ceil(length / blockSize), parts = [];
   const plane = blocks * blockSize * kvHeads * headDim * (dtype ? 2 : 4);
-  const sizes = [plane, plane, 16 * (seqs + 1), 8 * seqs, 4 * blocks, 4 * seqs * qHeads * headDim];
+  const sizes =
+    [plane, plane, 32, 16 * (seqs + 1), 8 * seqs, 4 * blocks, 4 * seqs * qHeads * headDim];
   for (const [i, bytes] of sizes.entries()) {
     const {memory} = await ask(place, false, {...make('cache_part', i), bytes});
     parts.push(memory);
   }
-  return {dtype, blocks, parts};
+  return parts;
 }
 
 async function findGpu() {
@@ -192,12 +202,17 @@ async function findGpu() {
   const lanes = adapter.features.has('subgroups') ? Math.min(32, subgroupMinSize ?? 1) : 1;
   const device = await within('The adapter', adapter.requestDevice(
     {requiredFeatures: lanes > 1 ? ['subgroups'] : []}));
-  return {device, lanes, name: name || 'a GPU without a name',
+  const broken = new Promise((_, fail) => {
+    device.lost.then(({message}) => fail(Error(`The GPU was lost. ${message}`)));
+    device.onuncapturederror = ({error}) => fail(error);
+  });
+  broken.catch(() => {});  // run() hears of it
+  return {device, broken, lanes, name: name || 'a GPU without a name',
     isSoftware: isFallbackAdapter || ownGpu.software.test(name)};
 }
 
 // A warp has as many lanes as can shuffle on this GPU: one, if none can.
-async function compile({device, lanes}, dtype) {
+async function compile({device, lanes}) {
   const lines = Object.keys(SOURCE).filter(line => !SOURCE[line].fn);
   const kernel = lines.map(line => SOURCE[line].text).join('\n');
   const [, stage] = kernel.match(/to_write\((\d+)/) ?? [];
@@ -205,7 +220,7 @@ async function compile({device, lanes}, dtype) {
   const enable = lanes > 1 ? 'enable subgroups; diagnostic(off, subgroup_uniformity);' : '';
   const code = `${enable}${translate(kernel)}
     const WARP = ${lanes}; const THREADS = ${Math.min(128, 32 * lanes)};
-    const PER_WORD = ${dtype ? 2 : 1}; const PAGED_MAX_HEAD_DIM = ${ownGpu.shape.headDim};
+    const PAGED_MAX_HEAD_DIM = ${ownGpu.shape.headDim};
     fn shfl_xor_sync(mask: i32, x: f32, bits: i32) -> f32 {
       return ${lanes > 1 ? 'subgroupShuffleXor(x, u32(bits))' : 'x'};
     }
@@ -220,9 +235,9 @@ async function compile({device, lanes}, dtype) {
 }
 
 // Buffers, and the launches of each way: a pipeline, its buffers, its grid.
-async function prepare({device}, shader, {dtype, blocks, parts: [k, v, ...arrays]}) {
-  const {seqs, length, kvHeads, qHeads, headDim, blockSize} = ownGpu.shape;
-  const bytes = 2 * k.byteLength, limit = device.limits.maxStorageBufferBindingSize;
+async function prepare({device}, module, [k, v, config, ...arrays]) {
+  const {seqs, length, qHeads, headDim} = ownGpu.shape, {maxStorageBufferBindingSize: limit} = device.limits;
+  const bytes = 2 * k.byteLength;
   if (bytes > limit)
     throw Error(`The cache needs ${bytes} bytes. A buffer of this device has at most ${limit}.`);
   const {STORAGE, UNIFORM, COPY_DST, COPY_SRC, MAP_READ} = GPUBufferUsage;
@@ -233,32 +248,28 @@ async function prepare({device}, shader, {dtype, blocks, parts: [k, v, ...arrays
     parts.forEach((part, i) => device.queue.writeBuffer(buffer, size * i, part));
     return buffer;
   };
-  const job = tables => {
-    const words = Int32Array.of(0, qHeads, 0, tables, 0, 0, k.length, 0,
-      kvHeads, headDim, blockSize, blocks, dtype, 0, 0, 0);
-    new Float32Array(words.buffer)[0] = headDim ** -.5;
-    return filled(words);
-  };
-  const layout = device.createBindGroupLayout({entries: Array.from({length: 8}, (_, binding) => ({
+  const entries = Array.from({length: 8}, (_, binding) => ({
     binding, visibility: GPUShaderStage.COMPUTE,
-    buffer: {type: binding < 1 ? 'uniform' : binding < 6 ? 'read-only-storage' : 'storage'}}))});
-  const group = (...buffers) => device.createBindGroup({layout,
-    entries: buffers.map((buffer, binding) => ({binding, resource: {buffer}}))});
-  const [attend, gather] = await within('The compiler of the GPU', Promise.all(
-    ['attend', 'gather'].map(entryPoint => device.createComputePipelineAsync({
-      layout: device.createPipelineLayout({bindGroupLayouts: [layout]}),
-      compute: {module: shader, entryPoint}}))));
+    buffer: {type: binding < 1 ? 'uniform' : binding < 6 ? 'read-only-storage' : 'storage'}}));
+  const bindGroupLayout = device.createBindGroupLayout({entries});
+  const layout = device.createPipelineLayout({bindGroupLayouts: [bindGroupLayout]});
+  const [attend, attendCopies, gather] = await within('The compiler of the GPU', Promise.all(
+    [['attend', 1], ['attend', 0], ['gather', 1]].map(([entryPoint, is_paged]) =>
+      device.createComputePipelineAsync(
+        {layout, compute: {module, entryPoint, constants: {is_paged}}}))));
   const cache = filled(k, v), copies = room(bytes), out = room(4 * seqs * qHeads * headDim);
-  const rest = [...arrays.map(array => filled(array)), out];
-  const paged = [attend, group(job(1), cache, ...rest, copies), rows => [rows, qHeads]];
-  const contiguous = [attend, group(job(0), copies, ...rest, cache), rows => [rows, qHeads]];
-  const copied = [[gather, paged[1], rows => [length, rows]], contiguous];
-  const seen = room(out.size, COPY_DST | MAP_READ);
-  return {out, seen, bytes, launches: {copied, contiguous: [contiguous], paged: [paged]}};
+  const shape = filled(config), rest = [...arrays.map(array => filled(array)), out];
+  const group = (from, to) => device.createBindGroup({layout: bindGroupLayout,
+    entries: [shape, from, ...rest, to].map((buffer, binding) => ({binding, resource: {buffer}}))});
+  const inBlocks = group(cache, copies), grid = rows => [rows, qHeads];
+  const contiguous = [attendCopies, group(copies, cache), grid];
+  const copied = [[gather, inBlocks, rows => [length, rows]], contiguous];
+  return {out, seen: room(out.size, COPY_DST | MAP_READ), bytes,
+    launches: {copied, contiguous: [contiguous], paged: [[attend, inBlocks, grid]]}};
 }
 
 // Goes a way so often: how many milliseconds that takes, and the results.
-async function run({device, out, seen, launches}, way, rows, repeats) {
+async function run({device, broken, out, seen, launches}, way, rows, repeats) {
   const encoder = device.createCommandEncoder();
   encoder.clearBuffer(out);
   const pass = encoder.beginComputePass();
@@ -271,7 +282,7 @@ async function run({device, out, seen, launches}, way, rows, repeats) {
   encoder.copyBufferToBuffer(out, 0, seen, 0, out.size);
   const begin = performance.now();
   device.queue.submit([encoder.finish()]);
-  await within('The GPU', seen.mapAsync(GPUMapMode.READ));
+  await within('The GPU', broken, seen.mapAsync(GPUMapMode.READ));
   const ms = performance.now() - begin, results = new Float32Array(seen.getMappedRange().slice());
   seen.unmap();
   return {ms, results};
@@ -294,7 +305,7 @@ async function measure(gpu) {
   for (let round = 1; round < 4 || performance.now() - start < 1000 * seconds; round++)
     for (const way of names) {
       const {repeats, times} = results[way];
-      if (!gpu.isOver) say(`Round ${round}: ${ways[way]} ...`);
+      say(`Round ${round}: ${ways[way]} ...`);
       const {ms} = await run(gpu, way, rows, repeats);
       times.push(ms / repeats);
     }
@@ -334,21 +345,11 @@ async function useGpu() {
   say('Looking for a GPU ...');
   try {
     Object.assign(gpu, await findGpu());
-    const broken = new Promise((_, fail) => {
-      gpu.fail = fail;
-      gpu.device.lost.then(({message}) => fail(Error(`The GPU was lost. ${message}`)));
-    });
-    const attending = async () => {
-      const cache = await fillCache(place, 1)  // stages 7 to 11 have no f16
-        .catch(() => fillCache(place, 0));
-      const shader = await compile(gpu, cache.dtype);
-      gpu.device.onuncapturederror = ({error}) => gpu.fail(error);
-      Object.assign(gpu, await prepare(gpu, shader, cache));
-      return measure(gpu);
-    };
-    show(gpu, await Promise.race([broken, attending()]));
+    const cache = await fillCache(place, 1)  // stages 7 to 11 have no f16
+      .catch(() => fillCache(place, 0));
+    Object.assign(gpu, await prepare(gpu, await compile(gpu), cache));
+    show(gpu, await measure(gpu));
   } catch ({message}) { say(message); }
-  gpu.isOver = true;
   place.worker?.terminate();
   gpu.device?.destroy();
   $('gpu-run').disabled = false;
