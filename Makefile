@@ -67,7 +67,7 @@ WASM    = clang --target=wasm32-wasi
 PAGE    = $(if $(filter paged.cu.c,$(ENGINE)),docs,build)/play.html
 EXPORT  = start step report pool seqs malloc $(addprefix seq_,create append fork rewind \
             release publish lookup) lanes k v q expected gpu_lane __stack_pointer load model tale tell branch look
-EXPORT += $(addprefix cache_,create part difference)
+EXPORT += $(addprefix cache_,create part)
 TALES   = $(dir $(PAGE))tales.js
 # The parts of the page, @FILE, stand there without indentation and lines of comment: it is small.
 play:             ## docs/play.html, the page; ENGINE=learn/paged.cu.c: with yours

@@ -230,26 +230,24 @@ void report(const char *call, int code)
     fflush(stdout);
 }
 
-// ---- your own GPU: the cache that it reads, and the judge of the result -------------------------
+// ---- your own GPU: the cache that it reads, and what the CPU computes from it --------------------
 
 static Pool *cache;
-static float *cache_q, *cache_expected;  // of each sequence's newest token; arrays of stb_ds
+static float *cache_q, *cache_expected;  // of each sequence's newest token
 
-static void make_random(float **array, int count, float limit)
+static float *random_numbers(int count, float limit)
 {
-    arrsetlen(*array, count);
-    for (int i = 0; i < count; i++) (*array)[i] = limit * (2.0f * rand() / (float)RAND_MAX - 1);
+    float *numbers = malloc(count * sizeof *numbers);
+    for (int i = 0; i < count; i++) numbers[i] = limit * (2.0f * rand() / (float)RAND_MAX - 1);
+    return numbers;
 }
 
-static int fill(Seq *seq)
+// Plans the last n tokens of each sequence.
+static int plan_each(Seq **all, int num_seqs, int n)
 {
-    static float *new_k, *new_v;
-    int count = seq->length * cache->config.num_kv_heads * cache->config.head_dim;
-    make_random(&new_k, count, 1);
-    make_random(&new_v, count, 1);
-    int error = pool_plan(cache, &(Batch){1, &seq, &seq->length});
-    if (error) return error;
-    return pool_write(cache, 0, new_k, new_v);
+    int counts[MAX_TOKENS];
+    for (int i = 0; i < num_seqs; i++) counts[i] = n;
+    return pool_plan(cache, &(Batch){num_seqs, all, counts});
 }
 
 // The sequences take a block in random turns, so each has blocks of the others between its own.
@@ -260,43 +258,28 @@ int cache_create(int num_seqs, int length, int num_kv_heads, int num_q_heads, in
     int num_blocks = num_seqs * ((length + block_size - 1) / block_size);
     PoolConfig shape = {1, num_kv_heads, head_dim, block_size, num_blocks, dtype, 0, PAGED_CPU};
     Seq *all[MAX_TOKENS];
-    int ones[MAX_TOKENS];
     int error = pool_create(&shape, &cache);
-    for (int i = 0; i < num_seqs && !error; i++) {
-        error = seq_create(cache, &all[i]);
-        ones[i] = 1;
-    }
-    while (cache->num_free > 0 && !error) {
+    for (int i = 0; i < num_seqs && !error; i++) error = seq_create(cache, &all[i]);
+    while (!error && cache->num_free > 0) {
         Seq *seq = all[rand() % num_seqs];
         int left = length - seq->length;
         error = seq_append(seq, left < block_size ? left : block_size);
     }
-    for (int i = 0; i < num_seqs && !error; i++) error = fill(all[i]);
-    if (!error) error = pool_plan(cache, &(Batch){num_seqs, all, ones});
+    const float *numbers = random_numbers(num_seqs * length * num_kv_heads * head_dim + 1, 1);
+    if (!error) error = plan_each(all, num_seqs, length);
+    if (!error) error = pool_write(cache, 0, numbers, numbers + 1);  // V is K, an element later
+    if (!error) error = plan_each(all, num_seqs, 1);
+    cache_q = random_numbers(num_seqs * num_q_heads * head_dim, 6);
+    cache_expected = random_numbers(num_seqs * num_q_heads * head_dim, 0);
     if (error) return error;
-    int count = num_seqs * num_q_heads * head_dim;
-    make_random(&cache_q, count, 6);
-    arrsetlen(cache_expected, count);
     return attend(cache, ATTEND_PAGED, 0, num_q_heads, 0, cache_q, cache_expected, NULL);
 }
 
-// What a GPU gets, piece by piece.
+// What the page takes from here, piece by piece.
 const void *cache_part(int i)
 {
     const Job *job = &cache->plan->job;
-    const void *parts[] = {cache->k,     cache->v,    &job->config, job->offsets,
-                           job->queries, job->tables, cache_q};
+    const void *parts[] = {cache_expected, cache->k,     cache->v,    &cache->config,
+                           job->offsets,   job->queries, job->tables, cache_q};
     return parts[i];
-}
-
-// How far the results of a GPU for the first sequences are from what the CPU has computed.
-double cache_difference(int num_seqs, const float *out)
-{
-    int count = (int)arrlen(cache_expected) / cache->plan->job.num_seqs * num_seqs;
-    double worst = 0;
-    for (int i = 0; i < count; i++) {
-        double difference = fabs((double)out[i] - cache_expected[i]);
-        if (!(difference <= worst)) worst = isnan(difference) ? INFINITY : difference;
-    }
-    return worst;
 }
