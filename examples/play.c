@@ -230,14 +230,15 @@ void report(const char *call, int code)
     fflush(stdout);
 }
 
-// ---- your own GPU: the cache that it reads, and what the CPU computes from it --------------------
+// ---- your own GPU: the cache that it reads, and what the CPU computes of it ---------------------
 
 static Pool *cache;
-static float *cache_q, *cache_expected;  // of each sequence's newest token
+static float *cache_q, *cache_expected;  // of each sequence's newest token; arrays of stb_ds
 
 static float *random_numbers(int count, float limit)
 {
-    float *numbers = malloc(count * sizeof *numbers);
+    float *numbers = NULL;
+    arrsetlen(numbers, count);
     for (int i = 0; i < count; i++) numbers[i] = limit * (2.0f * rand() / (float)RAND_MAX - 1);
     return numbers;
 }

@@ -19,15 +19,13 @@ const within = (what, ...promises) => Promise.race([...promises, new Promise((_,
 // does not know it leaves as it is, for the compiler to refuse.
 function translate(text) {
   const newlines = text => text.replace(/./g, '');
-  let rest = text.replace(/\/\/.*|\/\*[^]*?\*\//g, newlines), shared = '0', pointers;
+  let rest = text.replace(/\/\/.*|\/\*[^]*?\*\/| = \{0\}/g, newlines), wgsl = '', pointers;
+  const shared = [0];  // the size of each array
 
   // What is in brackets is folded to a number, so the first ; ends a statement.
   const folded = [], fold = inside => `@${folded.push(inside) - 1}@`;
   const unfold = text => text.replace(/@(\d+)@/g, (_, i) => unfold(folded[i]));
-  for (let last; last !== rest;) {
-    last = rest;
-    rest = rest.replace(/[([][^()[\]]*[)\]]/g, fold);
-  }
+  for (let depth = 0; depth < 30; depth++) rest = rest.replace(/[([][^()[\]]*[)\]]/g, fold);
   // Takes what matches from the front of the rest.
   const eat = pattern => {
     const found = rest.match(pattern);
@@ -36,35 +34,30 @@ function translate(text) {
   };
 
   // "float x", "float *x", "float x[N]", "const Job *x" in WGSL: "x: float"
-  const declared = text => text.replace(/(?:const\s+)?(\w+)\s*(\*?)\s*\b(\w+)(?:\[(.*)\])?/,
-    (_, type, star, name, size) => {
-      if (size) return `${name}: array<${type}, ${size}>`;
-      if (!star || type !== 'float') return `${name}: ${type}`;
+  const declared = text => text.replace(
+    /(?:const )?(__shared__ )?(\w+)([ *]+)\b(\w+)(?:\[(.*)\])?/,
+    (_, isShared, type, gap, name, size) => {
+      if (size && !isShared) return `${name}: array<${type}, ${size}>`;
+      if (type !== 'float' || !isShared && !gap.includes('*')) return `${name}: ${type}`;
       pointers.add(name);
-      return `${name}: int`;
+      if (!isShared) return `${name}: int`;
+      shared.push(size);
+      return `${name} = ${shared.slice(0, -1).join(' + ')}`;
     });
   const value = text => text.replace(/->/g, '.').replace(/\b__/g, '').replace(/&job\b/g, 'job')
     .replace(/\((int|unsigned|size_t|u?int\d+_t)\)\s*/g, '')
     .replace(/([\w.]+)\[/g, (found, name) =>
       pointers.has(name) ? `floats[${name} + ` : found.replace('job.', 'job_'))
     .replace(/\bjob\.(tables|lse)\b/g, '($& != 0)')  // null is 0
-    .replace(/ = \{0\}$/, '')
     .replace(/^([^=!<>]*= )?([^]*)\?([^]*):([^]*)$/, '$1select($4,$3,$2)');
   // What has no statement in it: a declaration, an expression, several of these.
   const simple = text => {
-    const [, array, size] = unfold(text).match(/__shared__ float (\w+)\[(.*)\]/) ?? [];
-    if (array) {
-      const begin = shared;
-      pointers.add(array);
-      shared += ` + ${size}`;
-      return `let ${array} = ${begin};`;
-    }
-    const [, type] = text.match(/^\s*(?:const\s+)?(?!return\b)(\w+)(?=[\s*]+[a-z])/i) ?? [];
-    const parts = text.split(',').map(unfold);
-    if (!type) return `${parts.map(value).join('; ')};`;
-    const [first, ...others] = parts;
-    return [first, ...others.map(part => `${type} ${part}`)]
-      .map(part => `var ${value(declared(part))};`).join(' ');
+    const [, type] = text.match(/^\s*(?!return\b)((?:(?:const|__shared__) )?\w+)[ *]+[a-z]/i) ?? [];
+    return text.split(',').map(unfold).map((part, i) => {
+      if (!type) return `${value(part)};`;
+      const whole = i > 0 ? part.replace(/^\s*/, `$&${type} `) : part;
+      return `var ${value(declared(whole))};`;
+    }).join(' ');
   };
   const statement = () => {
     const [, space, brace, word, head] = eat(/^(\s*)(?:([{])|(for|if|while)\s*(@\d+@))?/);
@@ -84,14 +77,13 @@ function translate(text) {
     return /^\s*else\b/.test(rest) ? `${first}${eat(/^\s*else/)} { ${statement()} }` : first;
   };
 
-  let wgsl = '';
   while (rest.trim()) {
     pointers = new Set();
     wgsl += unfold(eat(/^[^{]*/)[0]).replace(/^(\s*).*?(\w+)[\s*]+(\w+)\(([^]*)\)/,
       (_, space, result, name, list) => `${space}fn ${name}(${list.split(',').map(declared)})${
         result === 'void' ? '' : ` -> ${result}`}`) + statement();
   }
-  return `${wgsl}\nvar<workgroup> floats: array<f32, ${shared}>;`;
+  return `${wgsl}\nvar<workgroup> floats: array<f32, ${shared.join(' + ')}>;`;
 }
 
 // What a kernel needs around it in WGSL, after what is known of the adapter. In a Job, a pointer is
@@ -109,7 +101,7 @@ struct Job {
     layer: i32, lse: i32
 }
 override is_paged: i32;
-@group(0) @binding(0) var<uniform> config: PoolConfig;
+@group(0) @binding(0) var<storage, read> config: PoolConfig;
 @group(0) @binding(1) var<storage, read> planes: array<u32>;
 @group(0) @binding(2) var<storage, read> job_offsets: array<SeqOffset>;
 @group(0) @binding(3) var<storage, read> job_queries: array<QueryToken>;
@@ -186,7 +178,7 @@ async function findGpu() {
   if (!adapter) throw Error('WebGPU finds no adapter: there is no GPU, or the browser does not ' +
     'trust its driver.');
   const {vendor, architecture, description, subgroupMinSize, isFallbackAdapter} = adapter.info;
-  const name = [vendor, architecture, description].filter(text => text).join(' ');
+  const name = [vendor, architecture, description].join(' ').trim();
   const lanes = adapter.features.has('subgroups') ? Math.min(32, subgroupMinSize ?? 1) : 1;
   const device = await within('The adapter', adapter.requestDevice(
     {requiredFeatures: lanes > 1 ? ['subgroups'] : []}));
@@ -201,6 +193,7 @@ async function findGpu() {
 
 // A warp has as many lanes as can shuffle on this GPU: one, if none can.
 async function compile({device, lanes}) {
+  const {headDim, qHeads} = ownGpu.shape;
   const lines = Object.keys(SOURCE).filter(line => !SOURCE[line].fn);
   const kernel = lines.map(line => SOURCE[line].text).join('\n');
   const [, stage] = kernel.match(/to_write\((\d+)/) ?? [];
@@ -208,7 +201,7 @@ async function compile({device, lanes}) {
   const enable = lanes > 1 ? 'enable subgroups; diagnostic(off, subgroup_uniformity);' : '';
   const code = `${enable}${translate(kernel)}
     const WARP = ${lanes}; const THREADS = ${Math.min(128, 32 * lanes)};
-    const PAGED_MAX_HEAD_DIM = ${ownGpu.shape.headDim}; const Q_HEADS = ${ownGpu.shape.qHeads};
+    const PAGED_MAX_HEAD_DIM = ${headDim}; const Q_HEADS = ${qHeads};
     fn shfl_xor_sync(mask: i32, x: f32, bits: i32) -> f32 {
       return ${lanes > 1 ? 'subgroupShuffleXor(x, u32(bits))' : 'x'};
     }
@@ -216,10 +209,9 @@ async function compile({device, lanes}) {
   const shader = device.createShaderModule({code}), {messages} = await shader.getCompilationInfo();
   const {lineNum, message} = messages.find(({type}) => type === 'error') ?? {};
   if (!message) return shader;
-  const line = lines[lineNum - 1], text = code.split('\n')[lineNum - 1];
-  throw Error(line
-    ? `Line ${line} of ${$('engine').textContent} cannot be translated. As "${text.trim()}": ${message}.`
-    : `The shader does not compile: ${message}.`);
+  const line = lines[lineNum - 1], text = code.split('\n')[lineNum - 1]?.trim();
+  throw Error(!line ? `The shader does not compile: ${message}.`
+    : `Line ${line} of ${$('engine').textContent} cannot be translated. As "${text}": ${message}.`);
 }
 
 // Buffers, and the launches of each way: a pipeline, its buffers, its grid.
@@ -228,9 +220,8 @@ async function prepare({device}, module, [expected, k, v, config, ...arrays]) {
   const limit = device.limits.maxStorageBufferBindingSize;
   if (bytes > limit)
     throw Error(`The cache needs ${bytes} bytes. A buffer of this device has at most ${limit}.`);
-  const {STORAGE, UNIFORM, COPY_DST, COPY_SRC, MAP_READ} = GPUBufferUsage;
-  const room = (size, usage = STORAGE | UNIFORM | COPY_DST | COPY_SRC) =>
-    device.createBuffer({size, usage});
+  const {STORAGE, COPY_DST, COPY_SRC, MAP_READ} = GPUBufferUsage;
+  const room = (size, usage = STORAGE | COPY_DST | COPY_SRC) => device.createBuffer({size, usage});
   const filled = (...parts) => {
     const {byteLength: size} = parts[0], buffer = room(size * parts.length);
     parts.forEach((part, i) => device.queue.writeBuffer(buffer, size * i, part));
@@ -238,16 +229,16 @@ async function prepare({device}, module, [expected, k, v, config, ...arrays]) {
   };
   const entries = Array.from({length: 8}, (_, binding) => ({
     binding, visibility: GPUShaderStage.COMPUTE,
-    buffer: {type: binding < 1 ? 'uniform' : binding < 6 ? 'read-only-storage' : 'storage'}}));
-  const bindGroupLayout = device.createBindGroupLayout({entries});
-  const layout = device.createPipelineLayout({bindGroupLayouts: [bindGroupLayout]});
+    buffer: {type: binding < 6 ? 'read-only-storage' : 'storage'}}));
+  const bindings = device.createBindGroupLayout({entries});
+  const layout = device.createPipelineLayout({bindGroupLayouts: [bindings]});
   const [attend, attendCopies, gather] = await within('The compiler of the GPU', Promise.all(
     [['attend', 1], ['attend', 0], ['gather', 1]].map(([entryPoint, is_paged]) =>
       device.createComputePipelineAsync(
         {layout, compute: {module, entryPoint, constants: {is_paged}}}))));
   const cache = filled(k, v), copies = room(bytes), out = room(expected.byteLength);
   const shape = filled(config), rest = [...arrays.map(array => filled(array)), out];
-  const group = (from, to) => device.createBindGroup({layout: bindGroupLayout,
+  const group = (from, to) => device.createBindGroup({layout: bindings,
     entries: [shape, from, ...rest, to].map((buffer, binding) => ({binding, resource: {buffer}}))});
   const inBlocks = group(cache, copies), grid = rows => [rows, qHeads];
   const contiguous = [attendCopies, group(copies, cache), grid];
@@ -309,12 +300,12 @@ async function measure(gpu) {
 
 function show({name, lanes, isSoftware, bytes}, {rows, results}) {
   const {ways, shape: {seqs, length}, say} = ownGpu, {contiguous, copied, paged} = results;
-  const isRight = way => results[way].wrong < 1e-4, allRight = Object.keys(ways).every(isRight);
+  const allRight = Object.values(results).every(({wrong}) => wrong < 1e-4);
   const row = (kind, ...cells) => el('tr', {}, ...cells.map(cell => el(kind, {}, cell)));
   $('gpu-table').replaceChildren(row('th', 'K and V', 'ms', 'GB/s', 'ratio', 'result'),
     ...Object.keys(ways).map(way => {
       const {ms, wrong} = results[way], speed = bytes * rows / seqs / ms / 1e6;
-      if (!isRight(way)) return row('td', ways[way], '', '', '', `wrong by ${wrong.toFixed(5)}`);
+      if (!(wrong < 1e-4)) return row('td', ways[way], '', '', '', `wrong by ${wrong.toFixed(5)}`);
       return row('td', ways[way], ms.toPrecision(3), speed.toPrecision(3),
         allRight ? (ms / contiguous.ms).toFixed(2) : '', 'right');
     }));
