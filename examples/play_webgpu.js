@@ -48,7 +48,7 @@ function translate(text) {
     .replace(/\((int|unsigned|size_t|u?int\d+_t)\)\s*/g, '')
     .replace(/([\w.]+)\[/g, (found, name) =>
       pointers.has(name) ? `floats[${name} + ` : found.replace('job.', 'job_'))
-    .replace(/\bjob\.(tables|lse)\b/g, '($& != 0)')  // null is 0
+    .replace(/\bjob\.(tables|lse)\b/g, 'has_$1')
     .replace(/^([^=!<>]*= )?([^]*)\?([^]*):([^]*)$/, '$1select($4,$3,$2)');
   // What has no statement in it: a declaration, an expression, several of these.
   const simple = text => {
@@ -70,8 +70,8 @@ function translate(text) {
     const inside = unfold(head).slice(1, -1);
     if (word === 'for') {
       const [begin, test, next] = inside.replace(/\n/g, '').split(';');
-      const leave = `if (!(${value(test)})) { break; }`, body = newlines(inside) + statement();
-      return `${space}{ ${simple(begin)} loop { ${leave} ${body} continuing { ${simple(next)} } } }`;
+      const loop = `${space}{ ${simple(begin)} loop { if (!(${value(test)})) { break; }`;
+      return `${loop}${newlines(inside)} ${statement()} continuing { ${simple(next)} } } }`;
     }
     const first = `${space}${word} (${value(inside)}) { ${statement()} }`;
     return /^\s*else\b/.test(rest) ? `${first}${eat(/^\s*else/)} { ${statement()} }` : first;
@@ -79,15 +79,16 @@ function translate(text) {
 
   while (rest.trim()) {
     pointers = new Set();
-    wgsl += unfold(eat(/^[^{]*/)[0]).replace(/^(\s*).*?(\w+)[\s*]+(\w+)\(([^]*)\)/,
-      (_, space, result, name, list) => `${space}fn ${name}(${list.split(',').map(declared)})${
-        result === 'void' ? '' : ` -> ${result}`}`) + statement();
+    const [head] = eat(/^[^{]*/);
+    wgsl += unfold(head).replace(/^(\s*).* (\w+) (\w+)\(([^]*)\)/, (_, space, type, name, list) =>
+      `${space}fn ${name}(${list.split(',').map(declared)}) -> ${type}`).replace(' -> void', '');
+    wgsl += statement();
   }
   return `${wgsl}\nvar<workgroup> floats: array<f32, ${shared.join(' + ')}>;`;
 }
 
 // What a kernel needs around it in WGSL, after what is known of the adapter. In a Job, a pointer is
-// a number: k_plane and v_plane say where in `planes` they begin; tables and lse are 0 if null.
+// a number: k_plane and v_plane say where in `planes` they begin.
 const AROUND = `
 alias float = f32; alias int = i32; alias unsigned = i32; alias size_t = i32;
 alias int32_t = i32; alias uint32_t = i32; alias int64_t = i32; alias uint64_t = i32;
@@ -97,10 +98,10 @@ struct PoolConfig {
 struct SeqOffset { @size(8) token: i32, @size(8) entry: i32 }
 struct QueryToken { seq: i32, position: i32 }
 struct Job {
-    config: PoolConfig, num_q_heads: i32, scale: f32, tables: i32, k_plane: i32, v_plane: i32,
-    layer: i32, lse: i32
+    config: PoolConfig, num_q_heads: i32, scale: f32, layer: i32, k_plane: i32, v_plane: i32
 }
-override is_paged: i32;
+override has_tables: bool;
+const has_lse = false;
 @group(0) @binding(0) var<storage, read> config: PoolConfig;
 @group(0) @binding(1) var<storage, read> planes: array<u32>;
 @group(0) @binding(2) var<storage, read> job_offsets: array<SeqOffset>;
@@ -128,7 +129,7 @@ fn load_element(plane: i32, i: i32, dtype: i32) -> f32 {
 
 fn the_job() -> Job {
     let v_plane = i32(arrayLength(&planes)) / 2;
-    return Job(config, Q_HEADS, inverseSqrt(f32(config.head_dim)), is_paged, 0, v_plane, 0, 0);
+    return Job(config, Q_HEADS, inverseSqrt(f32(config.head_dim)), 0, 0, v_plane);
 }
 @compute @workgroup_size(THREADS)
 fn attend(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_id) thread: vec3u) {
@@ -233,9 +234,9 @@ async function prepare({device}, module, [expected, k, v, config, ...arrays]) {
   const bindings = device.createBindGroupLayout({entries});
   const layout = device.createPipelineLayout({bindGroupLayouts: [bindings]});
   const [attend, attendCopies, gather] = await within('The compiler of the GPU', Promise.all(
-    [['attend', 1], ['attend', 0], ['gather', 1]].map(([entryPoint, is_paged]) =>
+    [['attend', true], ['attend', false], ['gather', true]].map(([entryPoint, has_tables]) =>
       device.createComputePipelineAsync(
-        {layout, compute: {module, entryPoint, constants: {is_paged}}}))));
+        {layout, compute: {module, entryPoint, constants: {has_tables}}}))));
   const cache = filled(k, v), copies = room(bytes), out = room(expected.byteLength);
   const shape = filled(config), rest = [...arrays.map(array => filled(array)), out];
   const group = (from, to) => device.createBindGroup({layout: bindings,
