@@ -76,7 +76,7 @@ play:             ## docs/play.html, the page; ENGINE=learn/paged.cu.c: with you
 	    "There is no compiler for WebAssembly:" \
 	    "sudo apt-get install clang lld wasi-libc libclang-rt-dev-wasm32"; exit 1; }
 	awk -f examples/play_kernel.awk $(firstword $(ENGINE)) >build/kernel.c
-	awk '/^(__device__ |__global__ .* attend_paged\(|HD .*_offset\(|[a-z]* seq_(append|fork|lookup|rewind)\()/, \
+	awk '/^(__device__.*|__global__.* attend_paged|HD.*_offset|[a-z]* seq_(append|fork|lookup|rewind))\(/, \
 	    /^}|^[^ ].*}$$/ { print NR "\t" $$0 }' $(firstword $(ENGINE)) | gzip -9n | base64 >build/source.base64
 	$(WASM) -mexec-model=reactor -Oz -s $(WARN) $(CPPFLAGS) -idirafter /usr/include -I. \
 	    -DPAGED_NO_MAIN -DKERNEL='"build/kernel.c"' examples/play.c \

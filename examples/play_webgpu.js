@@ -216,7 +216,7 @@ async function compile({device, lanes}) {
 }
 
 // Buffers, and the launches of each way: a pipeline, its buffers, its grid.
-async function prepare({device}, module, [expected, k, v, config, ...arrays]) {
+function prepare({device}, module, [expected, k, v, config, ...arrays]) {
   const {length, qHeads} = ownGpu.shape, bytes = 2 * k.byteLength;
   const limit = device.limits.maxStorageBufferBindingSize;
   if (bytes > limit)
@@ -233,20 +233,19 @@ async function prepare({device}, module, [expected, k, v, config, ...arrays]) {
     buffer: {type: binding < 6 ? 'read-only-storage' : 'storage'}}));
   const bindings = device.createBindGroupLayout({entries});
   const layout = device.createPipelineLayout({bindGroupLayouts: [bindings]});
-  const [attend, attendCopies, gather] = await within('The compiler of the GPU', Promise.all(
-    [['attend', true], ['attend', false], ['gather', true]].map(([entryPoint, has_tables]) =>
-      device.createComputePipelineAsync(
-        {layout, compute: {module, entryPoint, constants: {has_tables}}}))));
+  const pipeline = (entryPoint, has_tables) => device.createComputePipeline(
+    {layout, compute: {module, entryPoint, constants: {has_tables}}});
   const cache = filled(k, v), copies = room(bytes), out = room(expected.byteLength);
   const shape = filled(config), rest = [...arrays.map(array => filled(array)), out];
   const group = (from, to) => device.createBindGroup({layout: bindings,
     entries: [shape, from, ...rest, to].map((buffer, binding) => ({binding, resource: {buffer}}))});
   const inBlocks = group(cache, copies), grid = rows => [rows, qHeads];
-  const contiguous = [attendCopies, group(copies, cache), grid];
-  const copied = [[gather, inBlocks, rows => [length, rows]], contiguous];
+  const paged = [pipeline('attend', true), inBlocks, grid];
+  const contiguous = [pipeline('attend', false), group(copies, cache), grid];
+  const copied = [[pipeline('gather', true), inBlocks, rows => [length, rows]], contiguous];
   return {out, seen: room(out.size, COPY_DST | MAP_READ), bytes,
     expected: new Float32Array(expected.buffer),
-    launches: {copied, contiguous: [contiguous], paged: [[attend, inBlocks, grid]]}};
+    launches: {copied, contiguous: [contiguous], paged: [paged]}};
 }
 
 // Goes a way so often: how many milliseconds that takes, and the results.
@@ -329,7 +328,7 @@ async function useGpu() {
     Object.assign(gpu, await findGpu());
     const cache = await fillCache(place, 1)  // stages 7 to 11 have no f16
       .catch(() => fillCache(place, 0));
-    Object.assign(gpu, await prepare(gpu, await compile(gpu), cache));
+    Object.assign(gpu, prepare(gpu, await compile(gpu), cache));
     show(gpu, await measure(gpu));
   } catch ({message}) { say(message); }
   place.worker?.terminate();
