@@ -270,8 +270,9 @@ int cache_create(int num_seqs, int length, int num_kv_heads, int num_q_heads, in
     if (!error) error = plan_each(all, num_seqs, length);
     if (!error) error = pool_write(cache, 0, numbers, numbers + 1);  // V is K, an element later
     if (!error) error = plan_each(all, num_seqs, 1);
-    cache_q = random_numbers(num_seqs * num_q_heads * head_dim, 6);
-    cache_expected = random_numbers(num_seqs * num_q_heads * head_dim, 0);
+    int count = num_seqs * num_q_heads * head_dim;
+    cache_q = random_numbers(count, 6);
+    arrsetlen(cache_expected, count);
     if (error) return error;
     return attend(cache, ATTEND_PAGED, 0, num_q_heads, 0, cache_q, cache_expected, NULL);
 }

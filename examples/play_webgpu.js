@@ -3,7 +3,6 @@
 
 const ownGpu = {
   shape: {seqs: 16, length: 1024, kvHeads: 8, qHeads: 32, headDim: 64, blockSize: 16},
-  ways: {contiguous: 'contiguous', copied: 'copied first', paged: 'paged'},
   software: /swiftshader|llvmpipe|lavapipe|software|basic render/i,
   patience: 30, seconds: 10, say(text) { $('gpu-says').textContent = text; },
 };
@@ -228,10 +227,9 @@ function prepare({device}, module, [expected, k, v, config, ...arrays]) {
     parts.forEach((part, i) => device.queue.writeBuffer(buffer, size * i, part));
     return buffer;
   };
-  const entries = Array.from({length: 8}, (_, binding) => ({
+  const bindings = device.createBindGroupLayout({entries: Array.from({length: 8}, (_, binding) => ({
     binding, visibility: GPUShaderStage.COMPUTE,
-    buffer: {type: binding < 6 ? 'read-only-storage' : 'storage'}}));
-  const bindings = device.createBindGroupLayout({entries});
+    buffer: {type: binding < 6 ? 'read-only-storage' : 'storage'}}))});
   const layout = device.createPipelineLayout({bindGroupLayouts: [bindings]});
   const pipeline = (entryPoint, has_tables) => device.createComputePipeline(
     {layout, compute: {module, entryPoint, constants: {has_tables}}});
@@ -245,10 +243,10 @@ function prepare({device}, module, [expected, k, v, config, ...arrays]) {
   const copied = [[pipeline('gather', true), inBlocks, rows => [length, rows]], contiguous];
   return {out, seen: room(out.size, COPY_DST | MAP_READ), bytes,
     expected: new Float32Array(expected.buffer),
-    launches: {copied, contiguous: [contiguous], paged: [paged]}};
+    launches: {contiguous: [contiguous], 'copied first': copied, paged: [paged]}};
 }
 
-// Goes a way so often: how many milliseconds that takes, and the results.
+// Goes a way so often: how many milliseconds that takes, and the result.
 async function run({device, broken, out, seen, launches}, way, rows, repeats) {
   const encoder = device.createCommandEncoder();
   encoder.clearBuffer(out);
@@ -263,32 +261,33 @@ async function run({device, broken, out, seen, launches}, way, rows, repeats) {
   const begin = performance.now();
   device.queue.submit([encoder.finish()]);
   await within('The GPU', broken, seen.mapAsync(GPUMapMode.READ).catch(() => broken));
-  const ms = performance.now() - begin, results = new Float32Array(seen.getMappedRange().slice());
+  const ms = performance.now() - begin, result = new Float32Array(seen.getMappedRange().slice());
   seen.unmap();
-  return {ms, results};
+  return {ms, result};
 }
 
 // All ways in turn, so that what slows the machine down for a while slows all of them. A slow GPU
 // attends for a part of the sequences.
 async function measure(gpu) {
-  const {shape, ways, seconds, say} = ownGpu, results = {}, start = performance.now();
-  const names = Object.keys(gpu.launches);
+  const {shape, seconds, say} = ownGpu, results = {}, start = performance.now();
+  const ways = Object.keys(gpu.launches);
   let first;
-  for (const way of [...names, ...names]) first = await run(gpu, way, 1, 1);
+  for (const way of [...ways, ...ways]) first = await run(gpu, way, 1, 1);
   const rows = Math.max(1, Math.min(shape.seqs, Math.floor(500 / first.ms)));
-  for (const way of names) {
-    let repeats = 1, tried = await run(gpu, way, rows, 1);
-    while (repeats < 4096 && tried.ms < 100) tried = await run(gpu, way, rows, repeats *= 2);
-    const wrong = gpu.expected.slice(0, gpu.expected.length / shape.seqs * rows)
-      .reduce((most, should, i) => Math.max(most, Math.abs(tried.results[i] - should)), 0);
-    results[way] = {repeats, wrong, times: []};
+  const expected = gpu.expected.slice(0, gpu.expected.length / shape.seqs * rows);
+  for (const way of ways) {
+    let repeats = 1;
+    while (repeats < 4096 && (await run(gpu, way, rows, repeats)).ms < 100) repeats *= 2;
+    results[way] = {repeats, times: [], wrong: 0};
   }
   for (let round = 1; round < 4 || performance.now() - start < 1000 * seconds; round++)
-    for (const way of names) {
-      const {repeats, times} = results[way];
-      say(`Round ${round}: ${ways[way]} ...`);
-      const {ms} = await run(gpu, way, rows, repeats);
+    for (const way of ways) {
+      const {repeats, times, wrong} = results[way];
+      say(`Round ${round}: ${way} ...`);
+      const {ms, result} = await run(gpu, way, rows, repeats);
       times.push(ms / repeats);
+      results[way].wrong = expected.reduce((most, should, i) =>
+        Math.max(most, Math.abs(result[i] - should)), wrong);
     }
   for (const result of Object.values(results)) {
     const times = result.times.sort((a, b) => a - b), n = times.length;
@@ -299,14 +298,13 @@ async function measure(gpu) {
 }
 
 function show({name, lanes, isSoftware, bytes}, {rows, results}) {
-  const {ways, shape: {seqs, length}, say} = ownGpu, {contiguous, copied, paged} = results;
+  const {shape: {seqs, length}, say} = ownGpu, [contiguous, copied, paged] = Object.values(results);
   const allRight = Object.values(results).every(({wrong}) => wrong < 1e-4);
   const row = (kind, ...cells) => el('tr', {}, ...cells.map(cell => el(kind, {}, cell)));
   $('gpu-table').replaceChildren(row('th', 'K and V', 'ms', 'GB/s', 'ratio', 'result'),
-    ...Object.keys(ways).map(way => {
-      const {ms, wrong} = results[way], speed = bytes * rows / seqs / ms / 1e6;
-      if (!(wrong < 1e-4)) return row('td', ways[way], '', '', '', `wrong by ${wrong.toFixed(5)}`);
-      return row('td', ways[way], ms.toPrecision(3), speed.toPrecision(3),
+    ...Object.entries(results).map(([way, {ms, wrong}]) => {
+      if (!(wrong < 1e-4)) return row('td', way, '', '', '', `wrong by ${wrong.toFixed(5)}`);
+      return row('td', way, ms.toPrecision(3), (bytes * rows / seqs / ms / 1e6).toPrecision(3),
         allRight ? (ms / contiguous.ms).toFixed(2) : '', 'right');
     }));
   const percent = share => `${(100 * share).toFixed(1)} %`;
