@@ -102,11 +102,11 @@ struct Job {
 override has_tables: bool;
 const has_lse = false;
 @group(0) @binding(0) var<storage, read> config: PoolConfig;
-@group(0) @binding(1) var<storage, read> planes: array<u32>;
-@group(0) @binding(2) var<storage, read> job_offsets: array<SeqOffset>;
-@group(0) @binding(3) var<storage, read> job_queries: array<QueryToken>;
-@group(0) @binding(4) var<storage, read> job_tables: array<i32>;
-@group(0) @binding(5) var<storage, read> job_q: array<f32>;
+@group(0) @binding(1) var<storage, read> job_offsets: array<SeqOffset>;
+@group(0) @binding(2) var<storage, read> job_queries: array<QueryToken>;
+@group(0) @binding(3) var<storage, read> job_tables: array<i32>;
+@group(0) @binding(4) var<storage, read> job_q: array<f32>;
+@group(0) @binding(5) var<storage, read> planes: array<u32>;
 @group(0) @binding(6) var<storage, read_write> job_out: array<f32>;
 @group(0) @binding(7) var<storage, read_write> copies: array<u32>;
 var<private> job_lse: array<f32, 1>;
@@ -199,12 +199,11 @@ async function compile({device, lanes}) {
   const [, stage] = kernel.match(/to_write\((\d+)/) ?? [];
   if (stage) throw Error(`Your kernel runs here from stage ${stage} on.`);
   const enable = lanes > 1 ? 'enable subgroups; diagnostic(off, subgroup_uniformity);' : '';
+  const shuffled = lanes > 1 ? 'subgroupShuffleXor(x, u32(bits))' : 'x';
   const code = `${enable}${translate(kernel)}
     const WARP = ${lanes}; const THREADS = ${Math.min(128, 32 * lanes)};
     const PAGED_MAX_HEAD_DIM = ${headDim}; const Q_HEADS = ${qHeads};
-    fn shfl_xor_sync(mask: i32, x: f32, bits: i32) -> f32 {
-      return ${lanes > 1 ? 'subgroupShuffleXor(x, u32(bits))' : 'x'};
-    }
+    fn shfl_xor_sync(mask: i32, x: f32, bits: i32) -> f32 { return ${shuffled}; }
     ${AROUND}`;
   const shader = device.createShaderModule({code}), {messages} = await shader.getCompilationInfo();
   const {lineNum, message} = messages.find(({type}) => type === 'error') ?? {};
@@ -215,7 +214,7 @@ async function compile({device, lanes}) {
 }
 
 // Buffers, and the launches of each way: a pipeline, its buffers, its grid.
-function prepare({device}, module, [expected, k, v, config, ...arrays]) {
+function prepare({device}, module, [expected, k, v, ...arrays]) {
   const {length, qHeads} = ownGpu.shape, bytes = 2 * k.byteLength;
   const limit = device.limits.maxStorageBufferBindingSize;
   if (bytes > limit)
@@ -231,19 +230,19 @@ function prepare({device}, module, [expected, k, v, config, ...arrays]) {
     binding, visibility: GPUShaderStage.COMPUTE,
     buffer: {type: binding < 6 ? 'read-only-storage' : 'storage'}}))});
   const layout = device.createPipelineLayout({bindGroupLayouts: [bindings]});
-  const pipeline = (entryPoint, has_tables) => device.createComputePipeline(
-    {layout, compute: {module, entryPoint, constants: {has_tables}}});
   const cache = filled(k, v), copies = room(bytes), out = room(expected.byteLength);
-  const shape = filled(config), rest = [...arrays.map(array => filled(array)), out];
-  const group = (from, to) => device.createBindGroup({layout: bindings,
-    entries: [shape, from, ...rest, to].map((buffer, binding) => ({binding, resource: {buffer}}))});
-  const inBlocks = group(cache, copies), grid = rows => [rows, qHeads];
-  const paged = [pipeline('attend', true), inBlocks, grid];
-  const contiguous = [pipeline('attend', false), group(copies, cache), grid];
-  const copied = [[pipeline('gather', true), inBlocks, rows => [length, rows]], contiguous];
+  const inputs = arrays.map(array => filled(array));
+  const launch = (entryPoint, has_tables, from, to, grid) => ({grid,
+    pipeline: device.createComputePipeline(
+      {layout, compute: {module, entryPoint, constants: {has_tables}}}),
+    group: device.createBindGroup({layout: bindings, entries: [...inputs, from, out, to].map(
+      (buffer, binding) => ({binding, resource: {buffer}}))})});
+  const gather = launch('gather', true, cache, copies, rows => [length, rows]);
+  const paged = launch('attend', true, cache, copies, rows => [rows, qHeads]);
+  const contiguous = launch('attend', false, copies, cache, rows => [rows, qHeads]);
   return {out, seen: room(out.size, COPY_DST | MAP_READ), bytes,
     expected: new Float32Array(expected.buffer),
-    launches: {contiguous: [contiguous], 'copied first': copied, paged: [paged]}};
+    launches: {contiguous: [contiguous], 'copied first': [gather, contiguous], paged: [paged]}};
 }
 
 // Goes a way so often: how many milliseconds that takes, and the result.
@@ -251,7 +250,7 @@ async function run({device, broken, out, seen, launches}, way, rows, repeats) {
   const encoder = device.createCommandEncoder();
   encoder.clearBuffer(out);
   const pass = encoder.beginComputePass();
-  for (let i = 0; i < repeats; i++) for (const [pipeline, group, grid] of launches[way]) {
+  for (let i = 0; i < repeats; i++) for (const {pipeline, group, grid} of launches[way]) {
     pass.setPipeline(pipeline);
     pass.setBindGroup(0, group);
     pass.dispatchWorkgroups(...grid(rows));
