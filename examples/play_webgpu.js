@@ -48,7 +48,7 @@ function translate(text) {
     .replace(/([\w.]+)\[/g, (found, name) =>
       pointers.has(name) ? `floats[${name} + ` : found.replace('job.', 'job_'))
     .replace(/\bjob\.(tables|lse)\b/g, 'has_$1')
-    .replace(/^([^=!<>]*= )?([^]*)\?([^]*):([^]*)$/, '$1select($4,$3,$2)');
+    .replace(/^([^=!<>]*=\s|\s*return\s)?([^]*)\?([^]*):([^]*)$/, '$1select($4,$3,$2)');
   // What has no statement in it: a declaration, an expression, several of these.
   const simple = text => {
     const [, type] = text.match(/^\s*(?!return\b)((?:(?:const|__shared__) )?\w+)[ *]+[a-z]/i) ?? [];
