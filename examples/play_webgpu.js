@@ -1,5 +1,5 @@
 // On your own GPU: a part of the script of docs/play.html. The engine fills a cache, a GPU attends
-// to it in three ways, with the engine's kernel in WGSL, and the engine judges.
+// to it in three ways, with the engine's kernel in WGSL, and the engine judges the results.
 
 const ownGpu = {
   shape: {seqs: 16, length: 1024, kvHeads: 8, qHeads: 32, headDim: 64, blockSize: 16},
@@ -213,7 +213,7 @@ async function compile({device, lanes}) {
     : `Line ${line} of ${$('engine').textContent} cannot be translated. As "${text}": ${message}.`);
 }
 
-// Buffers, and the launches of each way: a pipeline, its buffers, its grid.
+// Buffers, and the ways. Of each launch of a way: a pipeline, its buffers, its grid.
 function prepare({device}, module, [expected, k, v, ...arrays]) {
   const {length, qHeads} = ownGpu.shape, bytes = 2 * k.byteLength;
   const limit = device.limits.maxStorageBufferBindingSize;
@@ -240,17 +240,18 @@ function prepare({device}, module, [expected, k, v, ...arrays]) {
   const gather = launch('gather', true, cache, copies, rows => [length, rows]);
   const paged = launch('attend', true, cache, copies, rows => [rows, qHeads]);
   const contiguous = launch('attend', false, copies, cache, rows => [rows, qHeads]);
+  const way = (name, ...launches) => ({name, launches, repeats: 1, times: [], wrong: 0});
   return {out, seen: room(out.size, COPY_DST | MAP_READ), bytes,
-    expected: new Float32Array(expected.buffer),
-    launches: {contiguous: [contiguous], 'copied first': [gather, contiguous], paged: [paged]}};
+    expected: new Float32Array(expected.buffer), ways: [way('contiguous', contiguous),
+      way('copied first', gather, contiguous), way('paged', paged)]};
 }
 
-// Goes a way so often: how many milliseconds that takes, and the result.
-async function run({device, broken, out, seen, launches}, way, rows, repeats) {
+// Goes a way, as often as it says: how many milliseconds that takes, and the result.
+async function run({device, broken, out, seen}, {launches, repeats}, rows) {
   const encoder = device.createCommandEncoder();
   encoder.clearBuffer(out);
   const pass = encoder.beginComputePass();
-  for (let i = 0; i < repeats; i++) for (const {pipeline, group, grid} of launches[way]) {
+  for (let i = 0; i < repeats; i++) for (const {pipeline, group, grid} of launches) {
     pass.setPipeline(pipeline);
     pass.setBindGroup(0, group);
     pass.dispatchWorkgroups(...grid(rows));
@@ -268,47 +269,42 @@ async function run({device, broken, out, seen, launches}, way, rows, repeats) {
 // All ways in turn, so that what slows the machine down for a while slows all of them. A slow GPU
 // attends for a part of the sequences.
 async function measure(gpu) {
-  const {shape, seconds, say} = ownGpu, results = {}, start = performance.now();
-  const ways = Object.keys(gpu.launches);
+  const {shape, seconds, say} = ownGpu, {ways} = gpu, start = performance.now();
   let first;
-  for (const way of [...ways, ...ways]) first = await run(gpu, way, 1, 1);
+  for (const way of [...ways, ...ways]) first = await run(gpu, way, 1);
   const rows = Math.max(1, Math.min(shape.seqs, Math.floor(500 / first.ms)));
   const expected = gpu.expected.slice(0, gpu.expected.length / shape.seqs * rows);
-  for (const way of ways) {
-    let repeats = 1;
-    while (repeats < 4096 && (await run(gpu, way, rows, repeats)).ms < 100) repeats *= 2;
-    results[way] = {repeats, times: [], wrong: 0};
-  }
+  for (const way of ways)
+    while (way.repeats < 4096 && (await run(gpu, way, rows)).ms < 100) way.repeats *= 2;
   for (let round = 1; round < 4 || performance.now() - start < 1000 * seconds; round++)
     for (const way of ways) {
-      const {repeats, times, wrong} = results[way];
-      say(`Round ${round}: ${way} ...`);
-      const {ms, result} = await run(gpu, way, rows, repeats);
-      times.push(ms / repeats);
-      results[way].wrong = expected.reduce((most, should, i) =>
-        Math.max(most, Math.abs(result[i] - should)), wrong);
+      say(`Round ${round}: ${way.name} ...`);
+      const {ms, result} = await run(gpu, way, rows);
+      way.times.push(ms / way.repeats);
+      way.wrong = expected.reduce((most, should, i) =>
+        Math.max(most, Math.abs(result[i] - should)), way.wrong);
     }
-  for (const result of Object.values(results)) {
-    const times = result.times.sort((a, b) => a - b), n = times.length;
-    result.ms = times[n >> 1];
-    result.noise = (times[3 * n >> 2] - times[n >> 2]) / result.ms;
+  for (const way of ways) {
+    const times = way.times.sort((a, b) => a - b), n = times.length;
+    way.ms = times[n >> 1];
+    way.noise = (times[3 * n >> 2] - times[n >> 2]) / way.ms;
   }
-  return {rows, results};
+  return rows;
 }
 
-function show({name, lanes, isSoftware, bytes}, {rows, results}) {
-  const {shape: {seqs, length}, say} = ownGpu, [contiguous, copied, paged] = Object.values(results);
-  const allRight = Object.values(results).every(({wrong}) => wrong < 1e-4);
+function show({name, lanes, isSoftware, bytes, ways}, rows) {
+  const {shape: {seqs, length}, say} = ownGpu, [contiguous, copied, paged] = ways;
+  const allRight = ways.every(({wrong}) => wrong < 1e-4);
   const row = (kind, ...cells) => el('tr', {}, ...cells.map(cell => el(kind, {}, cell)));
   $('gpu-table').replaceChildren(row('th', 'K and V', 'ms', 'GB/s', 'ratio', 'result'),
-    ...Object.entries(results).map(([way, {ms, wrong}]) => {
-      if (!(wrong < 1e-4)) return row('td', way, '', '', '', `wrong by ${wrong.toFixed(5)}`);
-      return row('td', way, ms.toPrecision(3), (bytes * rows / seqs / ms / 1e6).toPrecision(3),
+    ...ways.map(({name, ms, wrong}) => {
+      if (!(wrong < 1e-4)) return row('td', name, '', '', '', `wrong by ${wrong.toFixed(5)}`);
+      return row('td', name, ms.toPrecision(3), (bytes * rows / seqs / ms / 1e6).toPrecision(3),
         allRight ? (ms / contiguous.ms).toFixed(2) : '', 'right');
     }));
   const percent = share => `${(100 * share).toFixed(1)} %`;
   const cost = ({ms}) => percent(ms / contiguous.ms - 1);
-  const noise = Math.max(contiguous.noise, copied.noise, paged.noise);
+  const noise = Math.max(...ways.map(way => way.noise));
   say(`On ${name}, ${!allRight ? 'a result is wrong' : noise > .1
     ? `times differ by ${percent(noise)} from round to round, too much to compare them`
     : `paging costs ${cost(paged)}; copying first costs ${cost(copied)}`}. Sequences: ${rows} ` +
