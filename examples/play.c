@@ -244,37 +244,36 @@ static float *random_numbers(int count, float limit)
 }
 
 // Plans the last n tokens of each sequence.
-static int plan_each(Seq **all, int num_seqs, int n)
+static void plan_each(Seq **all, int num_seqs, int n)
 {
     int counts[MAX_TOKENS];
     for (int i = 0; i < num_seqs; i++) counts[i] = n;
-    return pool_plan(cache, &(Batch){num_seqs, all, counts});
+    must(pool_plan(cache, &(Batch){num_seqs, all, counts}), "pool_plan");
 }
 
 // The sequences take a block in random turns, so each has blocks of the others between its own.
-// Then their newest tokens attend. Returns an error code.
-int cache_create(int num_seqs, int length, int num_kv_heads, int num_q_heads, int head_dim,
-                 int block_size, int dtype)
+// Then their newest tokens attend.
+void cache_create(int num_seqs, int length, int num_kv_heads, int num_q_heads, int head_dim,
+                  int block_size, int dtype)
 {
     int num_blocks = num_seqs * ((length + block_size - 1) / block_size);
     PoolConfig shape = {1, num_kv_heads, head_dim, block_size, num_blocks, dtype, 0, PAGED_CPU};
     Seq *all[MAX_TOKENS];
-    int error = pool_create(&shape, &cache);
-    for (int i = 0; i < num_seqs && !error; i++) error = seq_create(cache, &all[i]);
-    while (!error && cache->num_free > 0) {
+    must(pool_create(&shape, &cache), "pool_create");
+    for (int i = 0; i < num_seqs; i++) must(seq_create(cache, &all[i]), "seq_create");
+    while (cache->num_free > 0) {
         Seq *seq = all[rand() % num_seqs];
         int left = length - seq->length;
-        error = seq_append(seq, left < block_size ? left : block_size);
+        must(seq_append(seq, left < block_size ? left : block_size), "seq_append");
     }
     const float *numbers = random_numbers(num_seqs * length * num_kv_heads * head_dim + 1, 1);
-    if (!error) error = plan_each(all, num_seqs, length);
-    if (!error) error = pool_write(cache, 0, numbers, numbers + 1);  // V is K, an element later
-    if (!error) error = plan_each(all, num_seqs, 1);
+    plan_each(all, num_seqs, length);
+    must(pool_write(cache, 0, numbers, numbers + 1), "pool_write");  // V is K, an element later
+    plan_each(all, num_seqs, 1);
     int count = num_seqs * num_q_heads * head_dim;
     cache_q = random_numbers(count, 6);
     arrsetlen(cache_expected, count);
-    if (error) return error;
-    return attend(cache, ATTEND_PAGED, 0, num_q_heads, 0, cache_q, cache_expected, NULL);
+    must(attend(cache, ATTEND_PAGED, 0, num_q_heads, 0, cache_q, cache_expected, NULL), "attend");
 }
 
 // What the page takes from here, piece by piece.
