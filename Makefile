@@ -66,8 +66,8 @@ bench: examples/bench.c examples/util.h build/fast.o  ## speed against the machi
 WASM    = clang --target=wasm32-wasi
 PAGE    = $(if $(filter paged.cu.c,$(ENGINE)),docs,build)/play.html
 EXPORT  = start step report pool seqs malloc $(addprefix seq_,create append fork rewind \
-            release publish lookup) lanes k v q expected attended gpu_lane gpu_fuel __stack_pointer load model tell
-EXPORT += $(addprefix cache_,create plane table difference)
+            release publish lookup) lanes k v q expected attended gpu_lane gpu_fuel __stack_pointer \
+            load model tell
 TALES   = $(dir $(PAGE))tales.js
 # The parts of the page, @FILE, stand there without indentation and lines of comment: it is small.
 play:             ## docs/play.html, the page; ENGINE=learn/paged.cu.c: with yours
@@ -75,17 +75,17 @@ play:             ## docs/play.html, the page; ENGINE=learn/paged.cu.c: with you
 	@echo 'int main(void) { return 0; }' | $(WASM) -x c - -o build/play.wasm 2>/dev/null || { echo \
 	    "There is no compiler for WebAssembly:" \
 	    "sudo apt-get install clang lld wasi-libc libclang-rt-dev-wasm32"; exit 1; }
-	awk -v to=record -f examples/play_kernel.awk $(firstword $(ENGINE)) >build/kernel.c
-	awk '/^__[dg][a-z]*__.*[^}]$$|^[a-z]* seq_(append|fork|lookup|rewind)\(/, /^}/ { print NR "\t" $$0 }' \
-	    $(firstword $(ENGINE)) | gzip -9n | base64 >build/source.base64
-	awk -f examples/play_kernel.awk $(firstword $(ENGINE)) | gzip -9n | base64 >build/wgsl.base64
-	$(WASM) -mexec-model=reactor -Oz -s -fsanitize-coverage=edge,trace-pc,no-prune $(WARN) $(CPPFLAGS) -idirafter /usr/include -I. \
+	awk -f examples/play_kernel.awk $(firstword $(ENGINE)) >build/kernel.c
+	awk '/^(__device__.*|__global__.* attend_paged|HD.*_offset|[a-z]* seq_(append|fork|lookup|rewind))\(/, \
+	    /^}|^[^ ].*}$$/ { print NR "\t" $$0 }' $(firstword $(ENGINE)) | gzip -9n | base64 >build/source.base64
+	$(WASM) -mexec-model=reactor -Oz -s -fsanitize-coverage=edge,trace-pc,no-prune \
+	    $(WARN) $(CPPFLAGS) -idirafter /usr/include -I. \
 	    -DPAGED_NO_MAIN -DKERNEL='"build/kernel.c"' examples/play.c \
 	    $(EXPORT:%=-Wl,--export=%) -Wl,-z,stack-size=1048576 -o build/play.wasm
 	gzip -9nc build/play.wasm | base64 >build/play.base64
 	awk '/^@/ { while ((getline line <("examples/" substr($$0, 2))) > 0) { \
 	        sub(/^ */, "", line); if (line !~ "^// ") print line } next } 1' examples/play.html | \
-	    sed -e '/id="source"/r build/source.base64' -e '/id="wgsl"/r build/wgsl.base64' \
+	    sed -e '/id="source"/r build/source.base64' \
 	    -e "s|ENGINE_NAME|$(firstword $(ENGINE))|; s|ENGINE_SUM|$$($(MAKE) -s play-sum)|" \
 	    -e '/id="wasm"/r build/play.base64' >build/page
 	mv build/page $(PAGE)

@@ -34,7 +34,7 @@ judged() {
     (echo '#include "examples/play.c"' && echo '#include "checks/play_judge.h"' &&
         echo 'int main(void) {' && sed -n 's/^[a-z].*)$/CALL(&);/p' "$1" &&
         echo 'return 0; }') >$out/calls.c
-    awk -v to=record -f examples/play_kernel.awk "$2" >$out/kernel.c
+    awk -f examples/play_kernel.awk "$2" >$out/kernel.c
     # WebAssembly has no fused multiply-add.
     ${CC:-cc} -w -ffp-contract=off ${CPPFLAGS-} -DPAGED_NO_MAIN -DKERNEL="\"$out/kernel.c\"" -I. \
         $out/calls.c -o $out/calls -lm && (ulimit -t 60; $out/calls)
@@ -195,8 +195,13 @@ on_gpu() {  # PAGE QUERY
 both_right() {
     on_gpu docs/play.html gpu=results && [ "$(grep -c '|.*right |.*right |.*right$' $out/gpu)" = 2 ]
 }
-early() {
-    written 7 && page_of $out/bug.c && on_gpu $out/yours.html gpu | grep 'right |.*right |.*right$'
+gpu_right() { page_of $out/bug.c && on_gpu $out/yours.html gpu | grep 'right |.*right |.*right$'; }
+early() { written 7 && gpu_right; }
+reworded() {  # a while for a for, a choice in a line of its own, other comments
+    sed -e 's|//.*|/* ; { */|' -e 's/= l != 0/=@l != 0/' \
+        -e 's/for (\(int i = 0\); \(i < count\); i++) \(max.*\)/\1; while (\2) { \3 i++; }/' \
+        paged.cu.c | tr @ '\n' >$out/bug.c
+    grep -q 'while (i < count)' $out/bug.c && grep -q '^l != 0' $out/bug.c && gpu_right
 }
 reason() { grep -o "^$1 | $2.\{0,30\}" $out/reasons; }
 in_firefox_says_why() { in_firefox on_gpu docs/play.html gpu | grep -E 'right$|WebGPU|adapter'; }
@@ -267,6 +272,7 @@ house() {
     engines gpu
     check "an engine of stage 6: a GPU says when it can run" unwritten 6 gpu 'from stage 7 on'
     check "one of stage 7 is right on a GPU, too, without f16" early
+    check "and one with other statements and comments" reworded
 }
 
 # planted NAME DEEDS: deeds of these kinds show this mistake in the page.

@@ -8,7 +8,8 @@ const warpOf = id => Math.floor(id / WARP);
 // (of, fn), global or device.
 const SOURCE = {}, source = new TextDecoder().decode(await unpack($('source').textContent));
 for (const line of source.trim().split('\n')) {
-  const [number, text] = line.split('\t'), [, kind, of] = text.match(/^__(\w+?)__.*?(\w+)\(/) ?? [];
+  const [number, text] = line.split('\t');
+  const [, kind, of] = text.match(/^(__\w+?__|HD).*?(\w+)\(/) ?? [];
   const [, fn] = text.match(/^\w+ (\w+)\(/) ?? [];
   SOURCE[number] = of ? {text, of, kind} : fn ? {text, fn} : {...SOURCE[number - 1], text};
 }
@@ -110,11 +111,11 @@ const differs = (is, should) => !(Math.abs(is - should) <= 1e-5 * Math.max(1, Ma
 
 // The state that these tokens make by the oracle's keys and values, in double precision.
 function partial({q, k, v}, tokens) {
-  const scores = tokens.map(t =>
-    q.reduce((sum, x, d) => sum + x * k[HEAD_DIM * t + d], 0) * SCALE);
+  const dim = q.length, scores = tokens.map(t =>
+    q.reduce((sum, x, d) => sum + x * k[dim * t + d], 0) / Math.sqrt(dim));
   const m = Math.max(-FLT_MAX, ...scores), weights = scores.map(score => Math.exp(score - m));
   const sum = valueOf => weights.reduce((all, weight, i) => all + weight * valueOf(tokens[i]), 0);
-  return [m, sum(() => 1), ...q.map((_, d) => sum(t => v[HEAD_DIM * t + d]))];
+  return [m, sum(() => 1), ...q.map((_, d) => sum(t => v[dim * t + d]))];
 }
 
 // What is wrong with the numbers of a step: a sentence, and the places of these numbers. Nothing if

@@ -1,36 +1,115 @@
-// On your own GPU: a part of the script of docs/play.html. The engine fills a cache, a GPU attends
-// to it in three ways, with the engine's kernel in WGSL (play_kernel.awk), and the engine judges.
+// On your own GPU: a part of the script of docs/play.html. A GPU attends to a cache in three ways,
+// with the engine's kernel in WGSL, and the oracle of the kernel's act judges the results.
 
 const ownGpu = {
   shape: {seqs: 16, length: 1024, kvHeads: 8, qHeads: 32, headDim: 64, blockSize: 16},
-  ways: {contiguous: 'contiguous', copied: 'copied first', paged: 'paged'},
   software: /swiftshader|llvmpipe|lavapipe|software|basic render/i,
   patience: 30, seconds: 10, say(text) { $('gpu-says').textContent = text; },
 };
-const within = (what, promise) => Promise.race([promise, new Promise((_, fail) => {
+const within = (what, ...promises) => Promise.race([...promises, new Promise((_, fail) => {
   setTimeout(() => fail(Error(`${what} did not answer in ${ownGpu.patience} seconds.`)),
     1000 * ownGpu.patience);
 })]);
 
+// ---- the kernel in WGSL ------------------------------------------------------------------------
+
+// C to WGSL, statement by statement: each stays in its lines. A pointer to floats becomes an index
+// into the array `floats`, the shared memory of a thread block; job->q[i] becomes job_q[i]. What it
+// does not know it leaves as it is, for the compiler to refuse.
+function translate(text) {
+  const newlines = text => text.replace(/./g, '');
+  let rest = text.replace(/\/\/.*|\/\*[^]*?\*\/| = \{0\}/g, newlines), wgsl = '', pointers;
+  const shared = [0];  // the size of each array
+
+  // What is in brackets is folded to a number, so the first ; ends a statement.
+  const folded = [], fold = inside => `@${folded.push(inside) - 1}@`;
+  const unfold = text => text.replace(/@(\d+)@/g, (_, i) => unfold(folded[i]));
+  for (let depth = 0; depth < 30; depth++) rest = rest.replace(/[([][^()[\]]*[)\]]/g, fold);
+  // Takes what matches from the front of the rest.
+  const eat = pattern => {
+    const found = rest.match(pattern);
+    rest = rest.slice(found[0].length);
+    return found;
+  };
+
+  // "float x", "float *x", "float x[N]", "const Job *x" in WGSL: "x: float"
+  const declared = text => text.replace(
+    /(?:const )?(__shared__ )?(\w+)([ *]+)\b(\w+)(?:\[(.*)\])?/,
+    (_, isShared, type, gap, name, size) => {
+      if (size && !isShared) return `${name}: array<${type}, ${size}>`;
+      if (type !== 'float' || !isShared && !gap.includes('*')) return `${name}: ${type}`;
+      pointers.add(name);
+      if (!isShared) return `${name}: int`;
+      shared.push(size);
+      return `${name} = ${shared.slice(0, -1).join(' + ')}`;
+    });
+  const value = text => text.replace(/->/g, '.').replace(/\b__/g, '').replace(/&job\b/g, 'job')
+    .replace(/\((int|unsigned|size_t|u?int\d+_t)\)\s*/g, '')
+    .replace(/([\w.]+)\[/g, (found, name) =>
+      pointers.has(name) ? `floats[${name} + ` : found.replace('job.', 'job_'))
+    .replace(/\bjob\.(tables|lse)\b/g, 'has_$1')
+    .replace(/^([^=!<>]*=\s|\s*return\s)?([^]*)\?([^]*):([^]*)$/, '$1select($4,$3,$2)');
+  // What has no statement in it: a declaration, an expression, several of these.
+  const simple = text => {
+    const [, type] = text.match(/^\s*(?!return\b)((?:(?:const|__shared__) )?\w+)[ *]+[a-z]/i) ?? [];
+    return text.split(',').map(unfold).map((part, i) => {
+      if (!type) return `${value(part)};`;
+      const whole = i > 0 ? part.replace(/^\s*/, `$&${type} `) : part;
+      return `var ${value(declared(whole))};`;
+    }).join(' ');
+  };
+  const statement = () => {
+    const [, space, brace, word, head] = eat(/^(\s*)(?:([{])|(for|if|while)\s*(@\d+@))?/);
+    if (brace) {
+      let block = `${space}{`;
+      while (/^\s*[^\s}]/.test(rest)) block += statement();
+      return block + eat(/^\s*}?/);
+    }
+    if (!word) return space + simple(eat(/^([^;]*);?/)[1]);
+    const inside = unfold(head).slice(1, -1);
+    if (word === 'for') {
+      const [begin, test, next] = inside.replace(/\n/g, '').split(';');
+      const loop = `${space}{ ${simple(begin)} loop { if (!(${value(test)})) { break; }`;
+      return `${loop}${newlines(inside)} ${statement()} continuing { ${simple(next)} } } }`;
+    }
+    const first = `${space}${word} (${value(inside)}) { ${statement()} }`;
+    return /^\s*else\b/.test(rest) ? `${first}${eat(/^\s*else/)} { ${statement()} }` : first;
+  };
+
+  while (rest.trim()) {
+    pointers = new Set();
+    const [head] = eat(/^[^{]*/);
+    wgsl += unfold(head).replace(/^(\s*).* (\w+) (\w+)\(([^]*)\)/, (_, space, type, name, list) =>
+      `${space}fn ${name}(${list.split(',').map(declared)}) -> ${type}`).replace(' -> void', '');
+    wgsl += statement();
+  }
+  return `${wgsl}\nvar<workgroup> floats: array<f32, ${shared.join(' + ')}>;`;
+}
+
 // What a kernel needs around it in WGSL, after what is known of the adapter. In a Job, a pointer is
-// a number: k_plane and v_plane say where in "planes" they begin; tables and lse are 0 if null.
+// a number: k_plane and v_plane say where in `planes` they begin.
 const AROUND = `
-struct PoolConfig { num_kv_heads: i32, head_dim: i32, block_size: i32, num_blocks: i32, dtype: i32 }
+alias float = f32; alias int = i32; alias unsigned = i32; alias size_t = i32;
+alias int32_t = i32; alias uint32_t = i32; alias int64_t = i32; alias uint64_t = i32;
+struct PoolConfig {
+    num_layers: i32, num_kv_heads: i32, head_dim: i32, block_size: i32, num_blocks: i32, dtype: i32
+}
 struct SeqOffset { token: i32, entry: i32 }
 struct QueryToken { seq: i32, position: i32 }
 struct Job {
-    scale: f32, num_q_heads: i32, layer: i32, tables: i32, lse: i32, k_plane: i32, v_plane: i32,
-    @align(16) config: PoolConfig
+    config: PoolConfig, num_q_heads: i32, scale: f32, layer: i32, k_plane: i32, v_plane: i32
 }
-@group(0) @binding(0) var<uniform> the_job: Job;
-@group(0) @binding(1) var<storage, read> planes: array<u32>;
-@group(0) @binding(2) var<storage, read> job_offsets: array<SeqOffset>;
-@group(0) @binding(3) var<storage, read> job_queries: array<QueryToken>;
-@group(0) @binding(4) var<storage, read> job_tables: array<i32>;
-@group(0) @binding(5) var<storage, read> job_q: array<f32>;
+override has_tables: bool;
+const has_lse = false;
+@group(0) @binding(0) var<storage, read> config: PoolConfig;
+@group(0) @binding(1) var<storage, read> job_offsets: array<SeqOffset>;
+@group(0) @binding(2) var<storage, read> job_queries: array<QueryToken>;
+@group(0) @binding(3) var<storage, read> job_tables: array<i32>;
+@group(0) @binding(4) var<storage, read> job_q: array<f32>;
+@group(0) @binding(5) var<storage, read> planes: array<u32>;
 @group(0) @binding(6) var<storage, read_write> job_out: array<f32>;
-@group(0) @binding(7) var<storage, read_write> job_lse: array<f32>;
-@group(0) @binding(8) var<storage, read_write> copies: array<u32>;
+@group(0) @binding(7) var<storage, read_write> copies: array<u32>;
+var<private> job_lse: array<f32, 1>;
 var<private> threadIdx: vec3i;
 var<private> blockIdx: vec3i;
 const WARPS = THREADS / WARP;
@@ -43,56 +122,66 @@ fn expf(x: f32) -> f32 { return exp(x); }
 fn logf(x: f32) -> f32 { return log(x); }
 fn syncthreads() { workgroupBarrier(); }
 fn load_element(plane: i32, i: i32, dtype: i32) -> f32 {
-    if (dtype == PAGED_F32) { return bitcast<f32>(planes[plane + i]); }
     return unpack2x16float(planes[plane + i / 2])[i % 2];
 }
 
+fn the_job() -> Job {
+    let v_plane = i32(arrayLength(&planes)) / 2;
+    return Job(config, Q_HEADS, inverseSqrt(f32(config.head_dim)), 0, 0, v_plane);
+}
 @compute @workgroup_size(THREADS)
 fn attend(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_id) thread: vec3u) {
     blockIdx = vec3i(block);
     threadIdx = vec3i(thread);
-    attend_paged(the_job);
+    attend_paged(the_job());
 }
 
 // Rung 1 copies K and V, in words, as WGSL stores no 16 bits: a token in each thread block.
 @compute @workgroup_size(THREADS)
 fn gather(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) thread: u32) {
-    let job = the_job;
-    let dim = job.config.head_dim;
-    let end = job.config.num_kv_heads * dim;
-    for (var i = PER_WORD * i32(thread); i < end; i += PER_WORD * THREADS) {
+    let job = the_job();
+    let dim = config.head_dim;
+    for (var i = 2 * i32(thread); i < config.num_kv_heads * dim; i += 2 * THREADS) {
         let begin = job_offsets[block.y];
         let at = token_offset(job, begin, i32(block.x), i / dim) + i % dim;
         let copy = dense_offset(job, begin, i32(block.x), i / dim) + i % dim;
-        copies[job.k_plane + copy / PER_WORD] = planes[job.k_plane + at / PER_WORD];
-        copies[job.v_plane + copy / PER_WORD] = planes[job.v_plane + at / PER_WORD];
+        copies[copy / 2] = planes[at / 2];
+        copies[job.v_plane + copy / 2] = planes[job.v_plane + at / 2];
     }
 }
 `;
 
-// What the last of these calls returns, and the memory that is there.
-async function ask(place, isFirst, ...calls) {
-  let last;
-  await place.ask(isFirst, calls, state => { last = state; });
-  if (last.stopped)
-    throw Error(`The engine in this page cannot make or judge a cache: ${last.stopped}.`);
-  return last;
+// ---- a cache, and a GPU -------------------------------------------------------------------------
+
+// A cache of random numbers in f16, from 1/8 to 2 and of both signs, in blocks that are in no order.
+// `inputs` are what the kernel gets: the shape, a plan, queries.
+function fillCache() {
+  const {seqs, length, kvHeads, qHeads, headDim, blockSize} = ownGpu.shape;
+  const perSeq = Math.ceil(length / blockSize), blocks = seqs * perSeq;
+  const plane = () => new Uint16Array(blocks * blockSize * kvHeads * headDim).map(() =>
+    0x3000 + Math.random() * 0x1000 | Math.random() * 2 << 15);
+  const pairs = of => new Int32Array(2 * seqs).map((_, i) => of(i >> 1)[i % 2]);
+  const tables = new Int32Array(blocks).map((_, i) => i).sort(() => Math.random() - .5);
+  const q = new Float32Array(seqs * qHeads * headDim).map(() => 12 * Math.random() - 6);
+  return {k: plane(), v: plane(), tables, q, inputs: [
+    Int32Array.of(1, kvHeads, headDim, blockSize, blocks, 1),
+    pairs(seq => [seq * length, seq * perSeq]), pairs(seq => [seq, length - 1]), tables, q]};
 }
-// A cache of random numbers: its planes of K and V, and the block tables.
-async function fillCache(place, dtype) {
-  const {seqs, length, kvHeads, headDim, blockSize} = ownGpu.shape;
-  const blocks = Math.ceil(length / blockSize), tables = [];
-  const {code} = await ask(place, true, make('start', 4, 4),
-    make('cache_create', seqs, length, kvHeads, headDim, blockSize, dtype));
-  if (code) throw Error(`The engine in this page makes no cache: ${codeName(code)}.`);
-  const copy = async (bytes, ...call) => {
-    const {memory} = await ask(place, false, {...make(...call), bytes});
-    return memory;
-  };
-  for (let i = 0; i < seqs; i++) tables.push(await copy(4 * blocks, 'cache_table', i));
-  const bytes = seqs * blocks * blockSize * kvHeads * headDim * (dtype ? 2 : 4);
-  return {dtype, tables,
-    planes: [await copy(bytes, 'cache_plane', 0), await copy(bytes, 'cache_plane', 1)]};
+// What attention is for the newest token of a sequence, by the oracle.
+function expectedOf({k, v, tables, q}, seq) {
+  const {length, kvHeads, qHeads, headDim, blockSize} = ownGpu.shape;
+  const tokens = [...new Array(length).keys()], table = tables.slice(length / blockSize * seq);
+  return Array.from({length: qHeads}, (_, head) => {
+    const kvHead = Math.floor(head / (qHeads / kvHeads)), first = (seq * qHeads + head) * headDim;
+    const gather = plane => tokens.flatMap(t => {
+      const row = (table[Math.floor(t / blockSize)] * kvHeads + kvHead) * blockSize + t % blockSize;
+      return Array.from(plane.slice(row * headDim, row * headDim + headDim), bits =>
+        (bits >> 15 ? -1 : 1) * 2 ** ((bits >> 10 & 31) - 15) * (1 + bits % 1024 / 1024));
+    });
+    const query = Array.from(q.slice(first, first + headDim));
+    const [, l, ...o] = partial({q: query, k: gather(k), v: gather(v)}, tokens);
+    return o.map(sum => sum / l);
+  }).flat();
 }
 
 async function findGpu() {
@@ -103,152 +192,137 @@ async function findGpu() {
   if (!adapter) throw Error('WebGPU finds no adapter: there is no GPU, or the browser does not ' +
     'trust its driver.');
   const {vendor, architecture, description, subgroupMinSize, isFallbackAdapter} = adapter.info;
-  const name = [vendor, architecture, description].filter(text => text).join(' ');
+  const name = [vendor, architecture, description].join(' ').trim();
   const lanes = adapter.features.has('subgroups') ? Math.min(32, subgroupMinSize ?? 1) : 1;
   const device = await within('The adapter', adapter.requestDevice(
     {requiredFeatures: lanes > 1 ? ['subgroups'] : []}));
-  return {device, lanes, name: name || 'a GPU without a name',
+  const broken = new Promise((_, fail) => {
+    device.lost.then(({message}) => fail(Error(`The GPU was lost. ${message}`)));
+    device.onuncapturederror = ({error}) => fail(error);
+  });
+  broken.catch(() => {});  // run() hears of it
+  return {device, broken, lanes, name: name || 'a GPU without a name',
     isSoftware: isFallbackAdapter || ownGpu.software.test(name)};
 }
 
 // A warp has as many lanes as can shuffle on this GPU: one, if none can.
-async function compile({device, lanes}, dtype) {
-  ownGpu.wgsl ??= new TextDecoder().decode(await unpack($('wgsl').textContent));
-  const code = `${lanes > 1 ? 'enable subgroups; diagnostic(off, subgroup_uniformity);' : ''}
+async function compile({device, lanes}) {
+  const {headDim, qHeads} = ownGpu.shape;
+  const lines = Object.keys(SOURCE).filter(line => !SOURCE[line].fn);
+  const kernel = lines.map(line => SOURCE[line].text).join('\n');
+  const [, stage] = kernel.match(/to_write\((\d+)/) ?? [];
+  if (stage) throw Error(`Your kernel runs here from stage ${stage} on.`);
+  const enable = lanes > 1 ? 'enable subgroups; diagnostic(off, subgroup_uniformity);' : '';
+  const shuffled = lanes > 1 ? 'subgroupShuffleXor(x, u32(bits))' : 'x';
+  const code = `${enable}${translate(kernel)}
     const WARP = ${lanes}; const THREADS = ${Math.min(128, 32 * lanes)};
-    const PER_WORD = ${dtype ? 2 : 1}; const PAGED_MAX_HEAD_DIM = ${ownGpu.shape.headDim};
-    fn shfl_xor_sync(mask: i32, x: f32, bits: i32) -> f32 {
-      return ${lanes > 1 ? 'subgroupShuffleXor(x, u32(bits))' : 'x'};
-    }
-    ${AROUND}
-    ${ownGpu.wgsl}`;
+    const PAGED_MAX_HEAD_DIM = ${headDim}; const Q_HEADS = ${qHeads};
+    fn shfl_xor_sync(mask: i32, x: f32, bits: i32) -> f32 { return ${shuffled}; }
+    ${AROUND}`;
   const shader = device.createShaderModule({code}), {messages} = await shader.getCompilationInfo();
   const {lineNum, message} = messages.find(({type}) => type === 'error') ?? {};
   if (!message) return shader;
-  const [text, line] = code.split('\n')[lineNum - 1].split('  // ');
-  const [, stage] = text.match(/to_write\((\d+)/) ?? [];
-  throw Error(stage ? `Your kernel runs here from stage ${stage} on.` : line
-    ? `Line ${line} of ${$('engine').textContent} cannot be translated. As "${text}": ${message}.`
-    : `The shader does not compile: ${message}.`);
+  const line = lines[lineNum - 1], text = code.split('\n')[lineNum - 1]?.trim();
+  throw Error(!line ? `The shader does not compile: ${message}.`
+    : `Line ${line} of ${$('engine').textContent} cannot be translated. As "${text}": ${message}.`);
 }
 
-// Buffers, and the launches of each way: a pipeline, its buffers, its grid.
-async function prepare({device}, shader, {dtype, planes: [k, v], tables}) {
-  const {seqs, length, kvHeads, qHeads, headDim, blockSize} = ownGpu.shape;
-  const blocks = tables[0].length, bytes = 2 * k.byteLength, q = tables.map(() =>
-    Float32Array.from({length: qHeads * headDim}, () => 12 * Math.random() - 6));
-  const {maxStorageBufferBindingSize: limit} = device.limits, {STORAGE, UNIFORM} = GPUBufferUsage;
+// Buffers, and the ways. Of each launch of a way: a pipeline, its buffers, its grid.
+function prepare({device}, module, cache) {
+  const {length, qHeads} = ownGpu.shape, bytes = 2 * cache.k.byteLength;
+  const limit = device.limits.maxStorageBufferBindingSize;
   if (bytes > limit)
     throw Error(`The cache needs ${bytes} bytes. A buffer of this device has at most ${limit}.`);
-  const room = (size, usage = STORAGE) => device.createBuffer(
-    {size, usage: usage | GPUBufferUsage.COPY_DST | GPUBufferUsage.COPY_SRC});
-  const filled = (parts, usage) => {
-    const {byteLength: size} = parts[0], buffer = room(size * parts.length, usage);
+  const {STORAGE, COPY_DST, COPY_SRC, MAP_READ} = GPUBufferUsage;
+  const room = (size, usage = STORAGE | COPY_DST | COPY_SRC) => device.createBuffer({size, usage});
+  const filled = (...parts) => {
+    const {byteLength: size} = parts[0], buffer = room(size * parts.length);
     parts.forEach((part, i) => device.queue.writeBuffer(buffer, size * i, part));
     return buffer;
   };
-  const job = isPaged => {
-    const words = Int32Array.of(0, qHeads, 0, isPaged, 0, 0, k.length, 0,
-      kvHeads, headDim, blockSize, seqs * blocks, dtype, 0, 0, 0);
-    new Float32Array(words.buffer)[0] = headDim ** -.5;
-    return filled([words], UNIFORM);
-  };
-  const layout = device.createBindGroupLayout({entries: Array.from({length: 9}, (_, binding) => ({
+  const bindings = device.createBindGroupLayout({entries: Array.from({length: 8}, (_, binding) => ({
     binding, visibility: GPUShaderStage.COMPUTE,
-    buffer: {type: binding < 1 ? 'uniform' : binding < 6 ? 'read-only-storage' : 'storage'}}))});
-  const group = (...buffers) => device.createBindGroup({layout,
-    entries: buffers.map((buffer, binding) => ({binding, resource: {buffer}}))});
-  const [attend, gather] = await within('The compiler of the GPU', Promise.all(
-    ['attend', 'gather'].map(entryPoint => device.createComputePipelineAsync({
-      layout: device.createPipelineLayout({bindGroupLayouts: [layout]}),
-      compute: {module: shader, entryPoint}}))));
-  const perSeq = numbers => filled(tables.map((_, i) => Int32Array.from(numbers(i))));
-  const cache = filled([k, v]), copies = room(bytes), out = room(4 * seqs * qHeads * headDim);
-  const rest = [perSeq(i => [i * length, i * blocks]), perSeq(i => [i, length - 1]),
-    filled(tables), filled(q), out, room(4)];
-  const paged = [attend, group(job(1), cache, ...rest, copies), rows => [rows, qHeads]];
-  const contiguous = [attend, group(job(0), copies, ...rest, cache), rows => [rows, qHeads]];
-  const copied = [[gather, paged[1], rows => [length, rows]], contiguous];
-  return {q, out, bytes, launches: {copied, contiguous: [contiguous], paged: [paged]}};
+    buffer: {type: binding < 6 ? 'read-only-storage' : 'storage'}}))});
+  const layout = device.createPipelineLayout({bindGroupLayouts: [bindings]});
+  const planes = filled(cache.k, cache.v), copies = room(bytes), out = room(cache.q.byteLength);
+  const inputs = cache.inputs.map(array => filled(array));
+  const launch = (entryPoint, has_tables, from, to, grid) => ({grid,
+    pipeline: device.createComputePipeline(
+      {layout, compute: {module, entryPoint, constants: {has_tables}}}),
+    group: device.createBindGroup({layout: bindings, entries: [...inputs, from, out, to].map(
+      (buffer, binding) => ({binding, resource: {buffer}}))})});
+  const gather = launch('gather', true, planes, copies, rows => [length, rows]);
+  const paged = launch('attend', true, planes, copies, rows => [rows, qHeads]);
+  const contiguous = launch('attend', false, copies, planes, rows => [rows, qHeads]);
+  const way = (name, ...launches) => ({name, launches, repeats: 1, times: [], wrong: 0});
+  return {cache, out, seen: room(out.size, COPY_DST | MAP_READ), bytes, ways: [
+    way('contiguous', contiguous), way('copied first', gather, contiguous), way('paged', paged)]};
 }
 
-// How many milliseconds it takes to go a way so often.
-async function time({device, out, launches}, way, rows, repeats) {
+// Goes a way, as often as it says: how many milliseconds that takes, and the result.
+async function run({device, broken, out, seen}, {launches, repeats}, rows) {
   const encoder = device.createCommandEncoder();
   encoder.clearBuffer(out);
   const pass = encoder.beginComputePass();
-  for (let i = 0; i < repeats; i++) for (const [pipeline, group, grid] of launches[way]) {
+  for (let i = 0; i < repeats; i++) for (const {pipeline, group, grid} of launches) {
     pass.setPipeline(pipeline);
     pass.setBindGroup(0, group);
     pass.dispatchWorkgroups(...grid(rows));
   }
   pass.end();
+  encoder.copyBufferToBuffer(out, 0, seen, 0, out.size);
   const begin = performance.now();
   device.queue.submit([encoder.finish()]);
-  await within('The GPU', device.queue.onSubmittedWorkDone());
-  return performance.now() - begin;
-}
-
-// How far the results of some rows are from the engine's.
-async function judge({device, place, q, out}, rows) {
-  const copy = device.createBuffer(
-    {size: out.size, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST});
-  const encoder = device.createCommandEncoder(), n = q[0].length;
-  encoder.copyBufferToBuffer(out, 0, copy, 0, out.size);
-  device.queue.submit([encoder.finish()]);
-  await within('The GPU', copy.mapAsync(GPUMapMode.READ));
-  const results = new Float32Array(copy.getMappedRange());
-  let worst = 0;
-  for (let i = 0; i < 4; i++) {
-    const row = Math.floor(Math.random() * rows), its = results.slice(n * row, n * row + n);
-    const {code: by} = await ask(place, false,
-      make('cache_difference', row, ownGpu.shape.qHeads, q[row], its));
-    worst = Math.max(worst, by);
-  }
-  return worst;
+  await within('The GPU', broken, seen.mapAsync(GPUMapMode.READ).catch(() => broken));
+  const ms = performance.now() - begin, result = new Float32Array(seen.getMappedRange().slice());
+  seen.unmap();
+  return {ms, result};
 }
 
 // All ways in turn, so that what slows the machine down for a while slows all of them. A slow GPU
 // attends for a part of the sequences.
 async function measure(gpu) {
-  const {shape, ways, seconds, say} = ownGpu, results = {}, begin = performance.now();
-  const names = Object.keys(gpu.launches);
-  let one;
-  for (const way of [...names, ...names]) one = await time(gpu, way, 1, 1);
-  const rows = Math.max(1, Math.min(shape.seqs, Math.floor(500 / Math.max(1, one))));
-  for (const way of names) {
-    let repeats = 1;
-    while (repeats < 4096 && await time(gpu, way, rows, repeats) < 100) repeats *= 2;
-    results[way] = {repeats, times: [], wrong: await judge(gpu, rows)};
+  const {shape, seconds, say} = ownGpu, {ways} = gpu, start = performance.now();
+  let first;
+  for (const way of [...ways, ...ways]) first = await run(gpu, way, 1);
+  const rows = Math.max(1, Math.min(shape.seqs, Math.floor(500 / first.ms)));
+  const expected = [];
+  for (let row = 0; row < rows; row++) {
+    say(`What is right, for sequence ${row} ...`);
+    await new Promise(done => setTimeout(done));  // it is seen
+    expected.push(...expectedOf(gpu.cache, row));
   }
-  for (let round = 1; round < 4 || performance.now() - begin < 1000 * seconds; round++)
-    for (const way of names) {
-      const {repeats, times} = results[way];
-      if (!gpu.isOver) say(`Round ${round}: ${ways[way]} ...`);
-      times.push(await time(gpu, way, rows, repeats) / repeats);
+  for (const way of ways)
+    while (way.repeats < 4096 && (await run(gpu, way, rows)).ms < 100) way.repeats *= 2;
+  for (let round = 1; round < 4 || performance.now() - start < 1000 * seconds; round++)
+    for (const way of ways) {
+      say(`Round ${round}: ${way.name} ...`);
+      const {ms, result} = await run(gpu, way, rows);
+      way.times.push(ms / way.repeats);
+      way.wrong = expected.reduce((most, should, i) =>
+        Math.max(most, Math.abs(result[i] - should)), way.wrong);
     }
-  for (const result of Object.values(results)) {
-    const times = result.times.sort((a, b) => a - b), n = times.length;
-    result.ms = times[n >> 1];
-    result.noise = (times[3 * n >> 2] - times[n >> 2]) / result.ms;
+  for (const way of ways) {
+    const times = way.times.sort((a, b) => a - b), n = times.length;
+    way.ms = times[n >> 1];
+    way.noise = (times[3 * n >> 2] - times[n >> 2]) / way.ms;
   }
-  return {rows, results};
+  return rows;
 }
 
-function show({name, lanes, isSoftware, bytes}, {rows, results}) {
-  const {ways, shape: {seqs, length}, say} = ownGpu, {contiguous, copied, paged} = results;
-  const isRight = way => results[way].wrong < 1e-4, allRight = Object.keys(ways).every(isRight);
+function show({name, lanes, isSoftware, bytes, ways}, rows) {
+  const {shape: {seqs, length}, say} = ownGpu, [contiguous, copied, paged] = ways;
+  const allRight = ways.every(({wrong}) => wrong < 1e-4);
   const row = (kind, ...cells) => el('tr', {}, ...cells.map(cell => el(kind, {}, cell)));
   $('gpu-table').replaceChildren(row('th', 'K and V', 'ms', 'GB/s', 'ratio', 'result'),
-    ...Object.keys(ways).map(way => {
-      const {ms, wrong} = results[way], speed = bytes * rows / seqs / ms / 1e6;
-      if (!isRight(way)) return row('td', ways[way], '', '', '', `wrong by ${wrong.toFixed(5)}`);
-      return row('td', ways[way], ms.toPrecision(3), speed.toPrecision(3),
+    ...ways.map(({name, ms, wrong}) => {
+      if (!(wrong < 1e-4)) return row('td', name, '', '', '', `wrong by ${wrong.toFixed(5)}`);
+      return row('td', name, ms.toPrecision(3), (bytes * rows / seqs / ms / 1e6).toPrecision(3),
         allRight ? (ms / contiguous.ms).toFixed(2) : '', 'right');
     }));
   const percent = share => `${(100 * share).toFixed(1)} %`;
   const cost = ({ms}) => percent(ms / contiguous.ms - 1);
-  const noise = Math.max(contiguous.noise, copied.noise, paged.noise);
+  const noise = Math.max(...ways.map(way => way.noise));
   say(`On ${name}, ${!allRight ? 'a result is wrong' : noise > .1
     ? `times differ by ${percent(noise)} from round to round, too much to compare them`
     : `paging costs ${cost(paged)}; copying first costs ${cost(copied)}`}. Sequences: ${rows} ` +
@@ -257,28 +331,15 @@ function show({name, lanes, isSoftware, bytes}, {rows, results}) {
 }
 
 async function useGpu() {
-  const place = new Place(), gpu = {place}, {say} = ownGpu;
+  const gpu = {}, {say} = ownGpu;
   $('gpu-run').disabled = true;
   $('gpu-table').replaceChildren();
   say('Looking for a GPU ...');
   try {
     Object.assign(gpu, await findGpu());
-    const broken = new Promise((_, fail) => {
-      gpu.fail = fail;
-      gpu.device.lost.then(({message}) => fail(Error(`The GPU was lost. ${message}`)));
-    });
-    const attending = async () => {
-      const cache = await fillCache(place, 1)  // stages 7 to 11 have no f16
-        .catch(() => fillCache(place, 0));
-      const shader = await compile(gpu, cache.dtype);
-      gpu.device.onuncapturederror = ({error}) => gpu.fail(error);
-      Object.assign(gpu, await prepare(gpu, shader, cache));
-      return measure(gpu);
-    };
-    show(gpu, await Promise.race([broken, attending()]));
+    Object.assign(gpu, prepare(gpu, await compile(gpu), fillCache()));
+    show(gpu, await measure(gpu));
   } catch ({message}) { say(message); }
-  gpu.isOver = true;
-  place.worker?.terminate();
   gpu.device?.destroy();
   $('gpu-run').disabled = false;
 }
