@@ -66,7 +66,7 @@ bench: examples/bench.c examples/util.h build/fast.o  ## speed against the machi
 WASM    = clang --target=wasm32-wasi
 PAGE    = $(if $(filter paged.cu.c,$(ENGINE)),docs,build)/play.html
 EXPORT  = start step report pool seqs malloc $(addprefix seq_,create append fork rewind \
-            release publish lookup) lanes k v q expected attended gpu_lane gpu_fuel __stack_pointer \
+            release publish lookup) lanes k v q attended gpu_lane gpu_fuel __stack_pointer \
             load model tell
 TALES   = $(dir $(PAGE))tales.js
 # The parts of the page, @FILE, stand there without indentation and lines of comment: it is small.

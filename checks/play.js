@@ -82,7 +82,7 @@ async function drive(seed, n, kinds) {
       for (let i = random(5); i >= 0; i--) press(random(3) ? pick('once upon') : 'Backspace');
     },
     race() {  // its engines work beside the page's
-      $('speed').value = random(5);
+      race.pause = pick([0, 40, 120]);
       $(pick(['racing', 'pace', 'pace'])).click();
     },
     anew: () => random(3) || $('anew').click(),

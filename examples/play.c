@@ -206,11 +206,11 @@ int step(Seq *seq, const char *text)
     return error;
 }
 
-float q[HEAD_DIM], expected[HEAD_DIM], attended[HEAD_DIM];
+float q[HEAD_DIM], attended[HEAD_DIM];
 
-// The newest token attends, in layer 1: by the oracle, by attend() on the CPU, and by the kernel, of
-// which the page sees what each lane does. The query matches the keys of the same letter best, and
-// near ones better than far ones.
+// The newest token attends, in layer 1: by attend() on the CPU, and by the kernel, of which the page
+// sees what each lane does. The query matches the keys of the same letter best, and near ones better
+// than far ones.
 int lanes(Seq *seq, const char *text, int fault)
 {
     static float out[HEAD_DIM];
@@ -219,11 +219,6 @@ int lanes(Seq *seq, const char *text, int fault)
     make_keys(text, 0, n);
     for (int i = 1; i < HEAD_DIM; i++) q[i] = 2 * k[(n - 1) * HEAD_DIM + i];
     q[HEAD_DIM - 1] = 2;
-    Oracle *oracle = oracle_create(&config, n);
-    oracle->length = n;
-    oracle_write(oracle, 1, n, k, v);
-    oracle_attend(oracle, 1, 1, 1, 0, q, expected, NULL);
-    oracle_release(oracle);
     must(pool_plan(pool, &(Batch){1, &seq, &(int){1}}), "pool_plan");
     must(attend(pool, ATTEND_PAGED, 1, 1, 0, q, attended, NULL), "attend");
     Pool standin = *pool;  // as it is planned now; its memory is that of the CPU

@@ -77,7 +77,6 @@ const bench = Object.assign(new Figure(16, $('cache'), await newEngine()), {
     NAMES.forEach(name => this.drawRow(name));
     $('blocks').replaceChildren(...this.blocksOf());
     $('made').textContent = this.made();
-    this.point(this.hand, this.walk(this.hand).length - 1);
     if ($('own').contains(focused) && !visible(focused)) $(this.hand).focus();
   },
   drawRow(name) {
@@ -90,7 +89,6 @@ const bench = Object.assign(new Figure(16, $('cache'), await newEngine()), {
       button.hidden = isLive === /begin|find/.test(button.dataset.deed);
     $(`table-${name}`).replaceChildren(...this.tableOf(name));
   },
-  point(name, t) { $('where').textContent = this.mark(name, t); },
 });
 
 const DEEDS = {fork: 'Fork', publish: 'Publish', release: 'Release', begin: 'New', find: 'Look up'};
@@ -123,9 +121,4 @@ onkeydown = ({target: {id}, key, repeat, isComposing}) => {
   if (key !== 'Enter' || !NAMES.includes(id) || repeat || isComposing) return;
   bench.press(id, bench.isLive(id) ? 'fork' : 'begin');
   $(bench.hand).focus();
-};
-onpointerover = onpointerdown = ({target}) => {
-  const figure = [oneText, bench].find(({box}) => box.contains(target));
-  const token = figure?.tokenAt(target);
-  if (token) figure.point(...token);
 };

@@ -133,11 +133,6 @@ class Figure {
     return this.broken() || this.states.slice(since).map(({call, code, said}) =>
       `${written(call)} = ${codeName(code)}${said && ` and prints: ${said}`}`).join(', ');
   }
-  // Which token is under the pointer.
-  tokenAt({dataset: {at}}) {
-    const find = name => this.walk(name).findIndex(place => `${place}` === at);
-    return [this.hand, ...NAMES].map(name => [name, find(name)]).find(([, t]) => t >= 0);
-  }
 }
 
 // ---- questions ----------------------------------------------------------------------------------
@@ -326,13 +321,14 @@ onresize = () => oneText.draw();
 
 // Two engines tell the same six tales in the same memory. One has blocks of 16 tokens. To the
 // other, a block is what the longest tale may need: so works a server that reserves.
-const SLOTS = 512, STRIP = 16, PAUSES = [1000, 400, 120, 40, 0];
+const SLOTS = 512, STRIP = 16;
 const race = {
   sides: [
     {title: 'Reserved', size: 256, why: 'for the longest tale', state: {}},
     {title: 'Paged', size: 16, why: 'at a time', state: {}},
   ],
   turn: null,  // while it runs by itself
+  pause: 120,  // milliseconds
 
   // Each side's next word.
   step() {
@@ -352,8 +348,7 @@ const race = {
     while (this.turn === turn) {
       this.step();
       if (this.isOver()) this.stop();
-      await new Promise(done =>
-        setTimeout(() => requestAnimationFrame(done), PAUSES[$('speed').value]));
+      await new Promise(done => setTimeout(() => requestAnimationFrame(done), this.pause));
     }
   },
   stop() {

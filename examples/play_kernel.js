@@ -4,14 +4,12 @@
 
 const WARPS = [0, 1, 2, 3], SCALE = .25;
 const warpOf = id => Math.floor(id / WARP);
-// The lines of the kernels, and of functions to which a figure leads: text, name of the function
-// (of, fn), global or device.
+// The lines of the kernels, and of functions to which a figure leads: text, name of the function.
 const SOURCE = {}, source = new TextDecoder().decode(await unpack($('source').textContent));
 for (const line of source.trim().split('\n')) {
-  const [number, text] = line.split('\t');
-  const [, kind, of] = text.match(/^(__\w+?__|HD).*?(\w+)\(/) ?? [];
+  const [number, text] = line.split('\t'), [, of] = text.match(/^(?:__|HD).*?(\w+)\(/) ?? [];
   const [, fn] = text.match(/^\w+ (\w+)\(/) ?? [];
-  SOURCE[number] = of ? {text, of, kind} : fn ? {text, fn} : {...SOURCE[number - 1], text};
+  SOURCE[number] = of ? {text, of} : fn ? {text, fn} : {...SOURCE[number - 1], text};
 }
 
 // A piece ends where the next one begins, at the latest at a blank line.
@@ -37,7 +35,7 @@ const ASIDE = ['launch', 'query', 'update', 'read'], WRITING = ['share', 'merge'
 
 // The steps of a record, each with the state of all lanes after it. Of a lane, `read` is where it
 // has found keys, and `xors` are the bits of the shuffles that are summed in its score.
-function stepsOf({rounds, stuck, arrays, ...oracle}) {
+function stepsOf({rounds, stuck, arrays}) {
   const lanes = Array.from({length: THREADS}, () => ({})), writes = [], steps = [];
   const show = (kind, lines, more) => steps.push({kind, lines: new Set(lines), warps: [],
     of: SOURCE[lines[0]]?.of, written: writes.length, lanes: lanes.map(lane => ({...lane})),
@@ -98,7 +96,7 @@ function stepsOf({rounds, stuck, arrays, ...oracle}) {
     if (barrier) show('barrier', [barrier.line]);
   });
   if (stuck) show('stuck', lanes.flatMap(lane => lane.waits ?? []));
-  return {steps, writes, arrays, oracle};
+  return {steps, writes, arrays};
 }
 
 // ---- what is wrong ------------------------------------------------------------------------------
@@ -109,7 +107,7 @@ const floatOf = bits =>
   bits === undefined ? NaN : new Float32Array(new Int32Array([bits]).buffer)[0];
 const differs = (is, should) => !(Math.abs(is - should) <= 1e-5 * Math.max(1, Math.abs(should)));
 
-// The state that these tokens make by the oracle's keys and values, in double precision.
+// The oracle: the state that these tokens make, in double precision.
 function partial({q, k, v}, tokens) {
   const dim = q.length, scores = tokens.map(t =>
     q.reduce((sum, x, d) => sum + x * k[dim * t + d], 0) / Math.sqrt(dim));
@@ -154,9 +152,9 @@ const FLAWS = {
     if (flaw && lost >= 0) flaw.why += ` No warp has read t = ${lost}, "${text[lost]}".`;
     return flaw;
   },
-  finish: ({oracle}, step, fresh) => compare('The result', 'the oracle has', fresh.map(
+  finish: ({expected}, step, fresh) => compare('The result', 'the oracle has', fresh.map(
     ({array, index, bits}) => [`${array} ${index}`, `out[${index}]`, floatOf(bits),
-      oracle.expected[index]])),
+      expected[index]])),
 };
 
 // ---- the act ------------------------------------------------------------------------------------
@@ -265,22 +263,26 @@ const kernel = {
       at: 0, state: {}, wrong: -1, flaw: {}, differs: ''});
     if (length && text.length === length && !text.includes('~')) {
       this.state = on.engine.call(make('lanes', name, {text}, fault));
-      if (this.state.record) Object.assign(this, stepsOf(this.state.record));
+      if (this.state.record) this.judge(on.engine.exports);
     }
-    if (this.steps.length) this.judge();
     $('alarm').textContent = this.differs || on.broken();
     this.draw();
   },
   // Finds the first step that is wrong, and stops there. If the result is right, no step is wrong:
   // a kernel may have states of its own kind.
-  judge() {
-    const {steps, state, text, oracle: {expected, attended}} = this, out = [];
-    const d = attended.findIndex((is, i) => differs(is, expected[i]));
+  judge({memory, k, v, q, attended}) {
+    const {state, all} = this, out = [];
+    const floats = (at, rows = 1) =>
+      Array.from(new Float32Array(memory.buffer, at.value, rows * HEAD_DIM));
+    this.oracle = {q: floats(q), k: floats(k, all.length), v: floats(v, all.length)};
+    const [, l, ...o] = partial(this.oracle, all), expected = o.map(sum => sum / l);
+    const {steps, writes, arrays} = Object.assign(this, {expected}, stepsOf(state.record));
+    const results = floats(attended), d = results.findIndex((is, i) => differs(is, expected[i]));
     if (d >= 0) this.differs = `Your attend() differs from the oracle by ${
-      exact(attended[d] - expected[d])}, first in row ${text.length - 1}, head 0, element ${d}: it ` +
-      `has ${exact(attended[d])}, the oracle ${exact(expected[d])}.`;
-    for (const {array, index, bits} of this.writes)
-      if (this.arrays[array] === 'out') out[index] = floatOf(bits);
+      exact(results[d] - expected[d])}, first in row ${all.length - 1}, head 0, element ${d}: it ` +
+      `has ${exact(results[d])}, the oracle ${exact(expected[d])}.`;
+    for (const {array, index, bits} of writes)
+      if (arrays[array] === 'out') out[index] = floatOf(bits);
     const right = expected.every((should, d) => !differs(out[d], should));
     if (right && !state.stopped && steps.at(-1).kind !== 'stuck') return;
     const flaws = steps.map((step, at) => FLAWS[step.kind]?.(this, step, this.fresh(at)));
