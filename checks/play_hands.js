@@ -56,8 +56,8 @@ function listen() {
   for (const user of [bench, oneText, ...quizzes, ...race.sides]) {
     const {call} = user.engine;
     user.log = '';
-    user.engine.call = asked => {
-      const state = call(asked);
+    user.engine.call = (...asked) => {
+      const state = call(...asked);
       user.log += `${bitsOf(state)}${state.printed}`;
       return state;
     };

@@ -11,28 +11,28 @@ const VERBS = {
   *type(on, name, text) {
     const old = on.textOf(name), kept = [...text, '\0'].findIndex((one, i) => one !== old[i]);
     const more = text.length - kept;
-    if (!on.isLive(name)) yield make('seq_create', 'pool', `&${name}`);
-    if (kept < old.length) yield make('seq_rewind', name, old.length - kept);
+    if (!on.isLive(name)) yield ['seq_create', 'pool', `&${name}`];
+    if (kept < old.length) yield ['seq_rewind', name, old.length - kept];
     if (!more) return;
-    yield make('seq_append', name, more);
-    yield make('step', name, {text});
+    yield ['seq_append', name, more];
+    yield ['step', name, {text}];
   },
   *begin(on, name, text) { if (!on.isLive(name)) yield* this.type(on, name, text); },
   *find(on, name, text) {
     if (on.isLive(name)) return;
-    yield make('seq_create', 'pool', `&${name}`);
-    yield make('seq_lookup', name, {tokens: text}, text.length);
+    yield ['seq_create', 'pool', `&${name}`];
+    yield ['seq_lookup', name, {tokens: text}, text.length];
     yield* this.type(on, name, text);
   },
   *fork(on, name, n) {
     if (!on.isLive(name) || !on.free()) return;
-    yield make('seq_fork', name, Math.min(n, on.textOf(name).length), `&${on.free()}`);
+    yield ['seq_fork', name, Math.min(n, on.textOf(name).length), `&${on.free()}`];
   },
   *publish(on, name) {
     const text = on.textOf(name);
-    if (on.isLive(name)) yield make('seq_publish', name, {tokens: text}, text.length);
+    if (on.isLive(name)) yield ['seq_publish', name, {tokens: text}, text.length];
   },
-  *release(on, name) { if (on.isLive(name)) yield make('seq_release', name); },
+  *release(on, name) { if (on.isLive(name)) yield ['seq_release', name]; },
 };
 
 const NOTHING = {copies: 0, free: [], blocks: [], seqs: {}, code: 0, stopped: '', said: ''};
@@ -58,13 +58,13 @@ class Figure {
   }
 
   // The state after a call is noted.
-  call(call) { this.states.push({...this.now, ...this.engine.call(call)}); }
+  call(...call) { this.states.push({...this.now, ...this.engine.call(...call)}); }
   grant(wish) {
     if (this.states[0].stopped) return;  // there is no pool
     if (this.now.stopped) this.replay(this.wishes);
     const [, verb, what, how] = wish.match(/^(\w+) (\w+) ?(.*)/), first = this.states.length;
     for (const call of VERBS[verb](this, what, how)) {
-      this.call(call);
+      this.call(...call);
       if (this.now.code || this.now.stopped) break;
     }
     if (this.states.length === first) return;
@@ -75,7 +75,7 @@ class Figure {
   replay(wishes) {
     this.engine.reset();
     Object.assign(this, {wishes: [], states: [], first: 1});
-    this.call(make('start', this.size, this.count));
+    this.call('start', this.size, this.count);
     for (const wish of wishes) if (!this.now.stopped) this.grant(wish);
   }
   // A wish for which there is no room is taken back. Why, is said.
@@ -336,8 +336,8 @@ const race = {
     for (const side of this.sides) {
       const {engine, size} = side;
       if (isFirst) engine.reset();
-      if (isFirst) side.state = engine.call(make('model', size, SLOTS / size));
-      side.state = {...side.state, ...engine.call(make('tell'))};
+      if (isFirst) side.state = engine.call('model', size, SLOTS / size);
+      side.state = {...side.state, ...engine.call('tell')};
     }
     this.draw();
   },
@@ -364,14 +364,14 @@ const race = {
 
   draw() {
     $('racing').hidden = calm.matches;
-    $('race').classList.toggle('none', !files);
+    $('race').classList.toggle('none', !files.length);
     $('lap').textContent = this.says();
     $('sides').replaceChildren(...this.sides.map(side => this.drawSide(side)));
   },
   says() {
     const [left, right] = this.sides, stopped = left.state.stopped || right.state.stopped;
     const ended = side => capital(word(this.named(side, 'ended').length));
-    if (!files) return 'Without tales.js beside this page, there is no race to see here.';
+    if (!files.length) return 'Without tales.js beside this page, there is no race to see here.';
     if (stopped) return `${left.state.stopped ? left.title : right.title}: ${stopped}`;
     if (this.isOver()) return `After ${right.state.steps} steps: ${ended(right)} tales are told ` +
       `with paging, ${ended(left).toLowerCase()} without.`;
@@ -406,7 +406,7 @@ const race = {
       el('div', {class: 'strips'}, ...strips), el('ol', {}, ...NAMES.map(row)));
   },
 };
-for (const side of race.sides) side.engine = await newEngine(...files ?? []);
+for (const side of race.sides) side.engine = await newEngine(...files);
 $('racing').onclick = () => race.turn ? race.stop() : race.run();
 $('pace').onclick = () => {
   race.stop();

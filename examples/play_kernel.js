@@ -262,7 +262,7 @@ const kernel = {
     Object.assign(this, {on, name, text, all: [...all], table, size, count, fault, steps: [],
       at: 0, state: {}, wrong: -1, flaw: {}, differs: ''});
     if (length && text.length === length && !text.includes('~')) {
-      this.state = on.engine.call(make('lanes', name, {text}, fault));
+      this.state = on.engine.call('lanes', name, {text}, fault);
       if (this.state.record) this.judge(on.engine.exports);
     }
     $('alarm').textContent = this.differs || on.broken();
