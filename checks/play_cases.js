@@ -34,7 +34,7 @@ const cases = {
       see(said, waits === said.includes('gave all blocks back') || race.isOver());
     }
     const {textContent: said} = $('lap');
-    see(said, /Six tales are told with paging, two without/.test(said));
+    see(said, /: 6 tales are told with paging, 2 without/.test(said));
     same('what is left of them', texts($('sides').lastChild.querySelectorAll('b, .taken'), ' '),
       '0 0 0 6');
     for (const {firstChild: text} of document.querySelectorAll('.tail'))
@@ -69,8 +69,8 @@ const cases = {
     same('the text', bench.textOf('c'), 'hi');
   },
   async 'an answer is right or wrong, and then it is shown'() {
-    for (const [id, i, said, taken] of [['sampling', 0, 'Right: none. ', 2],
-      ['sampling', 2, 'No: one. ', 3], ['full', 2, 'Right: PAGED_TOO_LONG. ', 3]]) {
+    for (const [id, i, said, taken] of [['sampling', 0, 'Right: 0. ', 2],
+      ['sampling', 2, 'No: 1. ', 3], ['full', 2, 'Right: PAGED_TOO_LONG. ', 3]]) {
       const quiz = quizzes.find(({box}) => box.id === id), button = quiz.bar.children[i];
       button.focus();
       button.click();

@@ -62,7 +62,7 @@ async function drive(seed, n) {
     if (at < steps.length - 1) return;
     wrong('a deadlock', all[0].includes('Deadlock'), fault === 2);
     // Without the barrier: right if warp 0, which merges, comes after all the others.
-    if (fault === 1) wrong('garbage', all[0].includes('garbage'), text.length % 4 !== 1);
+    if (fault === 1) wrong('NaN', all[0].includes(': NaN in'), text.length % 4 !== 1);
     wrong('the verdict', $('verdict').textContent[0],
       fault === 2 || fault === 1 && text.length % 4 !== 1 ? '✗' : '✓');
     if (fault) return;

@@ -1,7 +1,7 @@
 // play_tales.c: the race of docs/play.html, in pools of several block sizes, one of them too small
 // for all six: ./llama tells the same tales. LLAMA names the program, otherwise ./llama.
 //
-//     cc -DPAGED_NO_MAIN -I. checks/play_tales.c -o build/play-tales -lm
+//     cc -DPAGED_NO_MAIN -DKERNEL='"paged.cu.c"' -I. checks/play_tales.c -o build/play-tales -lm
 //     build/play-tales
 
 #include "../examples/play.c"

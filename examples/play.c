@@ -1,7 +1,7 @@
 // play.c: what docs/play.html adds to an engine. The page makes calls, and draws what report()
-// prints. It is also the stand-in for a GPU: standIn() in play_standin.js. KERNEL is the engine
-// after play_kernel.awk: a kernel says now and then where it is, and what m, l and o are, if it has
-// such variables.
+// prints. It is also the stand-in for a GPU: standIn() in play_kernel.js. KERNEL is the engine after
+// play_kernel.awk: a kernel says now and then where it is, and what m, l and o are, if it has such
+// variables.
 
 #include <limits.h>
 #include <math.h>
@@ -52,9 +52,6 @@ PAGE(share) void page_share(const char *name, const void *array, size_t bytes);
 #define M_L_O NUMBER(m), NUMBER(l), _Generic((o), float * : (o), default : gpu_none)[0]
 #define SEE page_see(threadIdx.x, __LINE__, M_L_O)
 
-#ifndef KERNEL
-#define KERNEL "paged.cu.c"
-#endif
 #include KERNEL
 #ifdef __wasm__
 #pragma clang attribute push(UNWATCHED, apply_to = function)
@@ -124,23 +121,19 @@ int model(int block_size, int num_blocks)
                         num_blocks,    PAGED_F32,       0,           PAGED_CPU};
     int error = new_pool(shape, 1);
     if (error) return error;
-    for (int i = 0; i < arrlen(server.requests); i++) arrfree(server.requests[i].tokens);
-    arrsetlen(server.requests, 0);
-    arrsetlen(server.waiting, 0);
-    arrsetlen(server.running, 0);
+    Options options = {.plain = 1,
+                       .block_size = block_size,
+                       .num_blocks = num_blocks,
+                       .chunk = INT_MAX,
+                       .steps = m->seq_len};
+    server = (Server){
+        .options = options, .model = server.model, .tokenizer = server.tokenizer, .pool = pool};
     for (int i = 0; i < SEQS; i++) {
         Request tale = {.id = i, .given = 1, .rng = i, .temperature = i ? 0.7f : 0};
         arrput(tale.tokens, BOS);
         arrput(server.requests, tale);
     }
     for (int i = 0; i < SEQS; i++) arrput(server.waiting, &server.requests[i]);
-    server.num_steps = server.num_tokens = server.num_recomputed = server.num_preemptions = 0;
-    server.pool = pool;
-    server.options = (Options){.plain = 1,
-                               .block_size = block_size,
-                               .num_blocks = num_blocks,
-                               .chunk = INT_MAX,
-                               .steps = m->seq_len};
     return PAGED_OK;
 }
 

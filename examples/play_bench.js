@@ -72,8 +72,6 @@ const bench = Object.assign(new Figure(16, $('cache'), await newEngine()), {
     $('free').replaceChildren(...free.map(i =>
       el('span', {class: `chip ${blocks[i]?.serial ? 'kept' : 'free'}`}, i)));
     if (!free.length) $('free').append('empty');
-    $('numbers').textContent = `${blocks.length - free.length} of ${this.count} blocks taken. ` +
-      '×: ref_count. #: published. Framed: changed by this step.';
     NAMES.forEach(name => this.drawRow(name));
     $('blocks').replaceChildren(...this.blocksOf());
     $('made').textContent = this.made();

@@ -1,9 +1,5 @@
 // The figures of docs/play.html, a part of its script: one idea each, and an engine of its own.
 
-const WORDS = ['none', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight'];
-const word = n => WORDS[n] ?? `${n}`;
-const capital = text => text[0].toUpperCase() + text.slice(1);
-
 // ---- a figure: an engine, and what you wish of it -----------------------------------------------
 
 // The calls that a wish asks for: a verb, what it is done to, and how. Some make none any more.
@@ -42,7 +38,6 @@ class Figure {
       problem: ''});
   }
   get now() { return this.states.at(-1) ?? NOTHING; }
-  get old() { return this.states[this.first - 1] ?? this.now; }  // before the last wish
   isLive(name) { return name in this.now.seqs; }
   free() { return NAMES.find(name => !this.isLive(name)); }
   // The walk: block and slot of each token of a sequence. Its text comes out of the keys there. A
@@ -90,7 +85,7 @@ class Figure {
 
   // The blocks of the pool: each slot with what is in it, and the colours of the sequences that
   // hold it. Framed: what the last wish has changed.
-  blocksOf(old = this.old) {
+  blocksOf(old = this.states[this.first - 1] ?? this.now) {
     const {blocks, seqs} = this.now, holders = {};
     for (const name in seqs)
       for (const place of this.walk(name)) (holders[place] ??= []).push(name);
@@ -138,15 +133,15 @@ class Figure {
 // ---- questions ----------------------------------------------------------------------------------
 
 // What questions ask for, from the states before and after, and those between.
-const taken = (was, is) => word(was.free.length - is.free.length);
+const taken = (was, is) => was.free.length - is.free.length;
 const freed = (was, is) => taken(is, was);
-const copied = (was, is) => word(is.copies - was.copies);
-const published = (was, is) => word(is.blocks.filter(block => block.serial).length);
+const copied = (was, is) => is.copies - was.copies;
+const published = (was, is) => is.blocks.filter(block => block.serial).length;
 const codeOf = (was, is, all) =>
   codeName(all.findLast(({call}) => call.fn === 'seq_append')?.code);
-const found = (was, is, all) => word(Object.entries(
-  all.find(({call}) => call.fn === 'seq_lookup')?.seqs ?? {}).at(-1)?.[1].length);
-const FEW = ['none', 'one', 'two', 'three'], MANY = ['none', 'four', 'eight', 'eleven'];
+const found = (was, is, all) => Object.entries(
+  all.find(({call}) => call.fn === 'seq_lookup')?.seqs ?? {}).at(-1)?.[1].length;
+const FEW = [0, 1, 2, 3], MANY = [0, 4, 8, 11];
 const RETURNS = ['PAGED_OK', 'PAGED_OUT_OF_BLOCKS', 'PAGED_TOO_LONG'];
 // A figure: what is done at first and why, and then questions: what is asked, what is done to see
 // it, what to look for, the answers and which of them is right, and why. It leads to a chapter of
@@ -232,10 +227,10 @@ class Quiz extends Figure {
     this.since = this.states.length;
     for (const wish of wishes) this.grant(wish);
     const shown = measure(was, this.now, this.states.slice(this.since));
-    const verdict = guess === SHOW ? capital(answers[right])
+    const verdict = guess === SHOW ? answers[right]
       : `${guess === right ? 'Right' : 'No'}: ${answers[right]}`;
     this.verdict = shown === answers[right] ? `${verdict}. ${because}`
-      : `${capital(shown)}, in this engine. The right answer is: ${answers[right]}. ${because}`;
+      : `${shown}, in this engine. The right answer is: ${answers[right]}. ${because}`;
     this.asked++;
     this.draw();
   }
@@ -322,11 +317,10 @@ onresize = () => oneText.draw();
 // Two engines tell the same six tales in the same memory. One has blocks of 16 tokens. To the
 // other, a block is what the longest tale may need: so works a server that reserves.
 const SLOTS = 512, STRIP = 16;
+const side = async (title, size, why) =>
+  ({title, size, why, engine: await newEngine(...files), state: {}});
 const race = {
-  sides: [
-    {title: 'Reserved', size: 256, why: 'for the longest tale', state: {}},
-    {title: 'Paged', size: 16, why: 'at a time', state: {}},
-  ],
+  sides: [await side('Reserved', 256, 'for the longest tale'), await side('Paged', 16, 'at a time')],
   turn: null,  // while it runs by itself
   pause: 120,  // milliseconds
 
@@ -370,11 +364,11 @@ const race = {
   },
   says() {
     const [left, right] = this.sides, stopped = left.state.stopped || right.state.stopped;
-    const ended = side => capital(word(this.named(side, 'ended').length));
+    const ended = side => this.named(side, 'ended').length;
     if (!files.length) return 'Without tales.js beside this page, there is no race to see here.';
     if (stopped) return `${left.state.stopped ? left.title : right.title}: ${stopped}`;
     if (this.isOver()) return `After ${right.state.steps} steps: ${ended(right)} tales are told ` +
-      `with paging, ${ended(left).toLowerCase()} without.`;
+      `with paging, ${ended(left)} without.`;
     if (right.state.preemptions && this.named(right, 'waiting').length > 0)
       return 'The right side has been full, too: who came last gave all blocks back, and waits. ' +
         'Later, these tokens are computed again. That is the price.';
@@ -406,7 +400,6 @@ const race = {
       el('div', {class: 'strips'}, ...strips), el('ol', {}, ...NAMES.map(row)));
   },
 };
-for (const side of race.sides) side.engine = await newEngine(...files);
 $('racing').onclick = () => race.turn ? race.stop() : race.run();
 $('pace').onclick = () => {
   race.stop();

@@ -1,8 +1,119 @@
 // The kernel, lane by lane: a part of the script of docs/play.html.
 
+const WARP = 32, THREADS = 128, WARPS = [0, 1, 2, 3], HEAD_DIM = 16, SCALE = .25;
+
+// ---- the stand-in for a GPU ---------------------------------------------------------------------
+
+// Runs a kernel, one thread at a time, and notes what each one does, in pieces. A thread that has to
+// meet others is left by an exception. When all have arrived, each is run again from its start, with
+// the answers that it has by then and the shared memory that it saw: only what is new is noted.
+function standIn(exports) {
+  const LEFT = Symbol(), UNWRITTEN = 0x7fa00000;  // a signaling NaN
+  const BARRIER = 2 ** 31 - 1, WARP_BARRIER = -(2 ** 31);  // in the place of a shuffle's bits
+  let arrays = [], memory = [], shown, thread, rounds, stuck, fault;
+  const words = ({at, size}) => new Int32Array(exports().memory.buffer, at, size / 4);
+  const isNew = () => thread.next === thread.answers.length;
+  const enter = () => {  // what comes next, in the memory as it was or, the first time, as it is
+    const view = thread.views[thread.next] ??= memory;
+    if (view !== shown) view.forEach((copy, i) => words(arrays[i]).set(copy));
+    shown = view;
+  };
+  const begin = (from, asks) => thread.pieces.push(thread.piece = {from, asks, writes: []});
+  const note = (values, to) => {  // what a piece has changed, which ends at this line
+    for (const name in values)
+      if (!isNaN(values.m ?? 0) && values[name] !== thread[name])
+        thread[name] = thread.piece[name] = values[name];
+    if (to && thread.piece) thread.piece.to = to;
+    for (const [i, array] of arrays.entries()) {
+      const now = words(array), was = memory[i], changes = [];
+      for (let j = 0; j < now.length; j++) if (now[j] !== was[j]) changes.push([i, j, now[j]]);
+      if (!changes.length) continue;
+      thread.piece.writes.push(...changes);
+      memory = memory.map((copy, n) => n === i ? now.slice() : copy);
+    }
+  };
+  function resume(one, block, gx, gy) {
+    const {gpu_lane, __stack_pointer: stack} = exports(), {value} = stack;
+    thread = Object.assign(one, {next: 0, barriers: 0, pieces: []});
+    enter();
+    try {
+      gpu_lane(block % gx, Math.floor(block / gx) % gy, Math.floor(block / gx / gy), one.id);
+      note();
+      one.done = true;
+    } catch (error) { if (error !== LEFT) throw error; } finally { stack.value = value; }
+    shown = memory;
+    return {pieces: one.pieces, done: one.done};
+  }
+  function answer(group, meets) {
+    const asks = group.map(one => one.asks), [first] = asks;
+    if (!asks.every(one => one?.line === first?.line && one?.bits === first?.bits)) return;
+    if (first && meets(first)) group.forEach((one, i) => {
+      one.answers.push(first.shuffles ? asks[i ^ first.bits].value : 0);
+      Object.assign(asks[i], {met: rounds.length, got: one.answers.at(-1)});
+      one.asks = null;
+    });
+  }
+  return {
+    stop() { throw Error('It does not come to an end: an endless loop?'); },
+    see(id, line, m, l, o) {
+      if (!isNew()) return;
+      note({m, l, o}, line);
+      begin(line);
+    },
+    found(at) {
+      if (isNew()) thread.piece.at = at;
+      return at;
+    },
+    share(name, at, size) {
+      if (arrays.some(array => array.at === at)) return;
+      const bytes = new Uint8Array(exports().memory.buffer);
+      const text = String.fromCharCode(...bytes.slice(name, bytes.indexOf(0, name)));
+      arrays.push({at, size, name: text});
+      memory = shown = [...memory, words(arrays.at(-1)).fill(UNWRITTEN).slice()];
+    },
+    meet(line, bits, mask, value, m, l, o) {
+      const all = bits === BARRIER, shuffles = !all && bits !== WARP_BARRIER;
+      if (fault === 1 && all && thread.barriers++ === 0) return 0;
+      if (shuffles && (bits < 0 || bits >= WARP))
+        throw Error(`The shuffle in line ${line} reaches beyond its warp.`);
+      if (~mask) throw Error(`The mask of the shuffle in line ${line}, 0x${
+        (mask >>> 0).toString(16)}, leaves out lanes that take part.`);
+      if (!isNew()) {
+        const answer = thread.answers[thread.next++];
+        enter();
+        if (isNew()) begin(line + 1);
+        return answer;
+      }
+      note({m, l, o}, line);
+      if (shuffles) note({score: value});
+      if (fault === 2 && thread.id === THREADS - 1) thread.done = true;
+      else begin(line, thread.asks = {line, bits, all, shuffles, value});
+      throw LEFT;
+    },
+    launch(gx, gy, gz, asked) {
+      [rounds, fault] = [[], asked];
+      for (let block = 0; block < gx * gy * gz; block++) {
+        const threads = Array.from({length: THREADS}, (_, id) => ({id, answers: [], views: []}));
+        for (let round = [1]; round.some(ran => ran); rounds.push(round)) {
+          round = threads.map(one => one.asks || one.done ? null : resume(one, block, gx, gy));
+          for (let i = 0; i < THREADS; i += WARP)
+            answer(threads.slice(i, i + WARP), ({all}) => !all);
+          answer(threads, ({all}) => all);
+          if (rounds.length > 400) this.stop();
+        }
+        stuck = !threads.every(one => one.done);
+      }
+    },
+    take() {  // what a launch has left
+      const record = rounds && {rounds, stuck, arrays: arrays.map(({name}) => name)};
+      [arrays, memory, rounds] = [[], [], null];
+      return record;
+    },
+  };
+}
+
 // ---- what a record shows ------------------------------------------------------------------------
 
-const WARPS = [0, 1, 2, 3], SCALE = .25;
 const warpOf = id => Math.floor(id / WARP);
 // The lines of the kernels, and of functions to which a figure leads: text, name of the function.
 const SOURCE = {}, source = new TextDecoder().decode(await unpack($('source').textContent));
@@ -177,7 +288,7 @@ const heads = (label, names) => el('div', {class: 'lanes heads'}, el('small', {}
   ...names.map(name => el('i', {}, name)));
 const list = names => names.join(', ').replace(/, ([^,]*)$/, ' and $1');
 
-// What a step does, and why, with the numbers of one of its warps. `garbage`: it has written NaN.
+// What a step does, and why, with the numbers of one of its warps.
 const SAYS = {
   launch: ({name, text}) => `The newest token of ${name}, "${text.at(-1)}", attends to all ${
     text.length}. 128 threads run these lines, in 4 warps of 32 lanes: thread 37, for example, is ` +
@@ -218,29 +329,26 @@ const SAYS = {
       exact(score)}) = ${exact(m)}, l = ${was.l ? `${old} × exp(${exact(was.m - m)}) + ` : ''}exp(${
       exact(score - m)}) = ${exact(l)}. So does o, with exp(score − m) × V, element i in lane i.`;
   },
-  share({fault}, {warps: [w], lanes}) {
-    const {m, l, waits} = lanes[w * WARP];
+  share(act, {warps: [w], lanes}) {
+    const {m, l} = lanes[w * WARP];
     return `Warp ${w} has no token left${l === 0 ? ', and never had one: its l is 0' : ''}. It ` +
-      `writes m = ${exact(m)}, l = ${exact(l)} and o to shared memory, where others can read them${
-      waits ? `, and waits${fault ? ' at the next barrier' : ''}` : fault ? ', and goes on' : ''}.`;
+      `writes m = ${exact(m)}, l = ${exact(l)} and o to shared memory, where others can read them.`;
   },
   barrier: () => 'All 128 threads have arrived: now each may read what the others have written. ' +
     'The barrier opens.',
-  merge({fault, steps, at}, {lanes}, garbage) {
-    if (garbage && steps.slice(at).some(({kind}) => kind === 'share'))
+  merge({fault, steps, at}, {lanes}) {
+    if (steps.slice(at).some(({kind}) => kind === 'share'))
       return 'merge() reads the states of all four warps, but not all are written: it gets what ' +
         'was there before, here NaN. The barrier would have prevented that.';
     const m = WARPS.map(w => lanes[w * WARP].m), most = Math.max(...m);
-    const weights = isNaN(most) ? '' : `: ${list(m.map(m => exact(Math.exp(m - most))))}`;
     return 'merge() makes one state of four: thread i sums element i, each state times exp(its ' +
-      `m − the largest m)${weights}.${
-        garbage ? ' It writes NaN.' : fault === 1
-          ? ' All four are written: without the barrier, that is luck.' : ''}`;
+      `m − the largest m): ${list(m.map(m => exact(Math.exp(m - most))))}.${
+        fault === 1 ? ' All four are written: without the barrier, that is luck.' : ''}`;
   },
-  finish(act, step, garbage) {
-    const [out] = act.fresh().filter(({index}) => index === 0);
-    return `The result is o / l of the merged state, element i in thread i${garbage ? ': garbage.'
-      : out ? `: ${exact(floatOf(out.bits))} in thread 0.` : '.'}${
+  finish(act) {
+    const [{bits} = {}] = act.fresh().filter(({index}) => index === 0);
+    return `The result is o / l of the merged state, element i in thread i: ${
+      exact(floatOf(bits))} in thread 0.${
       act.wrong < 0 ? ' The oracle, without blocks, differs by less than 1e-5.' : ''}`;
   },
   stuck(act, {lines, lanes}) {
@@ -299,7 +407,7 @@ const kernel = {
   },
   tokensOf({read = []}) { return read.map(at => this.token(at).t); },
   tokensMake({read = []}) {
-    return read.length === 1 ? 'its token makes' : `its ${word(read.length)} tokens make`;
+    return read.length === 1 ? 'its token makes' : `its ${read.length} tokens make`;
   },
   // The numbers that a lane and its neighbours multiply: of the query, and of the key that is read.
   factors({at}) {
@@ -321,8 +429,7 @@ const kernel = {
   draw() {
     const {steps, at, state, wrong} = this, step = steps[at];
     const stopped = at < steps.length - 1 ? '' : state.stopped ?? '', {why, places} = this.flaw;
-    const garbage = this.fresh().some(({bits}) => isNaN(floatOf(bits)));
-    const says = step ? `${SAYS[step.kind](this, step, garbage)} ${stopped}`
+    const says = step ? `${SAYS[step.kind](this, step)} ${stopped}`
       : stopped || 'There is no token yet.';
     const bad = wrong >= 0 || Boolean(state.stopped);
     this.places = at === wrong ? places : [];
@@ -365,9 +472,9 @@ const kernel = {
       return el('div', {class: 'lanes'}, el('small', {}, label), ...shown.map((number, i) =>
         cell(number, most, this.places.includes(`${label} ${first + i}`))));
     };
-    const number = (name, value) => el('b', {class: this.places.includes(`${name} ${first}`)
+    const number = (name, value) => el('span', {class: this.places.includes(`${name} ${first}`)
       ? 'bad' : ''}, `${name} ${exact(value)}`);
-    const valuesOf = name => lanes.map(lane => lane.back && waits ? undefined : lane[name]);
+    const valuesOf = name => lanes.map(lane => lane[name]);
     const path = (from, to, name) =>
       el('path', {d: `M${from + .5} 0L${to + .5} 10`, class: name});
     const lines = el('svg', {viewBox: '0 0 32 10', preserveAspectRatio: 'none'});
@@ -387,22 +494,19 @@ const kernel = {
           : [row('score', valuesOf('score'))],
       row('o', valuesOf('o')));
   },
-  drawShared({written}) {  // a row for what a warp has written side by side
-    const cells = {}, rows = [];
+  drawShared({written}) {  // what a warp has written into an array: m, l, o; `out` is only o
+    const rows = {};
     this.writes.forEach(({array, index, bits, warp}, i) => {
-      const cell = (cells[array] ??= {})[index] ??= {};
-      Object.assign(cell, {warp}, i < written && {value: floatOf(bits)});
+      const row = rows[`${array} ${warp}`] ??= {};
+      row[index] = i < written ? floatOf(bits) : row[index];
     });
-    for (const array of Object.keys(cells).reverse())
-      Object.entries(cells[array]).forEach(([index, {warp, value}], i, all) => {
-        const label = `${this.arrays[array]}, warp ${warp}`;
-        if (warp !== all[i - 1]?.[1].warp)
-          rows.push(el('div', {class: 'lanes'}, el('small', {}, label)));
-        rows.at(-1).append(cell(value, 1, this.places.includes(`${array} ${index}`)));
-      });
-    for (const row of rows)  // the result has no m and l
-      if (row.childElementCount === HEAD_DIM + 1) row.firstChild.after(el('i'), el('i'));
-    $('shared').replaceChildren(heads('', HEADS), ...rows);
+    $('shared').replaceChildren(heads('', HEADS), ...Object.entries(rows).map(([key, row]) => {
+      const [array, warp] = key.split(' '), name = this.arrays[array];
+      const gap = name === 'out' ? [el('i'), el('i')] : [];
+      const cells = Object.entries(row).map(([index, value]) =>
+        cell(value, 1, this.places.includes(`${array} ${index}`)));
+      return el('div', {class: 'lanes'}, el('small', {}, `${name}, warp ${warp}`), ...gap, ...cells);
+    }));
   },
 
   go(to) {

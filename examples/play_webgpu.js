@@ -154,32 +154,32 @@ fn gather(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) 
 // ---- a cache, and a GPU -------------------------------------------------------------------------
 
 // A cache of random numbers in f16, from 1/8 to 2 and of both signs, in blocks that are in no order.
-// `inputs` are what the kernel gets: the shape, a plan, queries.
+// `inputs` are what the kernel gets besides: the shape, a plan, queries.
 function fillCache() {
   const {seqs, length, kvHeads, qHeads, headDim, blockSize} = ownGpu.shape;
   const perSeq = Math.ceil(length / blockSize), blocks = seqs * perSeq;
-  const plane = () => new Uint16Array(blocks * blockSize * kvHeads * headDim).map(() =>
+  const planes = new Uint16Array(2 * blocks * blockSize * kvHeads * headDim).map(() =>
     0x3000 + Math.random() * 0x1000 | Math.random() * 2 << 15);
   const pairs = of => new Int32Array(2 * seqs).map((_, i) => of(i >> 1)[i % 2]);
   const tables = new Int32Array(blocks).map((_, i) => i).sort(() => Math.random() - .5);
   const q = new Float32Array(seqs * qHeads * headDim).map(() => 12 * Math.random() - 6);
-  return {k: plane(), v: plane(), tables, q, inputs: [
-    Int32Array.of(1, kvHeads, headDim, blockSize, blocks, 1),
+  return {planes, tables, q, inputs: [Int32Array.of(1, kvHeads, headDim, blockSize, blocks, 1),
     pairs(seq => [seq * length, seq * perSeq]), pairs(seq => [seq, length - 1]), tables, q]};
 }
 // What attention is for the newest token of a sequence, by the oracle.
-function expectedOf({k, v, tables, q}, seq) {
+function expectedOf({planes, tables, q}, seq) {
   const {length, kvHeads, qHeads, headDim, blockSize} = ownGpu.shape;
-  const tokens = [...new Array(length).keys()], table = tables.slice(length / blockSize * seq);
+  const tokens = [...new Array(length).keys()], perSeq = Math.ceil(length / blockSize);
   return Array.from({length: qHeads}, (_, head) => {
     const kvHead = Math.floor(head / (qHeads / kvHeads)), first = (seq * qHeads + head) * headDim;
-    const gather = plane => tokens.flatMap(t => {
-      const row = (table[Math.floor(t / blockSize)] * kvHeads + kvHead) * blockSize + t % blockSize;
-      return Array.from(plane.slice(row * headDim, row * headDim + headDim), bits =>
+    const gather = begin => tokens.flatMap(t => {
+      const block = tables[seq * perSeq + Math.floor(t / blockSize)];
+      const at = begin + ((block * kvHeads + kvHead) * blockSize + t % blockSize) * headDim;
+      return Array.from(planes.subarray(at, at + headDim), bits =>
         (bits >> 15 ? -1 : 1) * 2 ** ((bits >> 10 & 31) - 15) * (1 + bits % 1024 / 1024));
     });
-    const query = Array.from(q.slice(first, first + headDim));
-    const [, l, ...o] = partial({q: query, k: gather(k), v: gather(v)}, tokens);
+    const [, l, ...o] = partial({q: Array.from(q.subarray(first, first + headDim)), k: gather(0),
+      v: gather(planes.length / 2)}, tokens);
     return o.map(sum => sum / l);
   }).flat();
 }
@@ -229,23 +229,23 @@ async function compile({device, lanes}) {
 
 // Buffers, and the ways. Of each launch of a way: a pipeline, its buffers, its grid.
 function prepare({device}, module, cache) {
-  const {length, qHeads} = ownGpu.shape, bytes = 2 * cache.k.byteLength;
+  const {length, qHeads} = ownGpu.shape, bytes = cache.planes.byteLength;
   const limit = device.limits.maxStorageBufferBindingSize;
   if (bytes > limit)
     throw Error(`The cache needs ${bytes} bytes. A buffer of this device has at most ${limit}.`);
   const {STORAGE, COPY_DST, COPY_SRC, MAP_READ} = GPUBufferUsage;
   const room = (size, usage = STORAGE | COPY_DST | COPY_SRC) => device.createBuffer({size, usage});
-  const filled = (...parts) => {
-    const {byteLength: size} = parts[0], buffer = room(size * parts.length);
-    parts.forEach((part, i) => device.queue.writeBuffer(buffer, size * i, part));
+  const filled = array => {
+    const buffer = room(array.byteLength);
+    device.queue.writeBuffer(buffer, 0, array);
     return buffer;
   };
   const bindings = device.createBindGroupLayout({entries: Array.from({length: 8}, (_, binding) => ({
     binding, visibility: GPUShaderStage.COMPUTE,
     buffer: {type: binding < 6 ? 'read-only-storage' : 'storage'}}))});
   const layout = device.createPipelineLayout({bindGroupLayouts: [bindings]});
-  const planes = filled(cache.k, cache.v), copies = room(bytes), out = room(cache.q.byteLength);
-  const inputs = cache.inputs.map(array => filled(array));
+  const planes = filled(cache.planes), copies = room(bytes), out = room(cache.q.byteLength);
+  const inputs = cache.inputs.map(filled);
   const launch = (entryPoint, has_tables, from, to, grid) => ({grid,
     pipeline: device.createComputePipeline(
       {layout, compute: {module, entryPoint, constants: {has_tables}}}),
