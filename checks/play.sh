@@ -271,7 +271,7 @@ house() {
     [ "${has_gpu-}" ] || return
     engines gpu
     check "an engine of stage 6: a GPU says when it can run" unwritten 6 gpu 'from stage 7 on'
-    check "one of stage 7 is right on a GPU, too, without f16" early
+    check "one of stage 7 is right on a GPU, too" early
     check "and one with other statements and comments" reworded
 }
 

@@ -27,7 +27,7 @@ const changed = (changeAdapter, changeDevice) => async () => {
 };
 const changedDevice = change => changed(null, change);
 
-race.player.stop();
+race.stop();
 if (!/=/.test(location.search)) await hear('');
 if (location.search === '?gpu=results') {
   await hear('with shuffles', changed());
