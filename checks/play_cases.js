@@ -170,8 +170,12 @@ const cases = {
   },
   async 'reduced motion, once asked for, stops what moves'() {
     race.run();
-    calm.dispatchEvent(new Event('change'));
+    Object.defineProperty(calm, 'matches', {value: true, configurable: true});
+    await new Promise(done => setTimeout(done, 500));
     same('what moves', race.turn, null);
+    same('its button is hidden', $('racing').hidden, true);
+    delete calm.matches;
+    race.draw();
   },
   async 'without checkVisibility(), the focus is kept'() {
     const {checkVisibility} = Element.prototype;

@@ -17,14 +17,6 @@ function clean(on, text) {
 }
 
 const bench = Object.assign(new Figure(16, $('cache'), await newEngine()), {
-  // What you do, and then the newest token of the sequence in hand attends.
-  perform(edit) {
-    this.problem = '';
-    edit();
-    if (!this.isLive(this.hand)) this.hand = NAMES.find(name => this.isLive(name)) ?? 'a';
-    this.draw();
-    kernel.attend(this);
-  },
   begin() {
     Object.assign(this, {size: 4, count: 16, hand: 'a'});
     this.perform(() => this.replay(['type a a cloud ']));

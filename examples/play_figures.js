@@ -83,6 +83,15 @@ class Figure {
     this.replay(before);
   }
 
+  // What you do, and then the newest token of the sequence in hand attends.
+  perform(edit) {
+    this.problem = '';
+    edit();
+    if (!this.isLive(this.hand)) this.hand = NAMES.find(name => this.isLive(name)) ?? 'a';
+    this.draw();
+    kernel.attend(this);
+  }
+
   // The blocks of the pool: each slot with what is in it, and the colours of the sequences that
   // hold it. Framed: what the last wish has changed.
   blocksOf(old = this.states[this.first - 1] ?? this.now) {
@@ -169,14 +178,13 @@ const FIGURES = {
       ['a gets a letter. How many copies now?', ['type a once upon a '], copied, FEW, 1,
         'The next append pays for it.']]},
   prefix: {title: 'The same beginning is computed once', count: 8, chapter: 10, read: 'seq_lookup',
-    opening: ['type a be kind. Hi', 'publish a', 'release a'], told: 'a was "be kind. Hi". It ' +
-      'was published: its full blocks can be found by their letters. It has ended, so they are ' +
-      'free, but they keep what they hold until others need them.', questions: [
+    opening: ['type a be kind. Hi', 'publish a', 'release a'], told: '"be kind. Hi" has ended: its ' +
+      'blocks are free. But it was published: the full ones are found by their letters, until ' +
+      'others need them.', questions: [
       ['"be kind. Bye" comes and is looked up. How many of its letters are found?',
         ['find b be kind. Bye'], found, MANY, 2,
         'Full blocks are found, each by its letters and all before them.'],
-      ['It publishes and ends. A text of 27 letters takes 7 of the 8 blocks. How many of the 3 ' +
-        'published blocks remain?',
+      ['It publishes and ends. 27 letters take 7 of 8 blocks. How many published ones remain?',
         ['publish b', 'release b', 'find c once upon a time, in a land'], published, FEW, 1,
         'First it takes those that hold nothing, then the ends of texts.'],
       ['It ends. How many letters does the next "be kind. Hi" find?',
@@ -263,15 +271,9 @@ for (const id of Object.keys(FIGURES)) quizzes.push(new Quiz(id, await newEngine
 
 // ---- one text, one table, four blocks -----------------------------------------------------------
 
-// An arrow leads from a letter to its slot. The kernel attends for this text, until another one is
-// typed below.
+// An arrow leads from a letter to its slot. The kernel attends for the text that was typed last.
 const oneText = Object.assign(new Figure(4, $('typed-figure'), await newEngine()), {
-  type(letters) {
-    this.problem = '';
-    this.attempt(`type a ${clean(this, letters)}`);
-    this.draw();
-    kernel.attend(this);
-  },
+  type(letters) { this.perform(() => this.attempt(`type a ${clean(this, letters)}`)); },
   begin() {
     this.replay(['type b once', 'type c upon', 'release b', 'release c']);
     this.type('once up');
@@ -328,10 +330,9 @@ const race = {
   step() {
     const isFirst = !this.sides[0].state.steps || this.isOver();
     for (const side of this.sides) {
-      const {engine, size} = side;
-      if (isFirst) engine.reset();
-      if (isFirst) side.state = engine.call('model', size, SLOTS / size);
-      side.state = {...side.state, ...engine.call('tell')};
+      if (isFirst) side.engine.reset();
+      if (isFirst) side.state = side.engine.call('model', side.size, SLOTS / side.size);
+      side.state = {...side.state, ...side.engine.call('tell')};
     }
     this.draw();
   },
@@ -341,7 +342,7 @@ const race = {
     $('racing').textContent = 'Stop';
     while (this.turn === turn) {
       this.step();
-      if (this.isOver()) this.stop();
+      if (this.isOver() || calm.matches) this.stop();
       await new Promise(done => setTimeout(() => requestAnimationFrame(done), this.pause));
     }
   },
@@ -389,7 +390,8 @@ const race = {
     const row = name => {
       const {state = 'waiting', text = ''} = tales[name] ?? {};
       return el('li', {class: state}, el('span', {class: 'chip', style: of(name)}, name),
-        el('span', {class: 'tail'}, el('span', {}, state === 'waiting' ? 'waits' : text.slice(-200))));
+        el('span', {class: 'tail'}, el('span', {}, state === 'waiting' ? 'waits'
+          : text.slice(-200))));
     };
     const used = running.reduce((sum, name) => sum + seqs[name].length, 0);
     const count = (number, what) => el('span', {}, el('b', {}, number), what);
@@ -404,8 +406,4 @@ $('racing').onclick = () => race.turn ? race.stop() : race.run();
 $('pace').onclick = () => {
   race.stop();
   race.step();
-};
-calm.onchange = () => {
-  race.stop();
-  race.draw();
 };

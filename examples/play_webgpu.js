@@ -14,8 +14,8 @@ const within = (what, ...promises) => Promise.race([...promises, new Promise((_,
 // ---- the kernel in WGSL ------------------------------------------------------------------------
 
 // C to WGSL, statement by statement: each stays in its lines. A pointer to floats becomes an index
-// into the array `floats`, the shared memory of a thread block; job->q[i] becomes job_q[i]. What it
-// does not know it leaves as it is, for the compiler to refuse.
+// into `floats`, the shared memory of a thread block; job->q[i] becomes job_q[i]. What is not known
+// here stays as it is, for the compiler to refuse.
 function translate(text) {
   const newlines = text => text.replace(/./g, '');
   let rest = text.replace(/\/\/.*|\/\*[^]*?\*\/| = \{0\}/g, newlines), wgsl = '', pointers;
@@ -86,8 +86,7 @@ function translate(text) {
   return `${wgsl}\nvar<workgroup> floats: array<f32, ${shared.join(' + ')}>;`;
 }
 
-// What a kernel needs around it in WGSL, after what is known of the adapter. In a Job, a pointer is
-// a number: k_plane and v_plane say where in `planes` they begin.
+// What a kernel needs around it in WGSL. k_plane and v_plane say where in `planes` they begin.
 const AROUND = `
 alias float = f32; alias int = i32; alias unsigned = i32; alias size_t = i32;
 alias int32_t = i32; alias uint32_t = i32; alias int64_t = i32; alias uint64_t = i32;
@@ -124,7 +123,6 @@ fn syncthreads() { workgroupBarrier(); }
 fn load_element(plane: i32, i: i32, dtype: i32) -> f32 {
     return unpack2x16float(planes[plane + i / 2])[i % 2];
 }
-
 fn the_job() -> Job {
     let v_plane = i32(arrayLength(&planes)) / 2;
     return Job(config, Q_HEADS, inverseSqrt(f32(config.head_dim)), 0, 0, v_plane);
@@ -135,7 +133,6 @@ fn attend(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_id) thr
     threadIdx = vec3i(thread);
     attend_paged(the_job());
 }
-
 // Rung 1 copies K and V, in words, as WGSL stores no 16 bits: a token in each thread block.
 @compute @workgroup_size(THREADS)
 fn gather(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) thread: u32) {
