@@ -114,18 +114,7 @@ class Figure {
     });
   }
   tableOf(name) {
-    return (this.now.seqs[name]?.table ?? []).map((block, i) =>
-      el('span', {class: 'chip', 'data-entry': name + i}, block));
-  }
-  // Marks where token t of a sequence is, and returns how it is found, in words.
-  mark(name, t) {
-    const [block, slot] = this.walk(name)[t] ?? [], entry = Math.floor(t / this.size);
-    for (const old of this.box.querySelectorAll('.here')) old.classList.remove('here');
-    if (block === undefined) return 'There is no token yet.';
-    for (const one of this.box.querySelectorAll(
-      `[data-at="${block},${slot}"], [data-entry="${name}${entry}"]`)) one.classList.add('here');
-    return `Token ${t} of ${name}, "${this.textOf(name)[t]}", is in block table[${t} / ${
-      this.size}] = ${block}, slot ${t} % ${this.size} = ${slot}.`;
+    return (this.now.seqs[name]?.table ?? []).map(block => el('span', {class: 'chip'}, block));
   }
   // What is wrong with the engine itself.
   broken() {
@@ -152,9 +141,8 @@ const found = (was, is, all) => Object.entries(
   all.find(({call}) => call.fn === 'seq_lookup')?.seqs ?? {}).at(-1)?.[1].length;
 const FEW = [0, 1, 2, 3], MANY = [0, 4, 8, 11];
 const RETURNS = ['PAGED_OK', 'PAGED_OUT_OF_BLOCKS', 'PAGED_TOO_LONG'];
-// A figure: what is done at first and why, and then questions: what is asked, what is done to see
-// it, what to look for, the answers and which of them is right, and why. It leads to a chapter of
-// the walkthrough and to a function of the engine.
+// A figure: what is done at first and why, and questions: what is asked, what is done to see it, what
+// to look for, the answers, which of them is right, why. It leads to a chapter and to a function.
 const FIGURES = {
   sampling: {title: 'Two answers share their prompt', count: 8, chapter: 8, read: 'seq_fork',
     opening: ['type a cloud '], told: 'A server is asked for two answers to one prompt, a. It ' +
@@ -286,14 +274,20 @@ const oneText = Object.assign(new Figure(4, $('typed-figure'), await newEngine()
     $('typed-table').replaceChildren(...this.tableOf('a').map((chip, i) =>
       el('li', {}, el('small', {}, `table[${i}]`), chip)));
     $('typed-blocks').replaceChildren(...this.blocksOf());
-    this.point('a', letters.length - 1);
+    this.point(letters.length - 1);
   },
-  point(name, t) {
-    const box = this.box.getBoundingClientRect(), input = $('typed').getBoundingClientRect();
-    $('typed-where').textContent = this.mark(name, t);
+  // Says where token t is found, and marks it.
+  point(t) {
+    const [block, slot] = this.walk('a')[t] ?? [], entry = Math.floor(t / this.size);
+    for (const old of this.box.querySelectorAll('.here')) old.classList.remove('here');
     $('typed-arrow').replaceChildren();
-    const to = this.box.querySelector('.slots .here')?.getBoundingClientRect();
-    if (!to) return;
+    $('typed-where').textContent = 'There is no token yet.';
+    if (block === undefined) return;
+    $('typed-where').textContent = `Token ${t}, "${this.textOf('a')[t]}", is in block table[${t} / ${
+      this.size}] = ${block}, slot ${t} % ${this.size} = ${slot}.`;
+    const slots = this.box.querySelector(`[data-at="${block},${slot}"]`);
+    for (const one of [slots, $('typed-table').children[entry]]) one.classList.add('here');
+    const [box, input, to] = [this.box, $('typed'), slots].map(one => one.getBoundingClientRect());
     const a = input.x - box.x + 12 + (t + .5) * letterWidth() - $('typed').scrollLeft;
     const b = input.bottom - box.y, u = to.x + to.width / 2 - box.x, v = to.y - box.y - 3;
     $('typed-arrow').append(el('path', {d: `M${a} ${b}C${a} ${b + 40} ${u} ${v - 40} ${u} ${v}` +
@@ -310,7 +304,7 @@ function put(input, value) {
 const letterWidth = () => $('typed-letter').getBoundingClientRect().width / 10;
 $('typed').onpointermove = $('typed').onpointerdown = ({offsetX}) => {
   const t = Math.floor((offsetX - 12 + $('typed').scrollLeft) / letterWidth());
-  oneText.point('a', Math.max(0, Math.min($('typed').value.length - 1, t)));
+  oneText.point(Math.max(0, Math.min($('typed').value.length - 1, t)));
 };
 onresize = () => oneText.draw();
 

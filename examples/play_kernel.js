@@ -238,15 +238,11 @@ function compare(whose, source, numbers) {
 }
 const FLAWS = {
   read(act, {warps, lanes}) {
-    const all = lanes.flatMap(({read = []}, id) => id % WARP ? [] : read);
-    for (const w of warps) {
-      const {at} = lanes[w * WARP], {t, block, slot} = act.token(at);
-      const why = act.text[t] === undefined
-        ? `slot ${slot} of block ${block}, in which there is no token of ${act.name}`
-        : all.indexOf(at) < all.lastIndexOf(at) ? `t = ${t}, "${act.text[t]}", once more` : '';
-      if (why) return {places: [`t ${t}`], why: `Warp ${w} is wrong from here: it reads ${why}.`};
-    }
-    return null;
+    const w = warps.find(w => act.text[act.token(lanes[w * WARP].at).t] === undefined);
+    if (w === undefined) return null;
+    const {t, block, slot} = act.token(lanes[w * WARP].at);
+    return {places: [`t ${t}`], why: `Warp ${w} is wrong from here: it reads slot ${slot} of block ${
+      block}, in which there is no token of ${act.name}.`};
   },
   update: (act, {warps, lanes}) => warps.map(w => {
     const first = w * WARP, [m, l, ...o] = partial(act.oracle, act.tokensOf(lanes[first]));

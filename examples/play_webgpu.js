@@ -89,7 +89,6 @@ function translate(text) {
 // What a kernel needs around it in WGSL. k_plane and v_plane say where in `planes` they begin.
 const AROUND = `
 alias float = f32; alias int = i32; alias unsigned = i32; alias size_t = i32;
-alias int32_t = i32; alias uint32_t = i32; alias int64_t = i32; alias uint64_t = i32;
 struct PoolConfig {
     num_layers: i32, num_kv_heads: i32, head_dim: i32, block_size: i32, num_blocks: i32, dtype: i32
 }
@@ -182,8 +181,8 @@ function expectedOf({planes, tables, q}, seq) {
 }
 
 async function findGpu() {
-  if (!navigator.gpu) throw Error('This browser has no WebGPU, by which a page uses a GPU. The ' +
-    'newest Chrome, Edge and Safari have it; Firefox has it on some systems.');
+  if (!navigator.gpu)
+    throw Error('This browser has no WebGPU. The newest Chrome, Edge and Safari have it.');
   const adapter = await within('The adapter', navigator.gpu.requestAdapter(
     {powerPreference: 'high-performance'}));
   if (!adapter) throw Error('WebGPU finds no adapter: there is no GPU, or the browser does not ' +
