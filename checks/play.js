@@ -42,7 +42,8 @@ async function drive(seed, n, kinds) {
           taken(name).reduce((n, {style}) => n + +style.getPropertyValue('--n'), 0)])];
       if (`${is}` !== `${wanted}`) say(`! the race: ${is}, not ${wanted}`);
       names.forEach((name, n) => {
-        const text = side.querySelectorAll('.tail')[n].textContent, {state, text: told} = tales[name];
+        const text = side.querySelectorAll('.tail')[n].textContent;
+        const {state, text: told} = tales[name];
         if (state === 'waiting' ? text !== 'waits' : !text || !told.endsWith(text))
           say(`! the race: ${name} ${state}: ${text}`.replaceAll('\n', '/'));
       });

@@ -1,7 +1,6 @@
 // play.c: what docs/play.html adds to an engine. The page makes calls, and draws what report()
-// prints. It is also the stand-in for a GPU: standIn() in play_kernel.js. KERNEL is the engine after
-// play_kernel.awk: a kernel says now and then where it is, and what m, l and o are, if it has such
-// variables.
+// prints. It is the stand-in for a GPU, too: KERNEL, an engine after play_kernel.awk, says where its
+// kernels are, and what m, l and o are, if they have such variables.
 
 #include <limits.h>
 #include <math.h>
@@ -29,8 +28,8 @@ enum { BARRIER = INT_MAX, WARP_BARRIER = INT_MIN };  // in the place of the bits
 #define __syncwarp() (void)page_meet(__LINE__, WARP_BARRIER, ~0u, 0, M_L_O)
 #define __shfl_xor_sync(mask, value, bits) page_meet(__LINE__, bits, mask, value, M_L_O)
 
-// What a call may spend. At each branch of an engine, the compiler calls this (-fsanitize-coverage):
-// an endless loop would end in a page that does not answer.
+// What a call may spend. At each branch, the compiler calls this (-fsanitize-coverage): an endless
+// loop would end in a page that does not answer.
 #define UNWATCHED __attribute__((no_sanitize("coverage")))
 unsigned gpu_fuel = UINT_MAX;
 UNWATCHED void __sanitizer_cov_trace_pc(void)
@@ -59,7 +58,7 @@ PAGE(share) void page_share(const char *name, const void *array, size_t bytes);
 #undef STB_DS_IMPLEMENTATION  // the engine has it
 #include "util.h"
 
-// ---- what a call is made for ---------------------------------------------------------------------
+// ---- what calls are made for --------------------------------------------------------------------
 
 enum { LAYERS = 2, HEAD_DIM = 16, MAX_TOKENS = 1024, SEQS = 6 };
 
@@ -86,9 +85,6 @@ static int new_pool(PoolConfig shape, int for_tales)
     has_model = for_tales;
     return PAGED_OK;
 }
-
-// K and V of the sequence have room in k and v.
-static int fits(const Seq *seq) { return seq && seq->length >= 0 && seq->length <= MAX_TOKENS; }
 
 // ---- the race: six tales are requests of llama.c; each has the name of its sequence -------------
 
@@ -191,7 +187,7 @@ static void make_keys(const char *text, int first, int end)
 // A step of the model, for the tokens that are not computed yet.
 int step(Seq *seq, const char *text)
 {
-    if (!fits(seq) || (int)strlen(text) < seq->length) return PAGED_BAD_ARGUMENT;
+    if (!seq || seq->length < 0 || seq->length > (int)strlen(text)) return PAGED_BAD_ARGUMENT;
     int n = seq->length - seq->num_computed_tokens;
     int error = pool_plan(pool, &(Batch){1, &seq, &n});
     make_keys(text, seq->num_computed_tokens, seq->length);
@@ -201,13 +197,13 @@ int step(Seq *seq, const char *text)
 
 float q[HEAD_DIM], attended[HEAD_DIM];
 
-// The newest token attends, in layer 1: by attend() on the CPU, and by the kernel, of which the page
-// sees what each lane does. The query matches the keys of the same letter best, and near ones better
-// than far ones.
+// The newest token attends, in layer 1: by attend() on the CPU, and by the kernel, of which the
+// page sees what each lane does. The query matches the keys of the same letter best, and near ones
+// better than far ones.
 int lanes(Seq *seq, const char *text, int fault)
 {
     static float out[HEAD_DIM];
-    if (!fits(seq) || seq->length != (int)strlen(text)) return PAGED_BAD_ARGUMENT;
+    if (!seq || seq->length != (int)strlen(text)) return PAGED_BAD_ARGUMENT;
     int n = seq->length;
     make_keys(text, 0, n);
     for (int i = 1; i < HEAD_DIM; i++) q[i] = 2 * k[(n - 1) * HEAD_DIM + i];

@@ -46,17 +46,6 @@ const bench = Object.assign(new Figure(16, $('cache'), await newEngine()), {
     });
   },
 
-  // What went wrong in the newest calls, in words.
-  complaint() {
-    const {now, problem} = this, {seqs} = now;
-    const refused = this.states.slice(this.first).findLast(({code}) => code);
-    const long = Object.keys(seqs).find(name => seqs[name].length !== this.walk(name).length);
-    const found = this.broken() || (refused ? refusal(refused) : long ? `${long}->length is ${
-      seqs[long].length}, but its table has ${seqs[long].table.length} blocks.` : '');
-    const unwritten = Object.keys(seqs).some(name => this.textOf(name).includes('~'));
-    return `${problem} ${found} ${unwritten ? TILDE : ''}`.trim();
-  },
-
   draw() {
     const {activeElement: focused} = document, {free, blocks} = this.now;
     $('message').textContent = this.complaint();

@@ -121,6 +121,16 @@ class Figure {
     const {call, stopped, wrong} = this.now;
     return stopped ? `${written(call)}: ${stopped}` : wrong;
   }
+  // What went wrong in the newest calls, in words.
+  complaint() {
+    const {now, problem} = this, {seqs} = now;
+    const refused = this.states.slice(this.first).findLast(({code}) => code);
+    const long = Object.keys(seqs).find(name => seqs[name].length !== this.walk(name).length);
+    const found = this.broken() || (refused ? refusal(refused) : long ? `${long}->length is ${
+      seqs[long].length}, but its table has ${seqs[long].table.length} blocks.` : '');
+    const unwritten = Object.keys(seqs).some(name => this.textOf(name).includes('~'));
+    return `${problem} ${found} ${unwritten ? TILDE : ''}`.trim();
+  }
   // The calls since a state, and what they returned or printed.
   made(since = this.first) {
     return this.broken() || this.states.slice(since).map(({call, code, said}) =>
@@ -141,8 +151,8 @@ const found = (was, is, all) => Object.entries(
   all.find(({call}) => call.fn === 'seq_lookup')?.seqs ?? {}).at(-1)?.[1].length;
 const FEW = [0, 1, 2, 3], MANY = [0, 4, 8, 11];
 const RETURNS = ['PAGED_OK', 'PAGED_OUT_OF_BLOCKS', 'PAGED_TOO_LONG'];
-// A figure: what is done at first and why, and questions: what is asked, what is done to see it, what
-// to look for, the answers, which of them is right, why. It leads to a chapter and to a function.
+// A figure: what is done at first and why, and questions: what is asked, what is done to see it,
+// what to look for, the answers, which is right, why. It leads to a chapter and to a function.
 const FIGURES = {
   sampling: {title: 'Two answers share their prompt', count: 8, chapter: 8, read: 'seq_fork',
     opening: ['type a cloud '], told: 'A server is asked for two answers to one prompt, a. It ' +
@@ -166,8 +176,8 @@ const FIGURES = {
       ['a gets a letter. How many copies now?', ['type a once upon a '], copied, FEW, 1,
         'The next append pays for it.']]},
   prefix: {title: 'The same beginning is computed once', count: 8, chapter: 10, read: 'seq_lookup',
-    opening: ['type a be kind. Hi', 'publish a', 'release a'], told: '"be kind. Hi" has ended: its ' +
-      'blocks are free. But it was published: the full ones are found by their letters, until ' +
+    opening: ['type a be kind. Hi', 'publish a', 'release a'], told: '"be kind. Hi" has ended: ' +
+      'its blocks are free. But it was published: the full ones are found by their letters, until ' +
       'others need them.', questions: [
       ['"be kind. Bye" comes and is looked up. How many of its letters are found?',
         ['find b be kind. Bye'], found, MANY, 2,
@@ -190,8 +200,6 @@ const FIGURES = {
       ['b is newer, and gives way. And now?', ['release b', 'type a once upon'], codeOf, RETURNS, 0,
         'b waits until a ends, and then all its tokens are computed again.']]},
 };
-
-// ---- figures with questions ---------------------------------------------------------------------
 
 const SHOW = 4;  // the button that answers nothing
 class Quiz extends Figure {
@@ -269,8 +277,7 @@ const oneText = Object.assign(new Figure(4, $('typed-figure'), await newEngine()
   draw() {
     const letters = this.textOf('a');
     put($('typed'), letters);
-    $('typed-says').textContent = `${this.problem || this.now.stopped} ${
-      letters.includes('~') ? TILDE : ''}`;
+    $('typed-says').textContent = this.complaint();
     $('typed-table').replaceChildren(...this.tableOf('a').map((chip, i) =>
       el('li', {}, el('small', {}, `table[${i}]`), chip)));
     $('typed-blocks').replaceChildren(...this.blocksOf());
@@ -283,8 +290,8 @@ const oneText = Object.assign(new Figure(4, $('typed-figure'), await newEngine()
     $('typed-arrow').replaceChildren();
     $('typed-where').textContent = 'There is no token yet.';
     if (block === undefined) return;
-    $('typed-where').textContent = `Token ${t}, "${this.textOf('a')[t]}", is in block table[${t} / ${
-      this.size}] = ${block}, slot ${t} % ${this.size} = ${slot}.`;
+    $('typed-where').textContent = `Token ${t}, "${this.textOf('a')[t]}", is in block table[${t} ` +
+      `/ ${this.size}] = ${block}, slot ${t} % ${this.size} = ${slot}.`;
     const slots = this.box.querySelector(`[data-at="${block},${slot}"]`);
     for (const one of [slots, $('typed-table').children[entry]]) one.classList.add('here');
     const [box, input, to] = [this.box, $('typed'), slots].map(one => one.getBoundingClientRect());
@@ -316,11 +323,10 @@ const SLOTS = 512, STRIP = 16;
 const side = async (title, size, why) =>
   ({title, size, why, engine: await newEngine(...files), state: {}});
 const race = {
-  sides: [await side('Reserved', 256, 'for the longest tale'), await side('Paged', 16, 'at a time')],
-  turn: null,  // while it runs by itself
-  pause: 120,  // milliseconds
+  sides: [
+    await side('Reserved', 256, 'for the longest tale'), await side('Paged', 16, 'at a time')],
+  turn: null, pause: 120,  // while it runs by itself; milliseconds
 
-  // Each side's next word.
   step() {
     const isFirst = !this.sides[0].state.steps || this.isOver();
     for (const side of this.sides) {
@@ -366,7 +372,7 @@ const race = {
       `with paging, ${ended(left)} without.`;
     if (right.state.preemptions && this.named(right, 'waiting').length > 0)
       return 'The right side has been full, too: who came last gave all blocks back, and waits. ' +
-        'Later, these tokens are computed again. That is the price.';
+        'These tokens are computed again.';
     return 'A word needs a slot. On the left, a tale reserves 256 slots, as it may get that ' +
       'long: two tales fill the memory. On the right, it takes 16 when it needs them.';
   },

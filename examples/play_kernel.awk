@@ -1,6 +1,5 @@
-# play_kernel.awk: an engine for docs/play.html. Its kernels tell the page where they are: as a
-# function begins, at each blank line (one without these has fewer steps in the act), where a token
-# is found, and which arrays are shared. Lines keep their numbers.
+# play_kernel.awk: an engine for docs/play.html. Its kernels tell the page where they are, as a
+# function begins, at a blank line, where a token is found, and which arrays are shared.
 /^__[dg][a-z]*__.*[^}]$/ { inside = 1 }
 inside {
     sub(/^[{]$/, "{ SEE;")

@@ -4,9 +4,9 @@ const WARP = 32, THREADS = 128, WARPS = [0, 1, 2, 3], HEAD_DIM = 16, SCALE = .25
 
 // ---- the stand-in for a GPU ---------------------------------------------------------------------
 
-// Runs a kernel, one thread at a time, and notes what each one does, in pieces. A thread that has to
-// meet others is left by an exception. When all have arrived, each is run again from its start, with
-// the answers that it has by then and the shared memory that it saw: only what is new is noted.
+// Runs a kernel, one thread at a time, and notes what each one does, in pieces. A thread that has
+// to meet others is left by an exception. When all have arrived, each is run again from its start,
+// with the answers that it has by then and the memory that it saw: only what is new is noted.
 function standIn(exports) {
   const LEFT = Symbol(), UNWRITTEN = 0x7fa00000;  // a signaling NaN
   const BARRIER = 2 ** 31 - 1, WARP_BARRIER = -(2 ** 31);  // in the place of a shuffle's bits
@@ -241,8 +241,8 @@ const FLAWS = {
     const w = warps.find(w => act.text[act.token(lanes[w * WARP].at).t] === undefined);
     if (w === undefined) return null;
     const {t, block, slot} = act.token(lanes[w * WARP].at);
-    return {places: [`t ${t}`], why: `Warp ${w} is wrong from here: it reads slot ${slot} of block ${
-      block}, in which there is no token of ${act.name}.`};
+    return {places: [`t ${t}`], why: `Warp ${w} is wrong from here: it reads slot ${slot} of ` +
+      `block ${block}, in which there is no token of ${act.name}.`};
   },
   update: (act, {warps, lanes}) => warps.map(w => {
     const first = w * WARP, [m, l, ...o] = partial(act.oracle, act.tokensOf(lanes[first]));
@@ -267,7 +267,6 @@ const FLAWS = {
 // ---- the act ------------------------------------------------------------------------------------
 
 const EXAMPLE = 5;  // the lane whose part is told in numbers, of the first warp of these steps
-const SPOKEN_OF = ['read', 'shuffle', 'update', 'share'];
 const exact = (n, digits = 3) => n === undefined ? '–' : n < -1e38 ? '−FLT_MAX'
   : n.toFixed(digits).replace('-', '−');
 function short(n) {  // fits a cell
@@ -287,7 +286,7 @@ const list = names => names.join(', ').replace(/, ([^,]*)$/, ' and $1');
 // What a step does, and why, with the numbers of one of its warps.
 const SAYS = {
   launch: ({name, text}) => `The newest token of ${name}, "${text.at(-1)}", attends to all ${
-    text.length}. 128 threads run these lines, in 4 warps of 32 lanes: thread 37, for example, is ` +
+    text.length}. 128 threads run these lines, 4 warps of 32 lanes: thread 37, for example, is ` +
     'lane 5 of warp 1.',
   query: ({oracle: {q}}) => `Lane i of each warp takes element i of the query, times the scale. ` +
     `Lane ${EXAMPLE}: ${exact(q[EXAMPLE])} × ${exact(SCALE)} = ${exact(q[EXAMPLE] * SCALE)}. ` +
@@ -480,7 +479,7 @@ const kernel = {
       path(EXAMPLE, EXAMPLE, 'mine'));
     const [q, key] = reads ? this.factors(lanes[first]) : [];
     return el('div', {class: `warp ${waits ? 'waits' : ''} ${
-      w === warps[0] && SPOKEN_OF.includes(kind) ? 'spoken' : ''}`},
+      w === warps[0] && /read|shuffle|update|share/.test(kind) ? 'spoken' : ''}`},
       el('p', {},
         el('span', {}, el('b', {}, `warp ${w}`), t >= 0 ? ` has "${letter}", t = ${t}` : ''),
         el('span', {class: 'state'}, number('m', m), '  ', number('l', l)),
@@ -501,7 +500,8 @@ const kernel = {
       const gap = name === 'out' ? [el('i'), el('i')] : [];
       const cells = Object.entries(row).map(([index, value]) =>
         cell(value, 1, this.places.includes(`${array} ${index}`)));
-      return el('div', {class: 'lanes'}, el('small', {}, `${name}, warp ${warp}`), ...gap, ...cells);
+      const label = el('small', {}, `${name}, warp ${warp}`);
+      return el('div', {class: 'lanes'}, label, ...gap, ...cells);
     }));
   },
 

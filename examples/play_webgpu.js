@@ -149,8 +149,8 @@ fn gather(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) 
 
 // ---- a cache, and a GPU -------------------------------------------------------------------------
 
-// A cache of random numbers in f16, from 1/8 to 2 and of both signs, in blocks that are in no order.
-// `inputs` are what the kernel gets besides: the shape, a plan, queries.
+// A cache of random numbers in f16, from 1/8 to 2 and of both signs, in blocks that are in no
+// order. `inputs` are what the kernel gets besides: the shape, a plan, queries.
 function fillCache() {
   const {seqs, length, kvHeads, qHeads, headDim, blockSize} = ownGpu.shape;
   const perSeq = Math.ceil(length / blockSize), blocks = seqs * perSeq;
@@ -275,8 +275,7 @@ async function run({device, broken, out, seen}, {launches, repeats}, rows) {
   return {ms, result};
 }
 
-// All ways in turn, so that what slows the machine down for a while slows all of them. A slow GPU
-// attends for a part of the sequences.
+// All ways in turn: what slows a machine slows all. A slow GPU attends for a part of the sequences.
 async function measure(gpu) {
   const {shape, seconds, say} = ownGpu, {ways} = gpu, start = performance.now();
   let first;
