@@ -66,8 +66,8 @@ deeds() {  # SEED NUMBER: of random deeds; half as many with the kernel
 packed() { awk -v RS='`' "NR == $1" docs/tales.js | base64 -d | gzip -d; }
 weights() { packed 2 | cmp - examples/tales.bin && packed 4 | cmp - examples/tales-tokenizer.bin; }
 tales() {
-    ${CC:-cc} -w ${CPPFLAGS-} -DPAGED_NO_MAIN -DKERNEL='"paged.cu.c"' -I. checks/play_tales.c -o $out/tales \
-        -lm && (ulimit -t 60; $out/tales)
+    ${CC:-cc} -w ${CPPFLAGS-} -DPAGED_NO_MAIN -DKERNEL='"paged.cu.c"' -I. checks/play_tales.c \
+        -o $out/tales -lm && (ulimit -t 60; $out/tales)
 }
 # What was wrong once: checks/play_cases.js, ?cases=NAMES or, in narrow windows, too, ?narrow=NAMES.
 cases() {

@@ -177,8 +177,8 @@ const FIGURES = {
         'The next append pays for it.']]},
   prefix: {title: 'The same beginning is computed once', count: 8, chapter: 10, read: 'seq_lookup',
     opening: ['type a be kind. Hi', 'publish a', 'release a'], told: '"be kind. Hi" has ended: ' +
-      'its blocks are free. But it was published: the full ones are found by their letters, until ' +
-      'others need them.', questions: [
+      'its blocks are free. But it was published: the full ones can be found by their letters, ' +
+      'until others need them.', questions: [
       ['"be kind. Bye" comes and is looked up. How many of its letters are found?',
         ['find b be kind. Bye'], found, MANY, 2,
         'Full blocks are found, each by its letters and all before them.'],
