@@ -360,13 +360,14 @@ const kernel = {
 
   // Runs the kernel for the newest token of the sequence in hand.
   attend(on) {
-    const {hand: name, size, count, now: {seqs}} = on, {table, length = 0} = seqs[name] ?? {};
+    const {hand: name, size, count, now: {seqs, stopped}} = on, {table, length} = seqs[name] ?? {};
     const text = on.textOf(name), fault = Number($('fault').value), all = [...text].keys();
     Object.assign(this, {on, name, text, all: [...all], table, size, count, fault, steps: [],
       at: 0, state: {}, wrong: -1, flaw: {}, differs: ''});
-    if (length && text.length === length && !text.includes('~')) {
+    if (!stopped && length > 0 && text.length === length && !text.includes('~')) {
       this.state = on.engine.call('lanes', name, {text}, fault);
       if (this.state.record) this.judge(on.engine.exports);
+      if (this.state.stopped) on.replay(on.wishes);
     }
     $('alarm').textContent = this.differs || on.broken();
     this.draw();
