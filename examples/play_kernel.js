@@ -18,6 +18,7 @@ function standIn(exports) {
     if (view !== shown) view.forEach((copy, i) => words(arrays[i]).set(copy));
     shown = view;
   };
+  const stop = () => { throw Error('It does not come to an end: an endless loop?'); };
   const begin = (from, asks) => thread.pieces.push(thread.piece = {from, asks, writes: []});
   const note = (values, to) => {  // what a piece has changed, which ends at this line
     for (const name in values)
@@ -54,7 +55,7 @@ function standIn(exports) {
     });
   }
   return {
-    stop() { throw Error('It does not come to an end: an endless loop?'); },
+    stop,
     see(id, line, m, l, o) {
       if (!isNew()) return;
       note({m, l, o}, line);
@@ -99,7 +100,7 @@ function standIn(exports) {
           for (let i = 0; i < THREADS; i += WARP)
             answer(threads.slice(i, i + WARP), ({all}) => !all);
           answer(threads, ({all}) => all);
-          if (rounds.length > 400) this.stop();
+          if (rounds.length > 400) stop();
         }
         stuck = !threads.every(one => one.done);
       }

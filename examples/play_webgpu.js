@@ -255,7 +255,7 @@ function prepare({device}, module, cache) {
     way('contiguous', contiguous), way('copied first', gather, contiguous), way('paged', paged)]};
 }
 
-// Goes a way, as often as it says: how many milliseconds that takes, and the result.
+// Goes a way, as often as it says: how long that takes, and the result.
 async function run({device, broken, out, seen}, {launches, repeats}, rows) {
   const encoder = device.createCommandEncoder();
   encoder.clearBuffer(out);
