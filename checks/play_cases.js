@@ -131,8 +131,9 @@ const cases = {
     tap(document.querySelector('[data-move="1"]'));
     same('the step of the kernel', kernel.at, at + 1);
   },
-  async 'the race fits one screen, 1280 by 800 pixels'() {
-    if (innerWidth >= 1280) see(`${wide('#race').height} pixels`, wide('#race').height <= 792);
+  async 'the race and the kernel fit one screen each, 1280 by 800 pixels'() {
+    for (const id of innerWidth >= 1280 ? ['#race', '#act'] : [])
+      see(`${id}: ${wide(id).height} pixels`, wide(id).height <= 792);
   },
   async 'the kernel attends for the text that was typed last'() {
     oneText.type('hi');

@@ -497,13 +497,13 @@ const kernel = {
       const row = rows[`${array} ${warp}`] ??= {};
       row[index] = i < written ? floatOf(bits) : row[index];
     });
-    $('shared').replaceChildren(heads('', HEADS), ...Object.entries(rows).map(([key, row]) => {
+    const keys = Object.keys(rows).sort(([a, , w], [b, , x]) => b - a || w - x);
+    $('shared').replaceChildren(heads('', HEADS), ...keys.map(key => {
       const [array, warp] = key.split(' '), name = this.arrays[array];
-      const gap = name === 'out' ? [el('i'), el('i')] : [];
-      const cells = Object.entries(row).map(([index, value]) =>
+      const cells = Object.entries(rows[key]).map(([index, value]) =>
         cell(value, 1, this.places.includes(`${array} ${index}`)));
-      const label = el('small', {}, `${name}, warp ${warp}`);
-      return el('div', {class: 'lanes'}, label, ...gap, ...cells);
+      return el('div', {class: 'lanes'}, el('small', {}, `${name}, warp ${warp}`),
+        ...name === 'out' ? [el('i'), el('i')] : [], ...cells);
     }));
   },
 
