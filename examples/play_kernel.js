@@ -22,7 +22,7 @@ function standIn(exports) {
   const begin = (from, asks) => thread.pieces.push(thread.piece = {from, asks, writes: []});
   const note = (values, to) => {  // what a piece has changed, which ends at this line
     for (const name in values)
-      if (!isNaN(values.m ?? 0) && values[name] !== thread[name])
+      if ((name === 'score' || !isNaN(values.m)) && values[name] !== thread[name])
         thread[name] = thread.piece[name] = values[name];
     if (to && thread.piece) thread.piece.to = to;
     for (const [i, array] of arrays.entries()) {
@@ -85,8 +85,7 @@ function standIn(exports) {
         if (isNew()) begin(line + 1);
         return answer;
       }
-      note({m, l, o}, line);
-      if (shuffles) note({score: value});
+      note({m, l, o, score: shuffles ? value : thread.score}, line);
       if (fault === 2 && thread.id === THREADS - 1) thread.done = true;
       else begin(line, thread.asks = {line, bits, all, shuffles, value});
       throw LEFT;
