@@ -45,6 +45,7 @@ const cases = {
   },
   async 'each word of the race is drawn, and it can be stopped'() {
     if (calm.matches) return;
+    race.stop();
     const seen = new Set(), {state: {steps}} = race.sides[1];
     const watch = new MutationObserver(() => seen.add(race.sides[1].state.steps));
     watch.observe($('sides'), {childList: true});
