@@ -81,7 +81,7 @@ play:             ## docs/play.html, the page; ENGINE=learn/paged.cu.c: with you
 	$(WASM) -mexec-model=reactor -Oz -s -fsanitize-coverage=edge,trace-pc,no-prune \
 	    $(WARN) $(CPPFLAGS) -idirafter /usr/include -I. \
 	    -DPAGED_NO_MAIN -DKERNEL='"build/kernel.c"' examples/play.c \
-	    $(EXPORT:%=-Wl,--export=%) -Wl,-z,stack-size=1048576 -o build/play.wasm
+	    $(EXPORT:%=-Wl,--export=%) -Wl,--stack-first,-z,stack-size=1048576 -o build/play.wasm
 	gzip -9nc build/play.wasm | base64 >build/play.base64
 	awk '/^@/ { while ((getline line <("examples/" substr($$0, 2))) > 0) { \
 	        sub(/^ */, "", line); if (line !~ "^// ") print line } next } 1' examples/play.html | \

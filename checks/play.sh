@@ -156,7 +156,7 @@ END
     (driver=$out/starting.js && console $out/lacking.html before | grep -x "$2")
 }
 old_browsers() {
-    lacking 'delete window.DecompressionStream' 'The engine cannot start in this browser: .*Decomp.*' &&
+    lacking 'delete window.DecompressionStream' 'This page has failed: .*Decomp.*' &&
         lacking 'WebAssembly.Module = null; delete Element.prototype.checkVisibility' 'it starts'
 }
 without_tales() {  # there is no race, and all else is there
@@ -260,6 +260,12 @@ house() {
         >$out/engine.c
     check "of a kernel with other names, its act says what it looks for" \
         shows $out/engine.c act 'It agrees & no variables named m, l and o'
+    sed -e '/for (int bits = WARP/d; s/score += __shfl.*/score = warp_sum(score);/' \
+        -e 's|^__device__ static void attend_tokens|HD static float warp_sum(float x)\
+{ for (int bits = 16; bits > 0; bits /= 2) x += __shfl_xor_sync(ALL_LANES, x, bits); return x; }\
+&|' paged.cu.c >$out/engine.c
+    check "of one with a function that the page does not carry, each step is told" \
+        shows $out/engine.c act 'It agrees & It has the sum of 32 lanes & The result is o / l'
     engines page
     engines act
     line=$(($(sed -n '/__shfl_xor_sync(ALL_LANES/=' paged.cu.c) - 1))

@@ -31,7 +31,7 @@ const cases = {
     while (!race.isOver() && race.turn) {
       await new Promise(done => setTimeout(done, 99));
       const said = $('lap').textContent, waits = race.named(race.sides[1], 'waiting').length > 0;
-      see(said, waits === said.includes('gave all blocks back') || race.isOver());
+      see(said, waits === said.includes('gave all its blocks back') || race.isOver());
     }
     const {textContent: said} = $('lap');
     see(said, /: 6 tales are told with paging, 2 without/.test(said));
@@ -148,6 +148,14 @@ const cases = {
     see('it is not red', $('sentence').matches('.bad'));
     choose('fault', 0);
     same('the step', kernel.at, 0);
+  },
+  async 'a letter is drawn before the kernel attends for it'() {
+    oneText.type('hi');
+    perform.call(oneText, () => oneText.attempt('type a ho'));
+    same('the text', $('typed').value, 'ho');
+    same('the text of the kernel', kernel.text, 'hi');
+    await new Promise(done => setTimeout(done, 500));
+    same('the text of the kernel, then', kernel.text, 'ho');
   },
   async 'a link to nothing changes nothing'() {
     bench.type('a', 'hi');

@@ -6,7 +6,14 @@ for (const type of ['error', 'unhandledrejection']) addEventListener(type, ({mes
   say(`! ${message || reason}`);
   console.log('END');
 });
-// What stands in the row of a sequence: its text box, or table- or words-.
+const {perform} = Figure.prototype;
+Figure.prototype.perform = function (edit) {  // the kernel attends at once
+  perform.call(this, edit);
+  clearTimeout(kernel.timer);
+  kernel.attend(this);
+};
+oneText.perform(() => {});
+// What stands in the row of a sequence: its text box, or table-.
 const part = (row, what = '') => $(what + row.dataset.name);
 const event = (type, more) => ({bubbles: true, cancelable: true, ...more});
 
@@ -25,11 +32,11 @@ async function unfold(open = true) {
 }
 
 // Presses a key, as a hand does: the text changes only if no listener prevents that.
-function press(key, ctrlKey = false, repeat = false) {
+function press(key, repeat = false) {
   const input = document.activeElement;
-  const down = new KeyboardEvent('keydown', event('', {key, ctrlKey, repeat}));
+  const down = new KeyboardEvent('keydown', event('', {key, repeat}));
   if (!input.dispatchEvent(down)) return;
-  if (ctrlKey || input.localName !== 'input') return;
+  if (input.localName !== 'input') return;
   const remove = key === 'Backspace', {selectionStart: from, selectionEnd: to} = input;
   const more = event('', {inputType: remove ? 'deleteContentBackward' : 'insertText',
     data: remove ? null : key});

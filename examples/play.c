@@ -1,5 +1,5 @@
 // play.c: what docs/play.html adds to an engine. The page makes calls, and draws what report()
-// prints. It is the stand-in for a GPU, too: KERNEL, an engine after play_kernel.awk, says where
+// prints. It has a side of the stand-in for a GPU: KERNEL, an engine after play_kernel.awk, says where
 // its kernels are, and what m, l and o are, if they have such variables.
 
 #include <limits.h>
@@ -9,7 +9,6 @@
 // What a kernel that lacks one of these names sees instead.
 static const float m = NAN, l = NAN;
 static float o[] = {NAN}, gpu_none[] = {NAN};
-
 typedef struct Job Job;
 static void (*gpu_kernel)(Job);
 static const Job *gpu_job;
@@ -28,8 +27,8 @@ enum { BARRIER = INT_MAX, WARP_BARRIER = INT_MIN };  // in the place of the bits
 #define __syncwarp() (void)page_meet(__LINE__, WARP_BARRIER, ~0u, 0, M_L_O)
 #define __shfl_xor_sync(mask, value, bits) page_meet(__LINE__, bits, mask, value, M_L_O)
 
-// What a call may spend. At each branch, the compiler calls this (-fsanitize-coverage): an endless
-// loop would end in a page that does not answer.
+// What a call may spend. At each branch, the compiler calls this (-fsanitize-coverage). Without it,
+// an endless loop would freeze the page.
 #define UNWATCHED __attribute__((no_sanitize("coverage")))
 unsigned gpu_fuel = UINT_MAX;
 UNWATCHED void __sanitizer_cov_trace_pc(void)
@@ -43,7 +42,6 @@ UNWATCHED void __sanitizer_cov_trace_pc(void)
 PAGE(see) void page_see(unsigned thread, int line, float m, float l, float o);
 PAGE(found) size_t page_found(size_t at);  // returns `at`
 PAGE(share) void page_share(const char *name, const void *array, size_t bytes);
-
 #define SHARED(array) page_share(#array, array, sizeof array)
 #define FOUND(job, begin, position, kv_head) \
     (SEE, page_found(token_offset(job, begin, position, kv_head)))
@@ -61,13 +59,11 @@ PAGE(share) void page_share(const char *name, const void *array, size_t bytes);
 // ---- what calls are made for --------------------------------------------------------------------
 
 enum { LAYERS = 2, HEAD_DIM = 16, MAX_TOKENS = 1024, SEQS = 6 };
-
 static PoolConfig config;
 float k[MAX_TOKENS * HEAD_DIM], v[MAX_TOKENS * HEAD_DIM];  // [tokens][kv_heads][head_dim]
 Pool *pool;
 Seq *a, *b, *c, *d, *e, *f;
 Seq **const seqs[SEQS] = {&a, &b, &c, &d, &e, &f};
-
 static int has_model;  // the pool is that of the tales
 
 static int new_pool(PoolConfig shape, int for_tales)
@@ -117,7 +113,8 @@ int model(int block_size, int num_blocks)
                         num_blocks,    PAGED_F32,       0,           PAGED_CPU};
     int error = new_pool(shape, 1);
     if (error) return error;
-    Options options = {.plain = 1,
+    Options options = {.checkpoint = "tales.bin",
+                       .plain = 1,
                        .block_size = block_size,
                        .num_blocks = num_blocks,
                        .chunk = INT_MAX,

@@ -1,10 +1,10 @@
 // Your own engine, and every control: a part of the script of docs/play.html.
 
 const REASONS = {2: 'too few blocks are free. Release a sequence, or add blocks.',
-  3: 'that is more than the whole pool can hold.'};
+  3: 'the text would have more tokens than the pool has slots.'};
 const refusal = ({call, code}) =>
   `${written(call)} = ${codeName(code)}: ${REASONS[code] ?? 'nothing has changed.'}`;
-const TILDE = '"~" is a slot without a letter: step() has not written it.';
+const TILDE = '("~" is a slot without a letter: step() has not written it.)';
 // A token is a letter, of those that C can write down. What becomes of others is said.
 function clean(on, text) {
   const all = text.normalize('NFD').replace(/\p{M}/gu, '').replace(/[^ -}]|["\\]/gu, '?');
@@ -39,7 +39,8 @@ const bench = Object.assign(new Figure(16, $('cache'), await newEngine()), {
   press(name, deed) {
     const child = deed === 'fork' ? this.free() : name, isNew = !this.isLive(child);
     this.perform(() => {
-      const how = deed === 'fork' ? $(name).selectionStart : clean(this, $(name).value);
+      const {value, selectionStart} = $(name);
+      const how = deed === 'fork' ? selectionStart : isNew ? clean(this, value) : '';
       if (child) this.attempt(`${deed} ${name} ${how}`);
       else this.problem = 'All six names are in use: release a sequence first.';
       this.hand = isNew && this.isLive(child) ? child : name;
@@ -55,7 +56,7 @@ const bench = Object.assign(new Figure(16, $('cache'), await newEngine()), {
     if (!free.length) $('free').append('empty');
     NAMES.forEach(name => this.drawRow(name));
     $('blocks').replaceChildren(...this.blocksOf());
-    $('made').textContent = this.made();
+    $('made').textContent = this.problem ? '' : this.made();
     if ($('own').contains(focused) && !visible(focused)) $(this.hand).focus();
   },
   drawRow(name) {

@@ -89,7 +89,8 @@ class Figure {
     edit();
     if (!this.isLive(this.hand)) this.hand = NAMES.find(name => this.isLive(name)) ?? 'a';
     this.draw();
-    kernel.attend(this);
+    clearTimeout(kernel.timer);
+    kernel.timer = setTimeout(() => kernel.attend(this), 100);  // it takes longer than a letter
   }
 
   // The blocks of the pool: each slot with what is in it, and the colours of the sequences that
@@ -226,11 +227,10 @@ class Quiz extends Figure {
   // Shows what comes of a question, after a guess or without. After the last one all begins anew.
   answer(guess) {
     const [, wishes, measure, answers, right, because] = this.questions[this.asked] ?? [];
-    if (!wishes) return this.begin();
-    const was = this.now;
-    this.since = this.states.length;
-    for (const wish of wishes) this.grant(wish);
-    const shown = measure(was, this.now, this.states.slice(this.since));
+    if (!wishes || this.now.stopped) return this.begin();
+    const was = this.now, since = this.since = this.states.length;
+    for (const wish of wishes) if (!this.now.stopped) this.grant(wish);
+    const shown = this.now.stopped ? 'It stops' : measure(was, this.now, this.states.slice(since));
     const verdict = guess === SHOW ? answers[right]
       : `${guess === right ? 'Right' : 'No'}: ${answers[right]}`;
     this.verdict = shown === answers[right] ? `${verdict}. ${because}`
@@ -239,7 +239,7 @@ class Quiz extends Figure {
     this.draw();
   }
   draw() {
-    const [asks, , , answers = []] = this.questions[this.asked] ?? [];
+    const [asks, , , answers = []] = !this.now.stopped && this.questions[this.asked] || [];
     const focused = document.activeElement;
     this.says.textContent = this.verdict;
     this.asks.textContent = asks ?? '';
@@ -289,7 +289,7 @@ const oneText = Object.assign(new Figure(4, $('typed-figure'), await newEngine()
     for (const old of this.box.querySelectorAll('.here')) old.classList.remove('here');
     $('typed-arrow').replaceChildren();
     $('typed-where').textContent = 'There is no token yet.';
-    if (block === undefined) return;
+    if (!this.now.blocks[block]) return;
     $('typed-where').textContent = `Token ${t}, "${this.textOf('a')[t]}", is in block table[${t} ` +
       `/ ${this.size}] = ${block}, slot ${t} % ${this.size} = ${slot}.`;
     const slots = this.box.querySelector(`[data-at="${block},${slot}"]`);
@@ -358,9 +358,10 @@ const race = {
   },
 
   draw() {
+    if (calm.matches && document.activeElement === $('racing')) $('pace').focus();
     $('racing').hidden = calm.matches;
     $('race').classList.toggle('none', !files.length);
-    $('lap').textContent = this.says();
+    if ($('lap').textContent !== this.says()) $('lap').textContent = this.says();  // said once
     $('sides').replaceChildren(...this.sides.map(side => this.drawSide(side)));
   },
   says() {
@@ -371,9 +372,9 @@ const race = {
     if (this.isOver()) return `After ${right.state.steps} steps: ${ended(right)} tales are told ` +
       `with paging, ${ended(left)} without.`;
     if (right.state.preemptions && this.named(right, 'waiting').length > 0)
-      return 'The right side has been full, too: who came last gave all blocks back, and waits. ' +
+      return 'The right side has been full, too: the newest tale gave all its blocks back, and waits. ' +
         'These tokens are computed again.';
-    return 'A word needs a slot. On the left, a tale reserves 256 slots, as it may get that ' +
+    return 'A word needs a slot. On the left, a tale reserves 256 slots, since it may grow that ' +
       'long: two tales fill the memory. On the right, it takes 16 when it needs them.';
   },
   drawSide(side) {
@@ -395,7 +396,7 @@ const race = {
     };
     const used = running.reduce((sum, name) => sum + seqs[name].length, 0);
     const count = (number, what) => el('span', {}, el('b', {}, number), what);
-    return el('div', {class: 'side'}, el('h3', {}, `${title}: ${size} slots ${why}`),
+    return el('div', {}, el('h3', {}, `${title}: ${size} slots ${why}`),
       el('p', {class: 'counts'}, count(running.length, 'running'),
         count(used, 'slots used'), count(this.named(side, 'waiting').length, 'waiting'),
         count(this.named(side, 'ended').length, 'told')),
@@ -407,3 +408,4 @@ $('pace').onclick = () => {
   race.stop();
   race.step();
 };
+calm.onchange = () => race.draw();

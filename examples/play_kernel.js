@@ -22,7 +22,7 @@ function standIn(exports) {
   const begin = (from, asks) => thread.pieces.push(thread.piece = {from, asks, writes: []});
   const note = (values, to) => {  // what a piece has changed, which ends at this line
     for (const name in values)
-      if ((name === 'score' || !isNaN(values.m)) && values[name] !== thread[name])
+      if ((name === 'score' || !isNaN(values.m)) && !Object.is(values[name], thread[name]))
         thread[name] = thread.piece[name] = values[name];
     if (to && thread.piece) thread.piece.to = to;
     for (const [i, array] of arrays.entries()) {
@@ -50,7 +50,7 @@ function standIn(exports) {
     if (!asks.every(one => one?.line === first?.line && one?.bits === first?.bits)) return;
     if (first && meets(first)) group.forEach((one, i) => {
       one.answers.push(first.shuffles ? asks[i ^ first.bits].value : 0);
-      Object.assign(asks[i], {met: rounds.length, got: one.answers.at(-1)});
+      Object.assign(asks[i], {met: rounds.length - 1, got: one.answers.at(-1)});
       one.asks = null;
     });
   }
@@ -91,11 +91,13 @@ function standIn(exports) {
       throw LEFT;
     },
     launch(gx, gy, gz, asked) {
-      [rounds, fault] = [[], asked];
+      [rounds, fault, stuck] = [[], asked, false];
       for (let block = 0; block < gx * gy * gz; block++) {
         const threads = Array.from({length: THREADS}, (_, id) => ({id, answers: [], views: []}));
-        for (let round = [1]; round.some(ran => ran); rounds.push(round)) {
-          round = threads.map(one => one.asks || one.done ? null : resume(one, block, gx, gy));
+        for (let round = [1]; round.some(ran => ran);) {  // until none has run
+          rounds.push(round = []);  // a thread that panics leaves those before it
+          for (const one of threads)
+            round.push(one.asks || one.done ? null : resume(one, block, gx, gy));
           for (let i = 0; i < THREADS; i += WARP)
             answer(threads.slice(i, i + WARP), ({all}) => !all);
           answer(threads, ({all}) => all);
@@ -116,8 +118,8 @@ function standIn(exports) {
 
 const warpOf = id => Math.floor(id / WARP);
 // The lines of the kernels, and of functions to which a figure leads: text, name of the function.
-const SOURCE = {}, source = new TextDecoder().decode(await unpack($('source').textContent));
-for (const line of source.trim().split('\n')) {
+const SOURCE = new Proxy({}, {get: (lines, n) => lines[n] ?? {text: ''}});
+for (const line of new TextDecoder().decode(await unpack($('source').textContent)).match(/.+/g)) {
   const [number, text] = line.split('\t'), [, of] = text.match(/^(?:__|HD).*?(\w+)\(/) ?? [];
   const [, fn] = text.match(/^\w+ (\w+)\(/) ?? [];
   SOURCE[number] = of ? {text, of} : fn ? {text, fn} : {...SOURCE[number - 1], text};
@@ -126,7 +128,7 @@ for (const line of source.trim().split('\n')) {
 // A piece ends where the next one begins, at the latest at a blank line.
 function linesOf({from, to, asks}) {
   const lines = [from], {of} = SOURCE[from];
-  for (let n = from + 1; !asks && n !== to && SOURCE[n]?.of === of && SOURCE[n].text.trim(); n++)
+  for (let n = from + 1; !asks && n !== to && SOURCE[n].of === of && SOURCE[n].text.trim(); n++)
     lines.push(n);
   return lines;
 }
@@ -149,7 +151,7 @@ const ASIDE = ['launch', 'query', 'update', 'read'], WRITING = ['share', 'merge'
 function stepsOf({rounds, stuck, arrays}) {
   const lanes = Array.from({length: THREADS}, () => ({})), writes = [], steps = [];
   const show = (kind, lines, more) => steps.push({kind, lines: new Set(lines), warps: [],
-    of: SOURCE[lines[0]]?.of, written: writes.length, lanes: lanes.map(lane => ({...lane})),
+    of: SOURCE[lines[0]].of, written: writes.length, lanes: lanes.map(lane => ({...lane})),
     ...more});
   rounds.forEach((round, n) => {
     let parts = [];  // what is to be shown yet
@@ -254,7 +256,7 @@ const FLAWS = {
     act.tokensMake(lanes[w * WARP]), fresh, act.tokensOf(lanes[w * WARP])),
   merge(act, {lanes}, fresh) {
     const {all, text} = act, read = lanes.flatMap(lane => act.tokensOf(lane));
-    const flaw = act.compareState('The merged state', `all ${all.length} tokens make`, fresh, all);
+    const flaw = act.compareState('The merged state', 'the oracle has', fresh, all);
     const lost = all.find(t => !read.includes(t));
     if (flaw && lost >= 0) flaw.why += ` No warp has read t = ${lost}, "${text[lost]}".`;
     return flaw;
@@ -271,7 +273,8 @@ const exact = (n, digits = 3) => n === undefined ? '–' : n < -1e38 ? '−FLT_M
   : n.toFixed(digits).replace('-', '−');
 function short(n) {  // fits a cell
   if (n === undefined) return '';
-  return isNaN(n) ? 'NaN' : `${+n.toFixed(1)}`.replace('0.', '.').replace('-', '−');
+  const text = isNaN(n) ? 'NaN' : `${+n.toFixed(1)}`.replace('0.', '.');
+  return (text.length > 3 ? `${Math.round(n)}` : text).replace('-', '−');
 }
 function cell(value, most, wrong) {
   const tint = Math.round(60 * Math.min(1, Math.abs(value) / most)) || 0;
@@ -279,7 +282,7 @@ function cell(value, most, wrong) {
     : value < 0 ? 'minus' : 'plus';
   return el('i', {class: sign, style: `--w: ${tint}%`, title: exact(value)}, short(value));
 }
-const heads = (label, names) => el('div', {class: 'lanes heads'}, el('small', {}, label),
+const heads = (label, names) => el('div', {class: 'lanes'}, el('small', {}, label),
   ...names.map(name => el('i', {}, name)));
 const list = names => names.join(', ').replace(/, ([^,]*)$/, ' and $1');
 
@@ -329,8 +332,7 @@ const SAYS = {
     return `Warp ${w} has no token left${l === 0 ? ', and never had one: its l is 0' : ''}. It ` +
       `writes m = ${exact(m)}, l = ${exact(l)} and o to shared memory, where others can read them.`;
   },
-  barrier: () => 'All 128 threads have arrived: now each may read what the others have written. ' +
-    'The barrier opens.',
+  barrier: () => 'All 128 threads have arrived: each may read what the others wrote. It opens.',
   merge({fault, steps, at}, {lanes}) {
     if (steps.slice(at).some(({kind}) => kind === 'share'))
       return 'merge() reads the states of all four warps, but not all are written: it gets what ' +
@@ -350,7 +352,7 @@ const SAYS = {
     const back = lanes.flatMap((lane, id) => lane.back ? [id] : []);
     const whom = !back.length ? 'each other' : back.length > 1 ? `${back.length} that have returned`
       : `thread ${back}, which has returned`;
-    return `Deadlock: at line${lines.size > 1 ? 's' : ''} ${list([...lines].sort())}, ${
+    return `Deadlock: at line${lines.size > 1 ? 's' : ''} ${list([...lines].sort((a, b) => a - b))}, ${
       THREADS - back.length} threads wait for ${whom}. CUDA does not define what a GPU does then.`;
   },
 };
@@ -367,6 +369,7 @@ const kernel = {
     if (!stopped && length > 0 && text.length === length && !text.includes('~')) {
       this.state = on.engine.call('lanes', name, {text}, fault);
       if (this.state.record) this.judge(on.engine.exports);
+      else this.differs = `Before the kernel began: ${this.state.stopped}`;
       if (this.state.stopped) on.replay(on.wishes);
     }
     $('alarm').textContent = this.differs || on.broken();
@@ -383,7 +386,7 @@ const kernel = {
     const {steps, writes, arrays} = Object.assign(this, {expected}, stepsOf(state.record));
     const results = floats(attended), d = results.findIndex((is, i) => differs(is, expected[i]));
     if (d >= 0) this.differs = `Your attend() differs from the oracle by ${
-      exact(results[d] - expected[d])}, first in row ${all.length - 1}, head 0, element ${d}: it ` +
+      exact(results[d] - expected[d])}, first in row 0, head 0, element ${d}: it ` +
       `has ${exact(results[d])}, the oracle ${exact(expected[d])}.`;
     for (const {array, index, bits} of writes)
       if (arrays[array] === 'out') out[index] = floatOf(bits);
@@ -426,13 +429,13 @@ const kernel = {
     const {steps, at, state, wrong} = this, step = steps[at];
     const stopped = at < steps.length - 1 ? '' : state.stopped ?? '', {why, places} = this.flaw;
     const says = step ? `${SAYS[step.kind](this, step)} ${stopped}`
-      : stopped || 'There is no token yet.';
+      : stopped || 'There is nothing to attend to.';
     const bad = wrong >= 0 || Boolean(state.stopped);
     this.places = at === wrong ? places : [];
     $('sentence').textContent = at === wrong ? `${why} ${says}`.trim() : says;
     $('sentence').classList.toggle('bad', bad && at >= wrong);
     $('verdict').className = bad ? 'bad' : 'good';
-    $('verdict').textContent = bad ? `✗ ${why || 'it does not come to its end.'}`
+    $('verdict').textContent = bad ? `✗ ${why || 'It stops before its end.'}`
       : steps.length ? '✓ It agrees with the oracle.' : '';
     $('names').hidden = !step || steps.some(({lanes: [lane]}) => (lane.m ?? lane.l) !== undefined);
     $('gpu').hidden = !step;
@@ -445,7 +448,7 @@ const kernel = {
     this.drawShared(step);
   },
   drawCode({of, lines}) {
-    const numbers = Object.keys(SOURCE).map(Number).filter(n => SOURCE[n].of === of);
+    const numbers = Object.keys(SOURCE).map(Number).filter(n => of && SOURCE[n].of === of);
     $('code').replaceChildren(...numbers.map(n =>
       el('span', {class: lines.has(n) && SOURCE[n].text ? 'at' : ''}, `${n} ${SOURCE[n].text}\n`)));
     const line = $('code').querySelector('.at');
@@ -484,7 +487,7 @@ const kernel = {
       el('p', {},
         el('span', {}, el('b', {}, `warp ${w}`), t >= 0 ? ` has "${letter}", t = ${t}` : ''),
         el('span', {class: 'state'}, number('m', m), '  ', number('l', l)),
-        waits ? `waits at ${SOURCE[waits].text.match(/__\w+/)}(), line ${waits}` : ''),
+        waits ? `waits at line ${waits}: ${SOURCE[waits].text.match(/__\w+/) ?? ''}` : ''),
       ...reads ? [row('q', q, q), row('K', key, key)]
         : shuffles ? [row('score', before), lines, row('sum', valuesOf('score'))]
           : [row('score', valuesOf('score'))],
