@@ -293,7 +293,7 @@ const oneText = Object.assign(new Figure(4, $('typed-figure'), await newEngine()
     $('typed-where').textContent = `Token ${t}, "${this.textOf('a')[t]}", is in block table[${t} ` +
       `/ ${this.size}] = ${block}, slot ${t} % ${this.size} = ${slot}.`;
     const slots = this.box.querySelector(`[data-at="${block},${slot}"]`);
-    for (const one of [slots, $('typed-table').children[entry]]) one.classList.add('here');
+    for (const one of [slots, this.box.querySelectorAll('.chip')[entry]]) one.classList.add('here');
     const [box, input, to] = [this.box, $('typed'), slots].map(one => one.getBoundingClientRect());
     const a = input.x - box.x + 12 + (t + .5) * letterWidth() - $('typed').scrollLeft;
     const b = input.bottom - box.y, u = to.x + to.width / 2 - box.x, v = to.y - box.y - 3;
