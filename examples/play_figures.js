@@ -372,8 +372,8 @@ const race = {
     if (this.isOver()) return `After ${right.state.steps} steps: ${ended(right)} tales are told ` +
       `with paging, ${ended(left)} without.`;
     if (right.state.preemptions && this.named(right, 'waiting').length > 0)
-      return 'The right side has been full, too: the newest tale gave all its blocks back, and waits. ' +
-        'These tokens are computed again.';
+      return 'The right side has been full, too: the newest tale gave all its blocks back, and ' +
+        'waits. These tokens are computed again.';
     return 'A word needs a slot. On the left, a tale reserves 256 slots, since it may grow that ' +
       'long: two tales fill the memory. On the right, it takes 16 when it needs them.';
   },
