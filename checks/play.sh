@@ -156,7 +156,7 @@ END
     (driver=$out/starting.js && console $out/lacking.html before | grep -x "$2")
 }
 old_browsers() {
-    lacking 'delete window.DecompressionStream' 'This page has failed: .*Decomp.*' &&
+    lacking 'delete window.DecompressionStream' 'This page failed: .*Decomp.*' &&
         lacking 'WebAssembly.Module = null; delete Element.prototype.checkVisibility' 'it starts'
 }
 without_tales() {  # there is no race, and all else is there

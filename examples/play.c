@@ -1,6 +1,6 @@
 // play.c: what docs/play.html adds to an engine. The page makes calls, and draws what report()
-// prints. It has a side of the stand-in for a GPU: KERNEL, an engine after play_kernel.awk, says where
-// its kernels are, and what m, l and o are, if they have such variables.
+// prints. Here is a side of its stand-in for a GPU, too: KERNEL, an engine after play_kernel.awk,
+// says where its kernels are, and what m, l and o are, if they have such variables.
 
 #include <limits.h>
 #include <math.h>

@@ -208,7 +208,7 @@ function stepsOf({rounds, stuck, arrays}) {
     for (const lane of barrier ? lanes : []) delete lane.waits;
     if (barrier) show('barrier', [barrier.line]);
   });
-  if (stuck) show('stuck', lanes.flatMap(lane => lane.waits ?? []));
+  if (stuck) show('stuck', lanes.flatMap(lane => lane.waits ?? []).sort((a, b) => a - b));
   return {steps, writes, arrays};
 }
 
@@ -352,7 +352,7 @@ const SAYS = {
     const back = lanes.flatMap((lane, id) => lane.back ? [id] : []);
     const whom = !back.length ? 'each other' : back.length > 1 ? `${back.length} that have returned`
       : `thread ${back}, which has returned`;
-    return `Deadlock: at line${lines.size > 1 ? 's' : ''} ${list([...lines].sort((a, b) => a - b))}, ${
+    return `Deadlock: at line${lines.size > 1 ? 's' : ''} ${list([...lines])}, ${
       THREADS - back.length} threads wait for ${whom}. CUDA does not define what a GPU does then.`;
   },
 };

@@ -171,8 +171,8 @@ function expectedOf({planes, tables, q}, seq) {
   const keys = Array.from({length: kvHeads}, (_, kvHead) =>
     ({k: gather(0, kvHead), v: gather(planes.length / 2, kvHead)}));
   return Array.from({length: qHeads}, (_, head) => {
-    const first = (seq * qHeads + head) * headDim, {k, v} = keys[Math.floor(head * kvHeads / qHeads)];
-    const [, l, ...o] = partial({q: Array.from(q.subarray(first, first + headDim)), k, v}, tokens);
+    const at = (seq * qHeads + head) * headDim, {k, v} = keys[Math.floor(head * kvHeads / qHeads)];
+    const [, l, ...o] = partial({q: Array.from(q.subarray(at, at + headDim)), k, v}, tokens);
     return o.map(sum => sum / l);
   }).flat();
 }
