@@ -143,6 +143,7 @@ async function drive(seed, n, kinds) {
       poolShown($('typed-blocks'))[block].slice(0, 4)).join('').replace(/~*$/, '');
     if ($('typed').value !== letters) say(`! the text: "${$('typed').value}", not "${letters}"`);
   }
+  attends = () => random(8) === 0;  // it takes long, and has a driver of its own
   listen();
   $('a').focus();
   for (let i = 0; i < n; i++) {

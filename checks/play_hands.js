@@ -6,11 +6,13 @@ for (const type of ['error', 'unhandledrejection']) addEventListener(type, ({mes
   say(`! ${message || reason}`);
   console.log('END');
 });
+// The kernel attends at once, if it attends.
 const {perform} = Figure.prototype;
-Figure.prototype.perform = function (edit) {  // the kernel attends at once
+let attends = () => true;
+Figure.prototype.perform = function (edit) {
   perform.call(this, edit);
   clearTimeout(kernel.timer);
-  kernel.attend(this);
+  if (attends()) kernel.attend(this);
 };
 oneText.perform(() => {});
 // What stands in the row of a sequence: its text box, or table-.
