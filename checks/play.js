@@ -120,10 +120,11 @@ async function drive(seed, n, kinds) {
     const at = random(input.value.length + 1), more = pick(['ab', 'xyz', 'o']), {value} = input;
     input.setSelectionRange(at, at);
     if (fork) press('Enter');
-    for (const key of more) press(key);
+    let said = $('message').textContent;
+    for (const key of more) press(key), said += $('message').textContent;
     settle();
     const wanted = fork ? value.slice(0, at) + more : value.slice(0, at) + more + value.slice(at);
-    if (wanted.length <= 32 && $(fork ? child : name).value !== wanted && !$('message').textContent)
+    if (wanted.length <= 32 && $(fork ? child : name).value !== wanted && !said)
       say(`! ${name}: "${value}" and ${fork ? 'Enter and ' : ''}"${more}" at ${at} is "${
         $(fork ? child : name).value}"`);
   }
