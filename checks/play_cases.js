@@ -10,7 +10,7 @@ const wide = selector => document.querySelector(selector).getBoundingClientRect(
 function paste(id, text) {  // as if it were pasted at the cursor
   $(id).focus();
   $(id).setRangeText(text, 0, 0, 'end');
-  $(id).dispatchEvent(new InputEvent('input', event('', {inputType: 'insertFromPaste'})));
+  $(id).dispatchEvent(new InputEvent('input', event({inputType: 'insertFromPaste'})));
 }
 const cases = {
   async 'the race begins by itself; with reduced motion it only steps'() {
@@ -75,7 +75,7 @@ const cases = {
       const quiz = quizzes.find(({box}) => box.id === id), button = quiz.bar.children[i];
       button.focus();
       button.click();
-        see(`"${quiz.verdict}"`, quiz.verdict.startsWith(said));
+      see(`"${quiz.verdict}"`, quiz.verdict.startsWith(said));
       same('what it says', quiz.says.textContent, quiz.verdict);
       same('blocks taken', quiz.now.blocks.length - quiz.now.free.length, taken);
       see('the focus is lost', document.activeElement === button);
@@ -88,7 +88,7 @@ const cases = {
   },
   async 'the second click of two counts for Step, and not for an answer'() {
     const second = element => element.dispatchEvent(
-      new MouseEvent('click', event('', {detail: 2})));
+      new MouseEvent('click', event({detail: 2})));
     const {at} = kernel;
     second(document.querySelector('[data-move="1"]'));
     same('the step of the kernel', kernel.at, at + 1);
@@ -117,9 +117,9 @@ const cases = {
     const tap = (element, x = 0) => {  // as a browser tells of a finger
       const clientX = element.getBoundingClientRect().x + x;
       for (const type of ['pointerover', 'pointerdown', 'pointerup', 'pointerout'])
-        element.dispatchEvent(new PointerEvent(type, event('', {pointerType: 'touch', clientX})));
+        element.dispatchEvent(new PointerEvent(type, event({pointerType: 'touch', clientX})));
       for (const type of ['mouseover', 'mousedown', 'mouseup', 'click'])
-        element.dispatchEvent(new MouseEvent(type, event('', {detail: 1})));
+        element.dispatchEvent(new MouseEvent(type, event({detail: 1})));
     };
     bench.begin();
     oneText.type('once up');

@@ -17,7 +17,7 @@ Figure.prototype.perform = function (edit) {
 oneText.perform(() => {});
 // What stands in the row of a sequence: its text box, or table-.
 const part = (row, what = '') => $(what + row.dataset.name);
-const event = (type, more) => ({bubbles: true, cancelable: true, ...more});
+const event = more => ({bubbles: true, cancelable: true, ...more});
 
 // Chooses a value, or slides to it.
 function choose(id, value) {
@@ -36,11 +36,11 @@ async function unfold(open = true) {
 // Presses a key, as a hand does: the text changes only if no listener prevents that.
 function press(key, repeat = false) {
   const input = document.activeElement;
-  const down = new KeyboardEvent('keydown', event('', {key, repeat}));
+  const down = new KeyboardEvent('keydown', event({key, repeat}));
   if (!input.dispatchEvent(down)) return;
   if (input.localName !== 'input') return;
   const remove = key === 'Backspace', {selectionStart: from, selectionEnd: to} = input;
-  const more = event('', {inputType: remove ? 'deleteContentBackward' : 'insertText',
+  const more = event({inputType: remove ? 'deleteContentBackward' : 'insertText',
     data: remove ? null : key});
   if (key.length > 1 && !remove) return;
   if (!input.dispatchEvent(new InputEvent('beforeinput', more))) return;
